@@ -32,6 +32,7 @@ pub mod size;
 pub mod span;
 pub mod storage;
 pub mod table;
+pub mod wait;
 pub mod why;
 
 use std::process::ExitCode;

@@ -10,9 +10,9 @@ use crate::args::{BusCopies, Global};
 use crate::exit;
 use crate::failure::Failure;
 use crate::output::print_note;
-use crate::release::print_step;
 use crate::session::Session;
 use crate::show;
+use crate::wait::print_step;
 
 /// How long `--raise` waits for the new copies, unless `--timeout` says otherwise.
 const RAISE_WITHIN: Duration = Duration::from_secs(120);
@@ -23,7 +23,7 @@ pub async fn copies(args: &BusCopies, global: &Global) -> Result<u8, Failure> {
     let report = if args.raise {
         let within = session.timeout.unwrap_or(RAISE_WITHIN);
         let began = Instant::now();
-        let progress = |report: &CopiesReport| print_step(began, &show::copies_progress(report));
+        let progress = |report: &CopiesReport| print_step(began, show::copies_progress(report));
         session.bus.raise_copies(args.to, within, progress).await
     } else {
         session.bus.copies(Copies::ByCluster).await

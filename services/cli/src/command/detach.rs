@@ -1,27 +1,24 @@
 //! `berth volume detach`
 
-use std::collections::BTreeMap;
 use std::ops::ControlFlow::{Break, Continue};
 use std::time::Duration;
 
-use berth_client::poll;
 use berth_contract::code::Code;
 use berth_contract::hint::namespace_option;
 use berth_contract::message::claim::ClaimStatus;
 use berth_contract::message::volume::{Detach as Message, Detached};
 use berth_contract::problem::Problem;
 use berth_contract::verb;
-use berth_domain::volume::State;
-use berth_domain::{AllocId, Timestamp};
+use berth_domain::Timestamp;
 use berth_service::clock;
-use tokio::time::Instant;
 
 use crate::args::Detach;
 use crate::command::node;
 use crate::failure::Failure;
-use crate::release::{describe, print_step};
+use crate::release::describe;
 use crate::session::Session;
 use crate::table::plain;
+use crate::wait::{WaitStep, Waiter};
 use crate::{exit, span};
 
 /// How long the command waits for the end of the last claim, unless `--timeout` is given.
@@ -40,27 +37,45 @@ pub async fn detach(args: &Detach, session: &Session) -> Result<(), Failure> {
         unstaged_by: args.unstaged_on_node.then(by),
     };
     let patience = session.patience(DETACH_PATIENCE);
-    let mut printed = PrintedSteps::new();
+    let mut waiter = Waiter::begin("release");
+    let (mut left, mut had_claims) = (None, false);
     // The request is repeated, which is harmless: its reply names the claims that are left.
-    let end = poll(patience.until, RELEASE_POLL, async || {
+    let end = waiter.poll(patience.until, RELEASE_POLL, async |waiter| {
         let asked = session.pursue::<verb::VolumeDetach>(&session.namespace, &body, patience);
-        match asked.await {
-            Err(failure) => Break(Err(printed.explain_new_claims(args, failure))),
+        Ok(match asked.await {
+            Err(failure) if had_claims => Break(Err(explain_new_claims(args, failure))),
+            Err(failure) => Break(Err(failure)),
             Ok(detached) if detached.gone => Break(Ok(detached)),
             Ok(detached) if !detached.unaccounted.is_empty() => Break(Err(unaccounted(&detached))),
             Ok(detached) => {
-                for line in printed.new_lines(&detached, clock::now()) {
-                    print_step(printed.started, &line);
+                for (subject, step) in steps(&detached, clock::now()) {
+                    waiter.step(&subject, &step);
                 }
-                Continue(detached)
+                had_claims |= !detached.claims.is_empty();
+                left = Some(detached);
+                Continue(())
             }
-        }
+        })
     });
-    match end.await {
-        Break(end) => session.output.reply(&end?, done),
-        Continue(left) => return Err(unfinished(&left, printed.started.elapsed(), clock::now())),
+    match (end.await?, left) {
+        (Some(end), _) => session.output.reply(&end?, done),
+        (None, Some(left)) => return Err(unfinished(&left, waiter.waited(), clock::now())),
+        // Each read has an answer, or breaks.
+        (None, None) => {}
     }
     Ok(())
+}
+
+/// The claims that are left, and the hint, with what each is about.
+fn steps(detached: &Detached, now: Timestamp) -> Vec<(String, WaitStep)> {
+    let claim = |claim: &ClaimStatus| (claim.alloc.to_string(), describe_claim(claim, now));
+    let hint = detached.hint.as_deref().map(|hint| (String::new(), plain(hint).into()));
+    detached.claims.iter().map(claim).chain(hint).collect()
+}
+
+/// `a on data: unpublishing: …`
+fn describe_claim(claim: &ClaimStatus, now: Timestamp) -> WaitStep {
+    describe(claim, now).of(&claim.alloc, " on ")
 }
 
 fn done(detached: &Detached) -> String {
@@ -88,7 +103,7 @@ fn unaccounted(detached: &Detached) -> Failure {
 fn unfinished(detached: &Detached, waited: Duration, now: Timestamp) -> Failure {
     let Detached { id, node, left, claims, hint, .. } = detached;
     let mut told: Vec<String> =
-        claims.iter().map(|claim| format!("{} on {}", claim.alloc, describe(claim, now))).collect();
+        claims.iter().map(|claim| describe_claim(claim, now).to_string()).collect();
     if let Some(more) = left.checked_sub(claims.len()).filter(|more| *more > 0) {
         told.push(format!("{more} more"));
     }
@@ -109,49 +124,18 @@ fn unfinished(detached: &Detached, waited: Duration, now: Timestamp) -> Failure 
     Failure::Here { exit: exit::UNAVAILABLE, message, next }
 }
 
-/// The printed steps, so that each is printed once.
-struct PrintedSteps {
-    started: Instant,
-    told: BTreeMap<AllocId, (State, u32, Option<String>)>,
-    hint: Option<String>,
-}
-
-impl PrintedSteps {
-    fn new() -> Self {
-        Self { started: Instant::now(), told: BTreeMap::new(), hint: None }
-    }
-
-    /// The lines for steps that were not printed yet.
-    fn new_lines(&mut self, detached: &Detached, now: Timestamp) -> Vec<String> {
-        let new = |claim: &&ClaimStatus| {
-            let seen = (claim.state, claim.tries, claim.error().map(str::to_owned));
-            self.told.insert(claim.alloc.clone(), seen.clone()) != Some(seen)
-        };
-        let changed = detached.claims.iter().filter(new);
-        let mut lines: Vec<String> =
-            changed.map(|claim| format!("{} on {}", claim.alloc, describe(claim, now))).collect();
-        if detached.hint != self.hint {
-            lines.extend(detached.hint.as_deref().map(plain));
-            self.hint.clone_from(&detached.hint);
+/// The volume is on the node although its claims were released: a new claim was made since.
+fn explain_new_claims(args: &Detach, failure: Failure) -> Failure {
+    match failure {
+        Failure::Problem(problem) if problem.code == Code::ClaimsLive => {
+            let message = format!(
+                "the claims that volume {} had on node {} are released, and then it was claimed \
+                 there anew: {}",
+                args.id, args.node, problem.message
+            );
+            Failure::Problem(Box::new(Problem { message, ..*problem }))
         }
-        lines
-    }
-
-    /// The volume is on the node although its claims were released: a new claim was made since.
-    fn explain_new_claims(&self, args: &Detach, failure: Failure) -> Failure {
-        match failure {
-            Failure::Problem(problem)
-                if problem.code == Code::ClaimsLive && !self.told.is_empty() =>
-            {
-                let message = format!(
-                    "the claims that volume {} had on node {} are released, and then it was \
-                     claimed there anew: {}",
-                    args.id, args.node, problem.message
-                );
-                Failure::Problem(Box::new(Problem { message, ..*problem }))
-            }
-            other => other,
-        }
+        other => other,
     }
 }
 
@@ -159,6 +143,7 @@ impl PrintedSteps {
 mod tests {
     use berth_contract::message::claim::ClaimStatus;
     use berth_domain::access::Mode;
+    use berth_domain::volume::State;
     use berth_domain::{Namespace, NodeId, VolumeId};
 
     use super::*;
@@ -178,15 +163,13 @@ mod tests {
     }
 
     #[test]
-    fn each_try_and_each_hint_is_told_once() {
-        let (mut printed, now) = (PrintedSteps::new(), Timestamp::from_unix_ms(1000));
-        assert_eq!(printed.new_lines(&detached(0, None), now).len(), 1);
-        assert!(printed.new_lines(&detached(0, None), now).is_empty());
-        let told = printed.new_lines(&detached(1, Some("start its agent")), now);
-        assert_eq!(told.len(), 2, "{told:?}");
-        assert!(told[0].contains("a on data: unpublishing") && told[0].contains("no responders"));
-        assert_eq!(told[1], "start its agent");
-        assert!(printed.new_lines(&detached(1, Some("start its agent")), now).is_empty());
+    fn each_claim_and_each_hint_is_a_step() {
+        let now = Timestamp::from_unix_ms(1000);
+        let all = steps(&detached(1, Some("start its agent")), now);
+        let all: Vec<String> = all.into_iter().map(|(_, step)| step.to_string()).collect();
+        assert!(all[0].contains("a on data: unpublishing") && all[0].contains("no responders"));
+        assert_eq!(all[1..], ["start its agent"]);
+        assert_eq!(steps(&detached(0, None), now).len(), 1);
     }
 
     #[test]

@@ -11,9 +11,9 @@ use tokio::time::Instant;
 use crate::args::{BusAccept, BusBackup, BusRestore, Global};
 use crate::failure::Failure;
 use crate::output::print_note;
-use crate::release::print_step;
 use crate::session::Session;
 use crate::show;
+use crate::wait::print_step;
 
 /// How long the server may take for one step, unless `--timeout` says otherwise.
 const STEP_WITHIN: Duration = Duration::from_secs(60);
@@ -22,7 +22,7 @@ const STEP_WITHIN: Duration = Duration::from_secs(60);
 pub async fn backup(args: &BusBackup, global: &Global) -> Result<(), Failure> {
     let session = Session::open_within(global, STEP_WITHIN).await?;
     let began = Instant::now();
-    let progress = |bucket: &str| print_step(began, &format!("backed up {bucket}"));
+    let progress = |bucket: &str| print_step(began, format_args!("backed up {bucket}"));
     let next = "look at the disk and at nats-server; then back up into another directory";
     let done = session.bus.back_up(&args.dir, progress).await;
     let done = done.map_err(|error| explain(&error, "bus.backup", next))?;
@@ -58,7 +58,7 @@ pub async fn restore(args: &BusRestore, global: &Global) -> Result<(), Failure> 
     }
     let session = Session::open_within(global, STEP_WITHIN).await?;
     let began = Instant::now();
-    let progress = |step: RestoreStep| print_step(began, &show::restore_step(&step));
+    let progress = |step: RestoreStep| print_step(began, show::restore_step(&step));
     let next = "repeat the command: it finishes, and nobody serves the buckets before";
     let done = session.bus.restore_buckets(&backups, progress).await;
     let done = done.map_err(|error| explain(&error, "bus.restore", next))?;

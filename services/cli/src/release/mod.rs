@@ -25,9 +25,8 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout_at};
 
 use crate::exit;
 use crate::failure::Failure;
-use crate::output::print_note;
 use crate::session::Session;
-use crate::span;
+use crate::wait::Waiter;
 use steps::Steps;
 pub use steps::describe;
 
@@ -45,7 +44,7 @@ pub struct Follow<'a> {
     alloc: AllocId,
     events: mpsc::Receiver<Event>,
     steps: Steps,
-    started: Instant,
+    waiter: Waiter,
     // Ends the task that reads events when this is dropped.
     _reader: JoinSet<()>,
 }
@@ -73,7 +72,7 @@ impl<'a> Follow<'a> {
             alloc: alloc.clone(),
             events,
             steps: Steps::default(),
-            started: Instant::now(),
+            waiter: Waiter::begin("release"),
             _reader: reader,
         }
     }
@@ -81,9 +80,10 @@ impl<'a> Follow<'a> {
     /// Prints each step until the alloc has no claim left, or until the deadline `until`. Returns
     /// the alloc's last status; none when its record is gone.
     pub async fn print_steps(&mut self, until: Instant) -> Result<Option<AllocStatus>, Failure> {
-        self.started = Instant::now();
+        let begun = Instant::now();
+        self.waiter = Waiter::begin("release");
         // Events are printed before the status: they contain every step.
-        let mut poll = interval_at(self.started + STATUS_POLL, STATUS_POLL);
+        let mut poll = interval_at(begun + STATUS_POLL, STATUS_POLL);
         poll.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
@@ -106,11 +106,11 @@ impl<'a> Follow<'a> {
                 Err(problem) if problem.code == Code::NoSuchAlloc => return Ok(None),
                 Err(problem) if Instant::now() >= until => return Err(problem.into()),
                 Err(problem) => {
-                    let step = self.steps.silence(&problem);
-                    self.print(step);
+                    self.waiter.print_silence(&problem);
                     continue;
                 }
             };
+            self.waiter.end_silence();
             if alloc.claims.is_empty() {
                 self.print_late_events().await;
             }
@@ -139,13 +139,8 @@ impl<'a> Follow<'a> {
     }
 
     fn print(&self, steps: impl IntoIterator<Item = String>) {
-        steps.into_iter().for_each(|step| print_step(self.started, &step));
+        steps.into_iter().for_each(|step| self.waiter.print(step));
     }
-}
-
-/// Prints a step of a release, with the time since its start.
-pub fn print_step(started: Instant, step: &str) {
-    print_note(format_args!("  {:>5}  {step}", span::short(started.elapsed())));
 }
 
 async fn subscribe(session: &Session) -> Result<LiveEvents, Cause> {
@@ -158,7 +153,8 @@ pub fn unfinished(alloc: &AllocStatus) -> Option<Failure> {
         return None;
     }
     let now = clock::now();
-    let claims: Vec<String> = alloc.claims.iter().map(|claim| describe(claim, now)).collect();
+    let claims: Vec<String> =
+        alloc.claims.iter().map(|claim| describe(claim, now).to_string()).collect();
     Some(Failure::Here {
         exit: exit::UNAVAILABLE,
         message: format!("not everything of {} is free yet: {}", alloc.id, claims.join("; ")),

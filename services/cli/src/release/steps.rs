@@ -2,15 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use berth_contract::code::Code;
 use berth_contract::event::Event;
 use berth_contract::message::claim::ClaimStatus;
-use berth_contract::problem::Problem;
 use berth_domain::volume::State;
 use berth_domain::{Timestamp, VolumeId};
 
-use crate::span::until;
 use crate::table::plain;
+use crate::wait::WaitStep;
 
 /// The progress of one claim, by its events so far.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -35,7 +33,6 @@ enum Stage {
 #[derive(Debug, Default)]
 pub struct Steps {
     told: BTreeMap<VolumeId, ClaimProgress>,
-    silence: Option<Code>,
 }
 
 impl Steps {
@@ -63,7 +60,6 @@ impl Steps {
 
     /// The lines for steps of the status that were not printed yet.
     pub fn status(&mut self, claims: &[ClaimStatus], now: Timestamp) -> Vec<String> {
-        self.silence = None;
         let mut lines = Vec::new();
         for claim in claims {
             let told = self.told.entry(claim.volume.clone()).or_default();
@@ -77,7 +73,7 @@ impl Steps {
             if seen.stage < told.stage || seen == *told {
                 continue;
             }
-            lines.push(describe(claim, now));
+            lines.push(describe(claim, now).to_string());
             *told = seen;
         }
         for (volume, told) in &mut self.told {
@@ -94,32 +90,17 @@ impl Steps {
     pub fn are_all_free(&self) -> bool {
         self.told.values().all(|told| told.stage == Stage::Free)
     }
-
-    /// The line for a status that could not be read, once per reason.
-    pub fn silence(&mut self, problem: &Problem) -> Option<String> {
-        let new = self.silence != Some(problem.code);
-        self.silence = Some(problem.code);
-        new.then(|| format!("cannot look now: {problem}; the release goes on without us"))
-    }
 }
 
-/// A claim in one line.
-pub fn describe(claim: &ClaimStatus, now: Timestamp) -> String {
+/// A claim as a step.
+pub fn describe(claim: &ClaimStatus, now: Timestamp) -> WaitStep {
     let where_it_is = format!("{}: {}", claim.volume, word(Stage::Held(claim.state)));
-    if let Some(error) = claim.error() {
-        let again = claim.next_try.map(|at| format!(", next {}", until(at, now)));
-        let (error, again) = (plain(error), again.unwrap_or_default());
-        // Tries before this step do not count as its tries.
-        let failed = match claim.tries {
-            0 => "before".to_owned(),
-            tries => format!("try {tries} failed"),
-        };
-        return format!("{where_it_is}; {failed}: {error}{again}");
-    }
-    match &claim.waits_for {
-        Some(waits_for) => format!("{where_it_is}; waits for {}", plain(waits_for)),
-        None => where_it_is,
-    }
+    let (error, next_try) = (claim.error(), claim.next_try);
+    let failed = WaitStep::failed_try(&where_it_is, claim.tries, error, next_try, now);
+    failed.unwrap_or_else(|| match &claim.waits_for {
+        Some(waits_for) => format!("{where_it_is}; waits for {}", plain(waits_for)).into(),
+        None => where_it_is.into(),
+    })
 }
 
 fn stage(name: &str) -> Option<Stage> {
@@ -230,6 +211,8 @@ mod tests {
         assert_eq!(steps.event(&event(EventName::ClaimFailed, "no responders")), None);
         // Failures before the present step do not count as its tries.
         let before = claim(State::NodeDetached, 0, Some("no answer"));
-        assert!(describe(&before, now).contains("on its node; before: no answer, next"));
+        assert!(
+            describe(&before, now).to_string().contains("on its node; before: no answer, next")
+        );
     }
 }

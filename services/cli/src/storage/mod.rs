@@ -1,18 +1,14 @@
-//! Waiting for a change of the storage: each step is printed as it happens.
+//! Changes of the storage that are waited for ([`crate::wait`]).
 //!
-//! **Owns** when a change is over ([`StorageGoal`]), and its words. **Promises** that each step and
-//! each failed try is printed once, and that the wait ends by its deadline.
-//!
-//! **Never** drives a change: the volumewatcher does, whether anybody waits or not.
+//! **Owns** when a change is over ([`StorageGoal`]), and its words.
 
 mod goal;
 mod snapshots;
 mod words;
 
-use std::ops::ControlFlow::{self, Break, Continue};
+use std::ops::ControlFlow::{Break, Continue};
 use std::time::Duration;
 
-use berth_client::poll;
 use berth_contract::code::Code;
 use berth_contract::hint::volume_argument;
 use berth_contract::message::query::Newer;
@@ -23,7 +19,7 @@ use berth_contract::verb;
 use berth_domain::volume::storage::{OperationKind, Stage};
 use berth_domain::{Namespace, VolumeId, VolumeKey};
 use berth_service::clock;
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 pub use goal::{GoalState, StorageGoal};
 pub use snapshots::{SnapshotGoal, await_snapshots, list_one, read_snapshot};
@@ -31,9 +27,8 @@ pub use words::{describe_operation, describe_snapshot, name_snapshot};
 
 use crate::exit;
 use crate::failure::Failure;
-use crate::release::print_step;
 use crate::session::Session;
-use crate::span;
+use crate::wait::{WaitStep, Waiter};
 
 /// How long a change is waited for, unless `--timeout` is given.
 pub const CHANGE_PATIENCE: Duration = Duration::from_secs(300);
@@ -43,8 +38,6 @@ const ASK_FOR: Duration = Duration::from_secs(2);
 const ASK_MARGIN: Duration = Duration::from_secs(3);
 /// Pause between two requests: a change that goes on has many steps.
 const STEP_REST: Duration = Duration::from_millis(50);
-/// Pause after a request that failed.
-const ERROR_REST: Duration = Duration::from_secs(1);
 
 /// A change of a volume that is waited for.
 #[derive(Debug)]
@@ -65,19 +58,21 @@ impl Change<'_> {
     /// Prints the steps until the goal is reached; none when the volume is gone. Fails if it is
     /// refused, or after the deadline `until`.
     pub async fn wait(&self, until: Instant) -> Result<Option<VolumeStatus>, Failure> {
-        let mut printed = PrintedProgress::new();
+        let mut waiter = Waiter::begin("change");
         let mut than = self.index.saturating_sub(1);
-        let end = poll(until, STEP_REST, async || {
+        let end = waiter.poll(until, STEP_REST, async |waiter| {
             let volume = match self.read_newer(than, until).await {
-                Ok(volume) => volume,
-                Err(problem) if problem.code == Code::NoSuchVolume => return Break(self.gone()),
-                Err(problem) => return printed.silence(problem).await,
+                Err(problem) if problem.code == Code::NoSuchVolume => {
+                    return Ok(Break(self.gone()));
+                }
+                read => read?,
             };
             than = volume.modify_index;
-            match self.goal.judge(&volume, self.index) {
+            Ok(match self.goal.judge(&volume, self.index) {
                 GoalState::Open => {
-                    if volume.modify_index >= self.index {
-                        printed.step(describe(self.id, &volume));
+                    let step = describe(self.id, &volume);
+                    if let Some(step) = step.filter(|_| volume.modify_index >= self.index) {
+                        waiter.step("", &step);
                     }
                     Continue(())
                 }
@@ -85,12 +80,9 @@ impl Change<'_> {
                 GoalState::Refused(error) => Break(Err(self.refused(&volume, &error))),
                 GoalState::Blocked(waits_for) => Break(Err(self.blocked(waits_for))),
                 GoalState::Overtaken(stage) => Break(Err(self.overtaken(stage))),
-            }
+            })
         });
-        match end.await {
-            Break(end) => end,
-            Continue(()) => Err(self.unfinished(&printed)),
-        }
+        end.await?.unwrap_or_else(|| Err(self.unfinished(&waiter)))
     }
 
     async fn read_newer(&self, than: u64, until: Instant) -> Result<VolumeStatus, Problem> {
@@ -165,65 +157,21 @@ impl Change<'_> {
         }
     }
 
-    fn unfinished(&self, printed: &PrintedProgress) -> Failure {
+    fn unfinished(&self, waiter: &Waiter) -> Failure {
         let goal = match self.goal.operation() {
             OperationKind::Create => "ready",
             OperationKind::Delete => "gone",
             OperationKind::Expand => "expanded",
             OperationKind::Modify => "changed",
         };
-        let waited = span::short(printed.started.elapsed());
-        let last = printed.last.as_deref().unwrap_or("its state is not known");
         Failure::Here {
             exit: exit::UNAVAILABLE,
-            message: format!("volume {} is not {goal} after {waited}: {last}", self.id),
+            message: format!("volume {} {}", self.id, waiter.describe_end(goal)),
             next: format!(
                 "it goes on by itself; what it waits for: `berth why {}`",
                 self.argument()
             ),
         }
-    }
-}
-
-/// The steps that were printed, so that each is printed once.
-#[derive(Debug)]
-struct PrintedProgress {
-    started: Instant,
-    last: Option<String>,
-    /// The last line without the time of its next try.
-    key: Option<String>,
-    silence: Option<Code>,
-}
-
-impl PrintedProgress {
-    fn new() -> Self {
-        Self { started: Instant::now(), last: None, key: None, silence: None }
-    }
-
-    /// Prints a step, unless it was the last one.
-    fn step(&mut self, line: Option<String>) {
-        self.silence = None;
-        let Some(line) = line else { return };
-        let key = line.rsplit_once(", next ").map_or(line.as_str(), |(key, _)| key).to_owned();
-        if self.key.as_ref() != Some(&key) {
-            print_step(self.started, &line);
-            self.key = Some(key);
-        }
-        self.last = Some(line);
-    }
-
-    /// A request that failed: nothing is known now.
-    async fn silence<T>(&mut self, problem: Problem) -> ControlFlow<Result<T, Failure>> {
-        if !problem.retryable {
-            return Break(Err(problem.into()));
-        }
-        if self.silence.replace(problem.code) != Some(problem.code) {
-            let line = format!("cannot look now: {problem}; the change goes on without us");
-            print_step(self.started, &line);
-            self.last = Some(line);
-        }
-        sleep(ERROR_REST).await;
-        Continue(())
     }
 }
 
@@ -234,7 +182,7 @@ fn newer(than: u64, until: Instant) -> Newer {
 }
 
 /// The change that is under way, in one line.
-fn describe(id: &VolumeId, volume: &VolumeStatus) -> Option<String> {
+fn describe(id: &VolumeId, volume: &VolumeStatus) -> Option<WaitStep> {
     let operation = volume.storage.as_ref()?.operation.as_ref()?;
-    Some(format!("{id}: {}", describe_operation(operation, clock::now())))
+    Some(describe_operation(operation, clock::now()).of(id, ": "))
 }

@@ -2,7 +2,6 @@
 
 use std::ops::ControlFlow::{Break, Continue};
 
-use berth_client::poll;
 use berth_contract::hint::{namespace_option, quoted};
 use berth_contract::message::query::{Newer, Page};
 use berth_contract::message::snapshot::{List, SnapshotStub};
@@ -14,13 +13,12 @@ use berth_explain::delete_command;
 use berth_service::clock;
 use tokio::time::Instant;
 
-use super::{
-    ASK_FOR, ASK_MARGIN, PrintedProgress, STEP_REST, describe_snapshot, name_snapshot, newer,
-};
+use super::words::{describe_snapshot, name_snapshot};
+use super::{ASK_FOR, ASK_MARGIN, STEP_REST, newer};
 use crate::exit;
 use crate::failure::Failure;
 use crate::session::Session;
-use crate::span;
+use crate::wait::Waiter;
 
 /// What a request for a snapshot is to lead to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,75 +41,66 @@ pub async fn await_snapshots(
     let Some(first) = snapshots.first() else { return Ok(()) };
     let (volume, id, index) = (&first.volume, &first.snapshot, first.modify_index);
     let name = name_snapshot(first);
-    let mut printed = PrintedProgress::new();
+    let mut waiter = Waiter::begin("change");
     let mut than = index.saturating_sub(1);
-    let end = poll(until, STEP_REST, async || {
-        let read = read_one(session, volume, id, newer(than, until)).await;
-        let (list_index, found) = match read {
-            Ok(read) => read,
-            Err(problem) => return printed.silence(problem).await,
-        };
+    let end = waiter.poll(until, STEP_REST, async |waiter| {
+        let (list_index, found) = read_one(session, volume, id, newer(than, until)).await?;
         than = list_index;
         let Some(found) = found else {
-            return match goal {
+            return Ok(match goal {
                 SnapshotGoal::Deleted => Break(Ok(())),
                 SnapshotGoal::Ready if list_index < index => Continue(()),
                 SnapshotGoal::Ready => Break(Err(deleted_meanwhile(session, first))),
-            };
+            });
         };
         let error = found.error().unwrap_or_default().to_owned();
+        let refused = |what: &str, next: String| {
+            Ok(Break(Err(Failure::local(format_args!("snapshot {name} {what}: {error}"), next))))
+        };
         match (goal, found.state) {
-            (SnapshotGoal::Ready, SnapshotState::Ready) => Break(Ok(())),
+            (SnapshotGoal::Ready, SnapshotState::Ready) => Ok(Break(Ok(()))),
             (SnapshotGoal::Ready, SnapshotState::Cut)
                 if found.second_id.is_some() || found.foreign =>
             {
-                let message = format!("snapshot {name} cannot be used: {error}");
                 let next = format!("`{} --yes`, and tell its authors", delete_command(&found));
-                Break(Err(Failure::local(message, next)))
+                refused("cannot be used", next)
             }
             (SnapshotGoal::Ready, SnapshotState::Failed) => {
-                let message = format!("snapshot {name} was not cut: {error}");
                 let delete = delete_command(&found);
                 let next =
                     format!("correct what the plugin says, then `{delete}` and cut it again");
-                Break(Err(Failure::local(message, next)))
+                refused("was not cut", next)
             }
             (SnapshotGoal::Ready, SnapshotState::Deleting) => {
-                Break(Err(deleted_meanwhile(session, first)))
+                Ok(Break(Err(deleted_meanwhile(session, first))))
             }
             // A refused deletion leaves the snapshot as it was.
             (SnapshotGoal::Deleted, SnapshotState::Ready | SnapshotState::Cut)
                 if !error.is_empty() =>
             {
-                let message = format!("snapshot {name} was not deleted: {error}");
-                Break(Err(Failure::local(message, "correct what the plugin says, and ask again")))
+                refused("was not deleted", "correct what the plugin says, and ask again".to_owned())
             }
             _ => {
-                printed.step(Some(describe_snapshot(&found, clock::now())));
-                Continue(())
+                waiter.step("", &describe_snapshot(&found, clock::now()));
+                Ok(Continue(()))
             }
         }
     });
-    match end.await {
-        Break(end) => end,
-        Continue(()) => {
-            let goal = match goal {
-                SnapshotGoal::Ready => "ready",
-                SnapshotGoal::Deleted => "gone",
-            };
-            let waited = span::short(printed.started.elapsed());
-            let last = printed.last.as_deref().unwrap_or("its state is not known");
-            Err(Failure::Here {
-                exit: exit::UNAVAILABLE,
-                message: format!("snapshot {name} is not {goal} after {waited}: {last}"),
-                next: format!(
-                    "it goes on by itself; see it with: berth snapshot list {}{}",
-                    quoted(volume.as_str()),
-                    namespace_option(&session.namespace)
-                ),
-            })
-        }
-    }
+    end.await?.unwrap_or_else(|| {
+        let goal = match goal {
+            SnapshotGoal::Ready => "ready",
+            SnapshotGoal::Deleted => "gone",
+        };
+        Err(Failure::Here {
+            exit: exit::UNAVAILABLE,
+            message: format!("snapshot {name} {}", waiter.describe_end(goal)),
+            next: format!(
+                "it goes on by itself; see it with: berth snapshot list {}{}",
+                quoted(volume.as_str()),
+                namespace_option(&session.namespace)
+            ),
+        })
+    })
 }
 
 fn deleted_meanwhile(session: &Session, snapshot: &SnapshotStub) -> Failure {

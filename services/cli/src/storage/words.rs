@@ -6,18 +6,18 @@ use berth_domain::Timestamp;
 use berth_domain::volume::storage::SnapshotState;
 use berth_explain::name_operation;
 
-use crate::span::until;
 use crate::table::plain;
+use crate::wait::WaitStep;
 
-/// A change in one line: `creating; try 2 failed: no room, next in 3.0s`.
-pub fn describe_operation(operation: &OperationStatus, now: Timestamp) -> String {
+/// A change as a step: `creating; try 2 failed: no room, next in 3.0s`.
+pub fn describe_operation(operation: &OperationStatus, now: Timestamp) -> WaitStep {
     let name = name_operation(operation);
     let OperationStatus { call, calling, tries, next_try, waits_for, .. } = operation;
     if let Some(waits_for) = waits_for {
-        return describe_wait(&name, *waits_for, operation.error());
+        return describe_wait(&name, *waits_for, operation.error()).into();
     }
-    if let Some(failed) = failed_try(*tries, operation.error(), *next_try, now) {
-        return format!("{name}; {failed}");
+    if let Some(failed) = WaitStep::failed_try(&name, *tries, operation.error(), *next_try, now) {
+        return failed;
     }
     let left = match operation.nodes_left.as_slice() {
         [] => String::new(),
@@ -26,10 +26,8 @@ pub fn describe_operation(operation: &OperationStatus, now: Timestamp) -> String
             format!(", left: {}", plain(&nodes.join(", ")))
         }
     };
-    match calling {
-        true => format!("{name}: {call} is under way{left}"),
-        false => format!("{name}: {call} is due{left}"),
-    }
+    let state = if *calling { "under way" } else { "due" };
+    format!("{name}: {call} is {state}{left}").into()
 }
 
 fn describe_wait(name: &str, waits_for: StorageWait, error: Option<&str>) -> String {
@@ -38,19 +36,17 @@ fn describe_wait(name: &str, waits_for: StorageWait, error: Option<&str>) -> Str
 }
 
 /// `data@monday: creating; try 2 failed: no room, next in 3.0s`
-pub fn describe_snapshot(snapshot: &SnapshotStub, now: Timestamp) -> String {
+pub fn describe_snapshot(snapshot: &SnapshotStub, now: Timestamp) -> WaitStep {
     let SnapshotStub { state, tries, next_try, waits_for, .. } = snapshot;
-    let name = plain(&name_snapshot(snapshot));
+    let name = format!("{}: {state}", plain(&name_snapshot(snapshot)));
     if let Some(waits_for) = waits_for {
-        return describe_wait(&format!("{name}: {state}"), *waits_for, snapshot.error());
+        return describe_wait(&name, *waits_for, snapshot.error()).into();
     }
-    if let Some(failed) = failed_try(*tries, snapshot.error(), *next_try, now) {
-        return format!("{name}: {state}; {failed}");
-    }
-    match state {
-        SnapshotState::Cut => format!("{name}: cut; the plugin still works on it"),
-        state => format!("{name}: {state}"),
-    }
+    let failed = WaitStep::failed_try(&name, *tries, snapshot.error(), *next_try, now);
+    failed.unwrap_or_else(|| match state {
+        SnapshotState::Cut => format!("{name}; the plugin still works on it").into(),
+        _ => name.into(),
+    })
 }
 
 /// `data@monday`; a group is named by all its volumes.
@@ -59,21 +55,6 @@ pub fn name_snapshot(snapshot: &SnapshotStub) -> String {
     let volumes = if group.is_empty() { std::slice::from_ref(volume) } else { group };
     let names: Vec<String> = volumes.iter().map(|volume| format!("{volume}@{id}")).collect();
     names.join(", ")
-}
-
-/// The last try, if it failed.
-fn failed_try(
-    tries: u32,
-    error: Option<&str>,
-    next_try: Option<Timestamp>,
-    now: Timestamp,
-) -> Option<String> {
-    let error = plain(error?);
-    let again = next_try.map(|at| format!(", next {}", until(at, now))).unwrap_or_default();
-    Some(match tries {
-        0 => format!("before: {error}{again}"),
-        tries => format!("try {tries} failed: {error}{again}"),
-    })
 }
 
 #[cfg(test)]
@@ -104,7 +85,7 @@ mod tests {
     #[test]
     fn a_change_names_its_call_its_error_or_what_it_waits_for() {
         let now = Timestamp::from_unix_ms(1000);
-        let told = |operation: &OperationStatus| describe_operation(operation, now);
+        let told = |operation: &OperationStatus| describe_operation(operation, now).to_string();
         let create = operation(OperationKind::Create);
         assert_eq!(told(&create), "creating: controller.create is due");
         let calls = OperationStatus { calling: true, ..create.clone() };
@@ -150,7 +131,7 @@ mod tests {
             create_index: 5,
             modify_index: 7,
         };
-        let told = |of| describe_snapshot(&of, Timestamp::default());
+        let told = |of| describe_snapshot(&of, Timestamp::default()).to_string();
         let cut = snapshot(SnapshotState::Cut, 3, None);
         assert_eq!(told(cut), "data@monday: cut; the plugin still works on it");
         let fails = snapshot(SnapshotState::Creating, 1, Some("busy"));
