@@ -8,8 +8,8 @@ use berth_contract::verb;
 use berth_service::clock;
 use std::time::Duration;
 
-use super::draft::ArgFaults;
 use super::listing::check_sort;
+use super::new_volume::ArgFaults;
 use super::spec::{self, Spec, seal_secrets};
 use crate::args::{
     ClassCreate, ClassDelete, ClassInit, ClassList, ClassShow, Global, PluginCapacity,

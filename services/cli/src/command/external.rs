@@ -17,8 +17,8 @@ use berth_domain::{PluginId, VolumeId};
 use berth_service::clock;
 use serde_json::{Value, json};
 
-use super::draft::{capability, mount, of_option};
 use super::listing::check_sort;
+use super::new_volume::{capability, mount, of_option};
 use super::register::{REGISTER_PATIENCE, registered_text};
 use crate::args::{Global, SnapshotAdopt, VolumeAdopt};
 use crate::exit;

@@ -20,12 +20,12 @@ use super::listing::{self, PollAnswer};
 use crate::args;
 use crate::failure::Failure;
 use crate::session::Session;
-use crate::show::{self, NodeTruth};
+use crate::show::{self, NodeOverview};
 
 /// How long a node's agent may take to list its mounts.
 const AGENT: Duration = Duration::from_secs(3);
 /// Interval at which a watched node is read.
-const TRUTH_POLL: Duration = Duration::from_secs(2);
+const OVERVIEW_POLL: Duration = Duration::from_secs(2);
 /// How long the claims of a node that is gone are followed: most are released immediately.
 const RELEASE_PATIENCE: Duration = Duration::from_secs(5);
 /// Pause between the reads of those claims.
@@ -41,12 +41,12 @@ pub async fn status(args: &args::NodeStatus, session: &Session) -> Result<(), Fa
         let ask = async |newer: Newer| {
             if newer.than.is_some() {
                 // The agent's mounts have no revision: they are read at intervals.
-                sleep(TRUTH_POLL).await;
+                sleep(OVERVIEW_POLL).await;
             }
-            let shown = truth(session, id).await?;
+            let shown = read_overview(session, id).await?;
             Ok(PollAnswer { index: shown.node.revision, shown, next: None })
         };
-        let table = |known: &NodeTruth| show::truth(known, clock::now());
+        let table = |known: &NodeOverview| show::node_overview(known, clock::now());
         return listing::show(session, args.view.watch, ask, table).await;
     }
     let query = NodeQuery {
@@ -64,7 +64,7 @@ pub async fn status(args: &args::NodeStatus, session: &Session) -> Result<(), Fa
 
 /// All that is known of a node: by the registry, by its agent, and by the claims. The requests are
 /// sent in parallel, and an unanswered one does not hide the other answers.
-async fn truth(session: &Session, id: &NodeId) -> Result<NodeTruth, Failure> {
+async fn read_overview(session: &Session, id: &NodeId) -> Result<NodeOverview, Failure> {
     // A node's agent may be away: it gets one request without a retry.
     let deadline = Instant::now() + AGENT;
     let everything = verb::NodeAndNamespace::any_of(id.clone());
@@ -78,7 +78,7 @@ async fn truth(session: &Session, id: &NodeId) -> Result<NodeTruth, Failure> {
     let node = take_node(&mut nodes, id)?;
     let (claims, unread) = claims.ok().unzip();
     let unreadable = nodes.unreadable.into_iter().chain(unread.unwrap_or_default()).collect();
-    Ok(NodeTruth { node, agent, agent_error, claims, unreadable })
+    Ok(NodeOverview { node, agent, agent_error, claims, unreadable })
 }
 
 /// Every claim for a node, in all namespaces, and the unreadable claims: each of those may be for

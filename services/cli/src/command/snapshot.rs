@@ -13,9 +13,9 @@ use berth_domain::{SnapshotId, VolumeId};
 use berth_service::clock;
 
 use super::change::deadline;
-use super::draft::ArgFaults;
 use super::external;
 use super::listing;
+use super::new_volume::ArgFaults;
 use crate::args::{
     Global, GroupCreate, GroupList, SnapshotArg, SnapshotCreate, SnapshotDelete, SnapshotList,
     WaitArgs,

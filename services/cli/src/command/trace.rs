@@ -20,7 +20,7 @@ use crate::history::{EVENTS_MAX, History};
 use crate::output::print_note;
 use crate::session::Session;
 use crate::show::Zone;
-use crate::show::trace::{Drawing, TreeSource, Which, draw, tree};
+use crate::show::trace::{ClaimSelection, Drawing, TreeSource, draw, tree};
 
 /// The most claims that are read. A trace is of one workload, which has a handful of claims.
 const CLAIMS_MAX: usize = 64;
@@ -56,9 +56,9 @@ pub async fn trace(args: &Trace, session: &Session) -> Result<(), Failure> {
     stored.events.extend(found);
     stored.add(of_storage);
     let which = match (args.all, is_trace) {
-        (true, _) => Which::All,
-        (false, true) => Which::Trace(asked),
-        (false, false) => Which::Newest,
+        (true, _) => ClaimSelection::All,
+        (false, true) => ClaimSelection::Trace(asked),
+        (false, false) => ClaimSelection::Newest,
     };
     let (begins, now) = (stored.begins, clock::now());
     let known = TreeSource { events: &stored.events, claims: &live, begins, now };

@@ -6,7 +6,7 @@ use berth_contract::verb;
 use berth_domain::size::Size;
 
 use super::change::{Following, deadline};
-use super::draft::ArgFaults;
+use super::new_volume::ArgFaults;
 use crate::args::{Global, VolumeExpand, VolumeModify};
 use crate::failure::Failure;
 use crate::session::Session;

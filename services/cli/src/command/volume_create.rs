@@ -12,7 +12,7 @@ use berth_domain::{Namespace, VolumeKey};
 use serde_json::{Map, Value, json};
 
 use super::change::{Following, deadline};
-use super::draft::{ArgFaults, Draft};
+use super::new_volume::{ArgFaults, Draft};
 use super::spec::{Spec, seal_secrets};
 use crate::args::{Global, NewVolumeArgs, SnapshotRestore, UseArgs, VolumeCreate, WaitArgs};
 use crate::classes::name_classes;
@@ -114,7 +114,7 @@ async fn describe_source(
                 let message = format!("no snapshot {}@{id}", from.volume);
                 return Err(Problem::new(Code::NoSuchSnapshot, message).into());
             };
-            let uses = super::draft::capability(&UseArgs::default());
+            let uses = super::new_volume::capability(&UseArgs::default());
             json!({ "plugin": snapshot.plugin, "capability": [uses] })
         }
         (Err(failure), _) => return Err(failure),

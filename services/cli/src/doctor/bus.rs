@@ -3,7 +3,7 @@
 use berth_contract::problem::Problem;
 
 use super::facts::SystemFacts;
-use super::finding::{Ailment, Examined};
+use super::finding::{DoctorFinding, Examined};
 
 const PLACE: &str = "nats-server";
 
@@ -17,7 +17,7 @@ pub fn examine(facts: &SystemFacts) -> Examined {
         return Examined::new(format!("{summary}, JetStream is on"), Vec::new());
     }
     let what = format!("JetStream is off at server {}, so no record can be read", server.name);
-    let fault = Ailment::fault(PLACE, what)
+    let fault = DoctorFinding::fault(PLACE, what)
         .next("nats server report jetstream   # with the system account: where it is on")
         .next("grep -A4 jetstream /etc/berth/nats.conf   # on the host of nats-server");
     Examined::new(summary, vec![fault])
@@ -28,9 +28,9 @@ pub fn away(problem: &Problem, has_expired: bool) -> Examined {
     let fault = if has_expired {
         // No server is to be started: it, or this process, refuses what has expired.
         let again = "berth doctor   # again, once what has expired is renewed";
-        Some(Ailment::fault("the bus", problem.message.clone()).next(again))
+        Some(DoctorFinding::fault("the bus", problem.message.clone()).next(again))
     } else {
-        Ailment::from_finding("the bus", berth_explain::bus_away("the bus", problem).finding)
+        DoctorFinding::from_finding("the bus", berth_explain::bus_away("the bus", problem).finding)
     };
     Examined::new("not connected; nothing else can be checked", fault.into_iter().collect())
 }

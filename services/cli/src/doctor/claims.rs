@@ -6,7 +6,7 @@ use berth_contract::message::claim::ClaimStatus;
 use berth_domain::volume::State;
 
 use super::facts::SystemFacts;
-use super::finding::{Ailment, Examined};
+use super::finding::{DoctorFinding, Examined};
 use crate::span::ago;
 use berth_explain::{Cause, find_claim, next};
 
@@ -20,7 +20,7 @@ pub fn examine(facts: &SystemFacts) -> Examined {
         Ok(list) => list,
         Err(problem) => return Examined::not_made("claims", problem),
     };
-    let found: Vec<(Cause, Ailment)> =
+    let found: Vec<(Cause, DoctorFinding)> =
         list.claims.iter().filter_map(|claim| stuck(facts, claim)).collect();
     let stuck = found.len();
     // A server that stores nothing stops every claim: the first stands for all.
@@ -28,20 +28,20 @@ pub fn examine(facts: &SystemFacts) -> Examined {
     let found = found.into_iter().filter(|(cause, _)| {
         *cause != Cause::StoreFault || !std::mem::replace(&mut is_store_told, true)
     });
-    let mut ailments: Vec<Ailment> = found.map(|(_, ailment)| ailment).collect();
+    let mut findings: Vec<DoctorFinding> = found.map(|(_, finding)| finding).collect();
     if list.is_cut {
         let what = format!("there are more claims than the {} that were read", list.claims.len());
-        ailments.push(Ailment::warning("claims", what).next("berth claim list -n '*'"));
+        findings.push(DoctorFinding::warning("claims", what).next("berth claim list -n '*'"));
     }
     let count = |is: fn(&ClaimStatus) -> bool| list.claims.iter().filter(|one| is(one)).count();
     let taken = count(|one| one.state == State::Taken && one.step.is_none());
     let waiting = count(|one| one.state == State::Waiting);
     let moving = list.claims.len() - taken - waiting;
     let summary = format!("{taken} taken, {waiting} in line, {moving} on their way, {stuck} stuck");
-    Examined::new(summary, ailments)
+    Examined::new(summary, findings)
 }
 
-fn stuck(facts: &SystemFacts, claim: &ClaimStatus) -> Option<(Cause, Ailment)> {
+fn stuck(facts: &SystemFacts, claim: &ClaimStatus) -> Option<(Cause, DoctorFinding)> {
     // What keeps the holder is told of the holder.
     if claim.state == State::Waiting {
         return None;
@@ -56,10 +56,10 @@ fn stuck(facts: &SystemFacts, claim: &ClaimStatus) -> Option<(Cause, Ailment)> {
     if finding.cause == Cause::UnderWay && since >= SLOW_AFTER {
         let what =
             format!("{} for {}: {}", claim.state, ago(claim.since, facts.now), finding.sentence);
-        return Some((finding.cause, Ailment::warning(place, what).next(why)));
+        return Some((finding.cause, DoctorFinding::warning(place, what).next(why)));
     }
     let cause = finding.cause;
-    let ailment = Ailment::from_finding(place, finding)?;
-    let what = format!("{} on {}: {}", claim.state, claim.node, ailment.what);
-    Some((cause, Ailment { what, ..ailment }.next(why)))
+    let finding = DoctorFinding::from_finding(place, finding)?;
+    let what = format!("{} on {}: {}", claim.state, claim.node, finding.what);
+    Some((cause, DoctorFinding { what, ..finding }.next(why)))
 }

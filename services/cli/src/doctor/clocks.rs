@@ -4,7 +4,7 @@
 use berth_domain::limits::CLOCK_SKEW_REPORTED_MS;
 
 use super::facts::SystemFacts;
-use super::finding::{Ailment, Examined, Verdict};
+use super::finding::{DoctorFinding, Examined, Verdict};
 use berth_explain::{is_wrong_skew, next, words_of_skew, wrong_node_clock};
 
 /// One measured clock.
@@ -23,19 +23,22 @@ pub fn examine(facts: &SystemFacts) -> Examined {
         let place = || format!("{service} {}", replica.name());
         clocks.extend(replica.clock_skew_ms().map(|skew_ms| Clock { place: place(), skew_ms }));
     }
-    let mut ailments: Vec<Ailment> = clocks.iter().filter_map(judge).collect();
+    let mut findings: Vec<DoctorFinding> = clocks.iter().filter_map(judge).collect();
     match &facts.registry {
         Ok(registry) => {
             for node in &registry.nodes {
                 let place = format!("node {}", node.id);
                 let clock = Clock { place, skew_ms: node.clock_skew_ms };
                 let wrong = wrong_node_clock(node);
-                let wrong = wrong.and_then(|wrong| Ailment::from_finding(&clock.place, wrong));
-                ailments.extend(wrong.or_else(|| judge(&clock)));
+                let wrong =
+                    wrong.and_then(|wrong| DoctorFinding::from_finding(&clock.place, wrong));
+                findings.extend(wrong.or_else(|| judge(&clock)));
                 clocks.push(clock);
             }
         }
-        Err(problem) => ailments.push(Ailment::not_checked("the clocks of the nodes", problem)),
+        Err(problem) => {
+            findings.push(DoctorFinding::not_checked("the clocks of the nodes", problem));
+        }
     }
     let farthest = clocks.iter().max_by_key(|clock| clock.skew_ms.unsigned_abs());
     let summary = match farthest {
@@ -48,10 +51,10 @@ pub fn examine(facts: &SystemFacts) -> Examined {
             )
         }
     };
-    Examined::new(summary, ailments)
+    Examined::new(summary, findings)
 }
 
-fn judge(clock: &Clock) -> Option<Ailment> {
+fn judge(clock: &Clock) -> Option<DoctorFinding> {
     let Clock { place, skew_ms } = clock;
     let severity = if is_wrong_skew(*skew_ms) {
         Verdict::Fault
@@ -63,5 +66,5 @@ fn judge(clock: &Clock) -> Option<Ailment> {
     let skew = words_of_skew(*skew_ms);
     let what =
         format!("the clock of {place} is {skew} nats-server's: set the wrong one of the two");
-    Some(Ailment::new(severity, place, what).next(next::set_clock(place)))
+    Some(DoctorFinding::new(severity, place, what).next(next::set_clock(place)))
 }

@@ -5,7 +5,7 @@ use berth_service::access_check::EXPIRY_WARNED;
 
 use super::certificate::Certificate;
 use super::facts::{AccessFacts, SystemFacts};
-use super::finding::{Ailment, Examined, Verdict};
+use super::finding::{DoctorFinding, Examined, Verdict};
 use crate::span;
 
 pub fn examine(facts: &SystemFacts) -> Examined {
@@ -14,14 +14,14 @@ pub fn examine(facts: &SystemFacts) -> Examined {
 
 /// Judges what is known also without a connection.
 pub(super) fn judge_access(access: &AccessFacts, now: Timestamp) -> Examined {
-    let mut ailments = Vec::new();
+    let mut findings = Vec::new();
     let mut ends = Vec::new();
     if let Some(identity) = &access.identity {
         let name = identity.name.as_deref().unwrap_or(&identity.key);
         let place = format!("credentials of {name}");
         ends.extend(identity.expires.map(|end| (end, place.clone())));
         let next = format!("berth access rotate '{name}' --expires 90d");
-        ailments.extend(identity.expires.and_then(|end| judge_end(&place, end, now, &next)));
+        findings.extend(identity.expires.and_then(|end| judge_end(&place, end, now, &next)));
     }
     for Certificate { place, expires } in &access.certificates {
         match expires {
@@ -30,15 +30,15 @@ pub(super) fn judge_access(access: &AccessFacts, now: Timestamp) -> Examined {
                 let is_replaced = is_authority(place) && has_successor(access, now);
                 let next = if is_replaced { RETIRE } else { find_next(place) };
                 let mut judged = judge_end(place, *end, now, next);
-                if let Some(ailment) = judged.as_mut().filter(|_| is_replaced) {
-                    ailment.severity = Verdict::Warning;
+                if let Some(finding) = judged.as_mut().filter(|_| is_replaced) {
+                    finding.severity = Verdict::Warning;
                 }
-                ailments.extend(judged);
+                findings.extend(judged);
             }
             Err(problem) => {
                 let what = format!("not known: when the certificate of {place} ends");
-                let warning = Ailment::warning(place, what).shown_by(problem.clone());
-                ailments.push(warning.next("nats server check connection"));
+                let warning = DoctorFinding::warning(place, what).shown_by(problem.clone());
+                findings.push(warning.next("nats server check connection"));
             }
         }
     }
@@ -48,10 +48,10 @@ pub(super) fn judge_access(access: &AccessFacts, now: Timestamp) -> Examined {
             format!("{} known, the first ends on {}: {place}", ends.len(), write_date(*end))
         }
     };
-    Examined::new(summary, ailments)
+    Examined::new(summary, findings)
 }
 
-fn judge_end(place: &str, end: Timestamp, now: Timestamp, next: &str) -> Option<Ailment> {
+fn judge_end(place: &str, end: Timestamp, now: Timestamp, next: &str) -> Option<DoctorFinding> {
     let (severity, what) = if end <= now {
         (Verdict::Fault, format!("{place} expired {} ago", span::short(now.since(end))))
     } else if end < now.after(EXPIRY_WARNED) {
@@ -59,7 +59,7 @@ fn judge_end(place: &str, end: Timestamp, now: Timestamp, next: &str) -> Option<
     } else {
         return None;
     };
-    Some(Ailment::new(severity, place, what).shown_by(format!("it ends at {end}")).next(next))
+    Some(DoctorFinding::new(severity, place, what).shown_by(format!("it ends at {end}")).next(next))
 }
 
 fn is_authority(place: &str) -> bool {

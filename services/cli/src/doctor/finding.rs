@@ -52,7 +52,7 @@ impl fmt::Display for Verdict {
 
 /// One thing that is wrong.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Ailment {
+pub struct DoctorFinding {
     /// How bad it is: a warning or a fault.
     pub severity: Verdict,
     /// What is wrong, in one sentence.
@@ -67,7 +67,7 @@ pub struct Ailment {
     pub next: Vec<String>,
 }
 
-impl Ailment {
+impl DoctorFinding {
     pub(super) fn new(
         severity: Verdict,
         place: impl fmt::Display,
@@ -161,16 +161,16 @@ const fn judge_cause(cause: Cause) -> Option<Verdict> {
 pub(super) struct Examined {
     /// What was looked at, in a few words.
     pub(super) summary: String,
-    pub(super) ailments: Vec<Ailment>,
+    pub(super) findings: Vec<DoctorFinding>,
 }
 
 impl Examined {
-    pub(super) fn new(summary: impl Into<String>, ailments: Vec<Ailment>) -> Self {
-        Self { summary: summary.into(), ailments }
+    pub(super) fn new(summary: impl Into<String>, findings: Vec<DoctorFinding>) -> Self {
+        Self { summary: summary.into(), findings }
     }
 
     /// Nothing was looked at.
     pub(super) fn not_made(what: &str, problem: &Problem) -> Self {
-        Self::new("not checked", vec![Ailment::not_checked(what, problem)])
+        Self::new("not checked", vec![DoctorFinding::not_checked(what, problem)])
     }
 }

@@ -5,7 +5,7 @@ use berth_contract::record::SCHEMA;
 use berth_contract::service::{CLAIM, READERS};
 
 use super::facts::SystemFacts;
-use super::finding::{Ailment, Examined};
+use super::finding::{DoctorFinding, Examined};
 use super::replica::Replica;
 
 pub fn examine(facts: &SystemFacts) -> Examined {
@@ -24,7 +24,7 @@ pub fn examine(facts: &SystemFacts) -> Examined {
     let in_force = claims().filter_map(|(_, one)| number(one, IN_FORCE)).max().unwrap_or(SCHEMA);
     let newest = readers().filter_map(|(_, one)| number(one, READS)).max().unwrap_or(SCHEMA);
     let held = claims().find_map(|(_, one)| one.metadata.get(HELD_BY));
-    let mut ailments = Vec::new();
+    let mut findings = Vec::new();
     for (service, one) in readers() {
         let Replica { id, version, metadata, .. } = one;
         let Some(older) = OlderReplica::find(service, id, version, metadata, newest) else {
@@ -37,19 +37,19 @@ pub fn examine(facts: &SystemFacts) -> Examined {
                 "it keeps the level of records at {in_force}: what needs schema {newest} is refused"
             )
         };
-        ailments.push(
-            Ailment::warning(format!("{service} {}", older.name), what)
+        findings.push(
+            DoctorFinding::warning(format!("{service} {}", older.name), what)
                 .shown_by(older.to_string())
                 .next("nats micro ls   # upgrade what is older, one host at a time"),
         );
     }
-    if let Some(by) = held.filter(|_| in_force < newest && ailments.is_empty()) {
+    if let Some(by) = held.filter(|_| in_force < newest && findings.is_empty()) {
         let what = format!("held at {in_force}, and every replica reads schema {newest}");
         let next = "berth level release   # once nobody wants to go back to the last version";
-        ailments.push(Ailment::warning("the level of records", what).shown_by(by).next(next));
+        findings.push(DoctorFinding::warning("the level of records", what).shown_by(by).next(next));
     }
     let held = held.map(|by| format!("; held by {by}")).unwrap_or_default();
-    Examined::new(format!("{in_force} of {newest}{held}"), ailments)
+    Examined::new(format!("{in_force} of {newest}{held}"), findings)
 }
 
 #[cfg(test)]
@@ -83,10 +83,10 @@ mod tests {
         assert_eq!((check, verdict), ("level", Warning));
         assert!(what.contains("keeps the level of records at 1"), "{what}");
         let found = examine(&facts);
-        assert_eq!(found.ailments[0].place, "berth-volumewatcher watcher/b/2");
+        assert_eq!(found.findings[0].place, "berth-volumewatcher watcher/b/2");
         assert_eq!(found.summary, "1 of 2");
         // All are new: it rises by itself.
-        assert!(examine(&mixed(&first, &json!({"reads_schema": "2"}))).ailments.is_empty());
+        assert!(examine(&mixed(&first, &json!({"reads_schema": "2"}))).findings.is_empty());
     }
 
     #[test]
@@ -104,7 +104,7 @@ mod tests {
         let (_, verdict, what) = only(&mixed(&held("1"), &new));
         assert!(verdict == Warning && what.starts_with("held at 1"), "{what}");
         let before = examine(&mixed(&held("2"), &new));
-        assert_eq!((before.summary.as_str(), before.ailments.len()), ("2 of 2; held by ops", 0));
+        assert_eq!((before.summary.as_str(), before.findings.len()), ("2 of 2; held by ops", 0));
         let mut alone = well();
         alone.replicas.insert(CLAIM.name, Ok(Vec::new()));
         assert!(examine(&alone).summary.starts_with("not known"));

@@ -32,7 +32,7 @@ mod storage;
 mod streams;
 
 pub use facts::{AccessFacts, ClaimList, RegistryLists, StorageFacts, SystemFacts, UnownedAllocs};
-pub use finding::{Ailment, Verdict};
+pub use finding::{DoctorFinding, Verdict};
 pub use gather::{gather, gather_access};
 pub use replica::Replica;
 
@@ -86,7 +86,7 @@ pub struct CheckReport {
     /// What was looked at, in a few words.
     pub summary: String,
     /// What is wrong, the worst first.
-    pub findings: Vec<Ailment>,
+    pub findings: Vec<DoctorFinding>,
     /// How many more findings are not shown.
     #[serde(skip_serializing_if = "is_zero")]
     pub more: usize,
@@ -122,7 +122,7 @@ pub fn bus_away(problem: &Problem, access: &AccessFacts, now: Timestamp) -> Doct
 }
 
 fn report(check: &'static str, examined: Examined) -> CheckReport {
-    let Examined { summary, ailments: mut findings } = examined;
+    let Examined { summary, mut findings } = examined;
     findings.sort_by_key(|one| Reverse(one.severity));
     let verdict = findings.first().map_or(Verdict::Well, |first| first.severity);
     let more = findings.len().saturating_sub(FINDINGS_MAX);

@@ -5,7 +5,7 @@ use berth_contract::message::registry::NodeStatus;
 use berth_domain::plugin::NodeState;
 
 use super::facts::{RegistryLists, SystemFacts};
-use super::finding::{Ailment, Examined};
+use super::finding::{DoctorFinding, Examined};
 use berth_explain::{Actor, Cause, Finding, node_troubles};
 
 /// The causes that are told here; the others belong to other checks.
@@ -33,22 +33,24 @@ pub fn examine(facts: &SystemFacts) -> Examined {
             finding.cause != Cause::NodeGone || answers && finding.who == Actor::You
         };
         let told = told.filter(is_awaited);
-        told.filter_map(move |finding| Ailment::from_finding(format!("node {}", node.id), finding))
+        told.filter_map(move |finding| {
+            DoctorFinding::from_finding(format!("node {}", node.id), finding)
+        })
     });
-    let mut ailments: Vec<Ailment> = troubles.collect();
+    let mut findings: Vec<DoctorFinding> = troubles.collect();
     if nodes.is_empty() {
         let what = "no agent has reported, so nothing can be mounted";
         let start = berth_explain::next::start_service("berth-node-agent", "each host that mounts");
-        ailments.push(Ailment::warning("every host", what).next(start));
+        findings.push(DoctorFinding::warning("every host", what).next(start));
     }
-    ailments.extend(unread(facts, registry));
+    findings.extend(unread(facts, registry));
     if facts.agents_left_out > 0 {
         let what = format!("{} agents were not asked: there are too many", facts.agents_left_out);
-        ailments.push(Ailment::warning("agents", what).next("berth node list"));
+        findings.push(DoctorFinding::warning("agents", what).next("berth node list"));
     }
     if registry.is_cut {
         let what = "there are more nodes or plugins than were read";
-        ailments.push(Ailment::warning("the registry", what).next("berth node list"));
+        findings.push(DoctorFinding::warning("the registry", what).next("berth node list"));
     }
     let count = |is: fn(&NodeStatus) -> bool| nodes.iter().filter(|node| is(node)).count();
     let gone = count(|node| node.gone.is_some());
@@ -56,22 +58,22 @@ pub fn examine(facts: &SystemFacts) -> Examined {
     let others = [(down, "down"), (gone, "gone")].into_iter().filter(|(count, _)| *count > 0);
     let counts = [(nodes.len() - gone - down, "ready")].into_iter().chain(others);
     let counts: Vec<String> = counts.map(|(count, word)| format!("{count} {word}")).collect();
-    Examined::new(counts.join(", "), ailments)
+    Examined::new(counts.join(", "), findings)
 }
 
 /// Nodes of which nothing, or too little, could be read: it is not known whether they are well.
-fn unread(facts: &SystemFacts, registry: &RegistryLists) -> Vec<Ailment> {
+fn unread(facts: &SystemFacts, registry: &RegistryLists) -> Vec<DoctorFinding> {
     let records = registry.unreadable.len();
     let of_records = (records > 0).then(|| {
         let what =
             format!("{records} records of nodes or plugins cannot be read: not known how they are");
-        Ailment::warning("the registry", what)
+        DoctorFinding::warning("the registry", what)
             .next("berth doctor   # the check `records` names them")
     });
     let denied = facts.why.agents.values().filter_map(|answer| answer.as_ref().err());
     let mut denied = denied.filter(|problem| problem.code == Code::NotAllowed);
     let of_agents = denied
         .next()
-        .map(|problem| Ailment::not_checked("what the agents of the nodes say", problem));
+        .map(|problem| DoctorFinding::not_checked("what the agents of the nodes say", problem));
     of_records.into_iter().chain(of_agents).collect()
 }

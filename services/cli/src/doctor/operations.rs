@@ -1,7 +1,7 @@
 //! Operations that do not return: plugin calls past their deadlines, and operations of a host.
 
 use super::facts::SystemFacts;
-use super::finding::{Ailment, Examined};
+use super::finding::{DoctorFinding, Examined};
 use berth_explain::{Cause, node_troubles};
 
 pub fn examine(facts: &SystemFacts) -> Examined {
@@ -12,11 +12,13 @@ pub fn examine(facts: &SystemFacts) -> Examined {
     let troubles = registry.nodes.iter().flat_map(|node| {
         let told = node_troubles(&facts.why, node).into_iter();
         let told = told.filter(|one| matches!(one.cause, Cause::HostHangs | Cause::PluginHangs));
-        told.filter_map(move |finding| Ailment::from_finding(format!("node {}", node.id), finding))
+        told.filter_map(move |finding| {
+            DoctorFinding::from_finding(format!("node {}", node.id), finding)
+        })
     });
-    let ailments: Vec<Ailment> = troubles.collect();
+    let findings: Vec<DoctorFinding> = troubles.collect();
     let agents = facts.why.agents.values().filter_map(|agent| agent.as_ref().ok());
     let work: usize = agents.clone().map(|agent| agent.work.len()).sum();
-    let summary = format!("agents {}, under way {work}, hung {}", agents.count(), ailments.len());
-    Examined::new(summary, ailments)
+    let summary = format!("agents {}, under way {work}, hung {}", agents.count(), findings.len());
+    Examined::new(summary, findings)
 }

@@ -7,7 +7,7 @@ use berth_contract::message::alloc::AllocStub;
 use berth_domain::{Namespace, OwnerId, Timestamp};
 
 use super::facts::SystemFacts;
-use super::finding::{Ailment, Examined};
+use super::finding::{DoctorFinding, Examined};
 use crate::span::ago;
 
 /// The most allocs of one owner that are named.
@@ -23,25 +23,31 @@ pub fn examine(facts: &SystemFacts) -> Examined {
         let Some(owner) = &alloc.owner else { continue };
         by_owner.entry((&alloc.namespace, owner)).or_default().push(alloc);
     }
-    let mut ailments: Vec<Ailment> = by_owner
+    let mut findings: Vec<DoctorFinding> = by_owner
         .into_iter()
         .map(|((namespace, owner), allocs)| gone(namespace, owner, &allocs, facts.now))
         .collect();
     if unowned.is_cut {
         let what = "there are more allocs without an owner than were read";
-        ailments.push(Ailment::warning("allocs", what).next("berth alloc list --unowned -n '*'"));
+        findings
+            .push(DoctorFinding::warning("allocs", what).next("berth alloc list --unowned -n '*'"));
     }
     let summary = match unowned.allocs.len() {
         0 => "every live alloc that has an owner is held by it".to_owned(),
         count => format!("{count} live without their owner"),
     };
-    Examined::new(summary, ailments)
+    Examined::new(summary, findings)
 }
 
 /// What shows the allocs.
 const LIST: &str = "berth alloc list --unowned";
 
-fn gone(namespace: &Namespace, owner: &OwnerId, allocs: &[&AllocStub], now: Timestamp) -> Ailment {
+fn gone(
+    namespace: &Namespace,
+    owner: &OwnerId,
+    allocs: &[&AllocStub],
+    now: Timestamp,
+) -> DoctorFinding {
     let since = allocs.iter().filter_map(|one| one.unowned_since).min().unwrap_or(now);
     let what = format!(
         "owner {owner} has held no lease for {}, and nobody stops its {} live allocs",
@@ -53,7 +59,7 @@ fn gone(namespace: &Namespace, owner: &OwnerId, allocs: &[&AllocStub], now: Time
     let more = allocs.len() - named.len();
     let more = if more > 0 { format!(", and {more} more") } else { String::new() };
     let option = hint::namespace_option(namespace);
-    Ailment::warning(format!("owner {namespace}/{owner}"), what)
+    DoctorFinding::warning(format!("owner {namespace}/{owner}"), what)
         .shown_by(format!("{}{more}", named.join(", ")))
         .next(format!(
             "{LIST}{option}   # start the owner's program again, or give them \

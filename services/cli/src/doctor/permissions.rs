@@ -13,7 +13,7 @@ use berth_contract::verb::{self, Capability, Verb as _};
 use berth_domain::Namespace;
 
 use super::facts::SystemFacts;
-use super::finding::{Ailment, Examined};
+use super::finding::{DoctorFinding, Examined};
 use berth_explain::missing_rights;
 
 /// The most rights, and the most processes, that one finding names.
@@ -36,9 +36,9 @@ pub(super) const NEEDS: [(&str, &[&str]); 11] = [
 ];
 
 pub fn examine(facts: &SystemFacts) -> Examined {
-    let Examined { summary, mut ailments } = examine_caller(facts);
-    ailments.extend(find_lacking(facts));
-    Examined::new(summary, ailments)
+    let Examined { summary, mut findings } = examine_caller(facts);
+    findings.extend(find_lacking(facts));
+    Examined::new(summary, findings)
 }
 
 /// Says of each source that did not answer, and that the caller may not read, that it was not
@@ -73,7 +73,7 @@ fn lacks_of_operator(facts: &SystemFacts) -> Vec<MissingRight> {
 }
 
 /// Each identity that lacks rights, once, with the processes that have it.
-fn find_lacking(facts: &SystemFacts) -> Vec<Ailment> {
+fn find_lacking(facts: &SystemFacts) -> Vec<DoctorFinding> {
     let mut found: BTreeMap<&str, Lacking<'_>> = BTreeMap::new();
     for (service, replica) in facts.all_replicas() {
         let Some(access) = &replica.access else { continue };
@@ -99,13 +99,13 @@ struct Lacking<'a> {
 }
 
 impl Lacking<'_> {
-    fn describe(self) -> Ailment {
+    fn describe(self) -> DoctorFinding {
         let Self { access, places, kept } = self;
         let (identity, missing) = (&access.identity, access.missing_rights());
         let places: Vec<String> = places.into_iter().take(PLACES_MAX).collect();
         let count = missing.len();
         let what = format!("identity {identity} lacks {count} rights that its version needs");
-        let mut fault = Ailment::fault(places.join(", "), what);
+        let mut fault = DoctorFinding::fault(places.join(", "), what);
         if kept > 0 {
             fault = fault.shown_by(format!("{kept} refused events wait for the right"));
         }
@@ -138,7 +138,7 @@ fn examine_caller(facts: &SystemFacts) -> Examined {
     }
     let checks: Vec<&str> = unmade.keys().copied().collect();
     let what = format!("{name} may not read all that these checks need: {}", checks.join(", "));
-    let mut warning = Ailment::warning("the caller's credentials", what);
+    let mut warning = DoctorFinding::warning("the caller's credentials", what);
     for (check, needs) in unmade {
         warning = warning.shown_by(format!("{check}: {}", needs.join(", ")));
     }

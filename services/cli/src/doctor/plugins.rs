@@ -5,7 +5,7 @@ use berth_domain::NodeId;
 use berth_domain::plugin::{Count, Half, NodeState};
 
 use super::facts::SystemFacts;
-use super::finding::{Ailment, Examined};
+use super::finding::{DoctorFinding, Examined};
 use berth_explain::{Cause, Finding, next, node_troubles, plugin_troubles};
 
 pub fn examine(facts: &SystemFacts) -> Examined {
@@ -13,27 +13,25 @@ pub fn examine(facts: &SystemFacts) -> Examined {
         Ok(registry) => registry,
         Err(problem) => return Examined::not_made("plugins", problem),
     };
-    let mut ailments = Vec::new();
+    let mut findings = Vec::new();
     for plugin in &registry.plugins {
         let place = format!("plugin {}", plugin.id);
-        let troubles: Vec<Ailment> = troubles(facts, plugin)
+        let troubles: Vec<DoctorFinding> = troubles(facts, plugin)
             .into_iter()
-            .filter_map(|finding| Ailment::from_finding(&place, finding))
+            .filter_map(|finding| DoctorFinding::from_finding(&place, finding))
             .collect();
         if troubles.is_empty() {
-            ailments.extend(
-                too_few(facts, plugin).map(|what| {
-                    Ailment::warning(&place, what).next(next::plugin_status(&plugin.id))
-                }),
-            );
+            findings.extend(too_few(facts, plugin).map(|what| {
+                DoctorFinding::warning(&place, what).next(next::plugin_status(&plugin.id))
+            }));
         }
-        ailments.extend(troubles);
+        findings.extend(troubles);
     }
     for node in &registry.nodes {
         let files = node_troubles(&facts.why, node).into_iter();
         let files = files.filter(|finding| finding.cause == Cause::PluginFile);
         let place = format!("node {}", node.id);
-        ailments.extend(files.filter_map(|finding| Ailment::from_finding(&place, finding)));
+        findings.extend(files.filter_map(|finding| DoctorFinding::from_finding(&place, finding)));
     }
     let healthy = |count: &Count| count.healthy >= count.expected;
     let well = registry
@@ -41,7 +39,7 @@ pub fn examine(facts: &SystemFacts) -> Examined {
         .iter()
         .filter(|one| healthy(&one.nodes) && one.controllers.as_ref().is_none_or(healthy));
     let summary = format!("{} of {} complete", well.count(), registry.plugins.len());
-    Examined::new(summary, ailments)
+    Examined::new(summary, findings)
 }
 
 /// What is wrong with the instances on nodes that are up. The nodes' own check names the others.

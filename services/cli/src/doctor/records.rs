@@ -4,7 +4,7 @@ use berth_contract::problem::Problem;
 use berth_contract::record::UnreadableRecord;
 
 use super::facts::SystemFacts;
-use super::finding::{Ailment, Examined};
+use super::finding::{DoctorFinding, Examined};
 use berth_explain::unreadable_record;
 
 pub fn examine(facts: &SystemFacts) -> Examined {
@@ -13,12 +13,12 @@ pub fn examine(facts: &SystemFacts) -> Examined {
         ("records of claims", facts.claims.as_ref().map(|one| &one.unreadable[..])),
         ("records of volumes and allocs", facts.volume_records.as_ref().map(|one| &one[..])),
     ];
-    let (mut ailments, mut keys) = (Vec::new(), Vec::new());
+    let (mut findings, mut keys) = (Vec::new(), Vec::new());
     for (what, source) in sources {
         let records = match source {
             Ok(records) => records,
             Err(problem) => {
-                ailments.push(Ailment::not_checked(what, problem));
+                findings.push(DoctorFinding::not_checked(what, problem));
                 continue;
             }
         };
@@ -29,13 +29,13 @@ pub fn examine(facts: &SystemFacts) -> Examined {
             }
             keys.push(&record.key);
             let finding = unreadable_record(&record.problem());
-            ailments.extend(Ailment::from_finding(format!("record {}", record.key), finding));
+            findings.extend(DoctorFinding::from_finding(format!("record {}", record.key), finding));
         }
     }
     let summary = match keys.len() {
-        0 if ailments.is_empty() => "every record can be read".to_owned(),
+        0 if findings.is_empty() => "every record can be read".to_owned(),
         0 => "not all were checked".to_owned(),
         unreadable => format!("{unreadable} cannot be read"),
     };
-    Examined::new(summary, ailments)
+    Examined::new(summary, findings)
 }

@@ -9,7 +9,7 @@ use berth_contract::verb;
 use berth_contract::verb::Verb as _;
 
 use super::facts::SystemFacts;
-use super::finding::{Ailment, Examined, Verdict};
+use super::finding::{DoctorFinding, Examined, Verdict};
 use super::replica::{EndpointStats, Replica};
 use crate::span::ago;
 use berth_explain::next;
@@ -34,7 +34,7 @@ const OWN_ERRORS: [Code; 4] =
     [Code::Internal, Code::BusUnavailable, Code::Overloaded, Code::BucketLost];
 
 pub fn examine(facts: &SystemFacts) -> Examined {
-    let (mut ailments, mut counts, mut denied) = (Vec::new(), Vec::new(), None);
+    let (mut findings, mut counts, mut denied) = (Vec::new(), Vec::new(), None);
     for (service, lost, severity) in NEEDED {
         let name = service.name;
         match facts.replicas.get(name) {
@@ -44,18 +44,18 @@ pub fn examine(facts: &SystemFacts) -> Examined {
                 if replicas.len() == 1 && facts.copies_max() > 1 {
                     let what = "one replica runs, although the streams have several copies: the \
                                 loss of its host stops it";
-                    let one = Ailment::warning(name, what);
-                    ailments.push(one.next(next::start_service(name, "a second host")));
+                    let one = DoctorFinding::warning(name, what);
+                    findings.push(one.next(next::start_service(name, "a second host")));
                 }
             }
-            Some(Ok(_)) => ailments.push(
-                Ailment::new(severity, name, format!("no {name} answers, so {lost}"))
+            Some(Ok(_)) => findings.push(
+                DoctorFinding::new(severity, name, format!("no {name} answers, so {lost}"))
                     .next(format!("nats micro ping {name}"))
                     .next(next::start_service(name, "a host where it is to run")),
             ),
             Some(Err(problem)) if problem.code == Code::NotAllowed => denied = Some(problem),
-            Some(Err(problem)) => ailments.push(
-                Ailment::new(severity, name, format!("{name} is there and does not answer"))
+            Some(Err(problem)) => findings.push(
+                DoctorFinding::new(severity, name, format!("{name} is there and does not answer"))
                     .shown_by(problem.message.clone())
                     .next(format!("nats micro info {name}"))
                     .next(next::start_service(name, "its host")),
@@ -63,14 +63,14 @@ pub fn examine(facts: &SystemFacts) -> Examined {
         }
     }
     let is_denied = denied.is_some();
-    ailments.extend(denied.map(|problem| Ailment::not_checked("the services", problem)));
-    ailments.extend(no_collector_leads(facts));
+    findings.extend(denied.map(|problem| DoctorFinding::not_checked("the services", problem)));
+    findings.extend(no_collector_leads(facts));
     for (service, replica) in facts.all_replicas() {
-        ailments.extend(troubled_endpoint(facts, service, replica));
+        findings.extend(troubled_endpoint(facts, service, replica));
     }
     let versions: BTreeSet<&str> =
         facts.all_replicas().map(|(_, one)| one.version.as_str()).collect();
-    ailments.extend(mixed_versions(facts, &versions));
+    findings.extend(mixed_versions(facts, &versions));
     let versions = versions.into_iter().collect::<Vec<_>>().join(", ");
     let summary = if is_denied {
         "not checked".to_owned()
@@ -79,18 +79,18 @@ pub fn examine(facts: &SystemFacts) -> Examined {
     } else {
         format!("{}; version {versions}", counts.join(", "))
     };
-    Examined::new(summary, ailments)
+    Examined::new(summary, findings)
 }
 
 /// Replicas of the collector stand by, and none has the lease.
-fn no_collector_leads(facts: &SystemFacts) -> Option<Ailment> {
+fn no_collector_leads(facts: &SystemFacts) -> Option<DoctorFinding> {
     let replicas = facts.replicas.get(GC.name)?.as_ref().ok()?;
     let leads = |one: &Replica| {
         one.endpoints.iter().any(|endpoint| endpoint.name == verb::GcForce::ROW.endpoint)
     };
     let none = !replicas.is_empty() && !replicas.iter().any(leads);
     none.then(|| {
-        Ailment::warning(GC.name, "no replica leads, so nothing is collected")
+        DoctorFinding::warning(GC.name, "no replica leads, so nothing is collected")
             .next("nats kv get berth-leases leader.gc   # who holds the lease, if anybody")
             .next(format!("journalctl -u {} -n 50   # on a host where it runs", GC.name))
     })
@@ -100,12 +100,12 @@ fn troubled_endpoint(
     facts: &SystemFacts,
     service: &'static str,
     replica: &Replica,
-) -> Option<Ailment> {
+) -> Option<DoctorFinding> {
     let place = format!("{service} {}", replica.name());
     let info = format!("nats micro stats {service} {}", replica.id);
     let full = |one: &EndpointStats| Some((one.describe_full()?, one.data.busiest.clone()));
     if let Some((what, busiest)) = replica.endpoints.iter().find_map(full) {
-        let found = Ailment::warning(place, what).next(info);
+        let found = DoctorFinding::warning(place, what).next(info);
         return Some(match busiest {
             Some(one) => found.shown_by(format!("{} has {}", one.sender, one.requests)),
             None => found,
@@ -118,10 +118,10 @@ fn troubled_endpoint(
     });
     let (at, endpoint) = fails.max_by_key(|(at, _)| *at)?;
     let what = format!("endpoint {} failed {} ago", endpoint.name, ago(at, facts.now));
-    Some(Ailment::warning(place, what).shown_by(endpoint.last_error.clone()).next(info))
+    Some(DoctorFinding::warning(place, what).shown_by(endpoint.last_error.clone()).next(info))
 }
 
-fn mixed_versions(facts: &SystemFacts, versions: &BTreeSet<&str>) -> Option<Ailment> {
+fn mixed_versions(facts: &SystemFacts, versions: &BTreeSet<&str>) -> Option<DoctorFinding> {
     let own = facts.own_version.as_str();
     let is_mixed = versions.len() > 1 || versions.iter().any(|version| *version != own);
     is_mixed.then(|| {
@@ -139,7 +139,7 @@ fn mixed_versions(facts: &SystemFacts, versions: &BTreeSet<&str>) -> Option<Ailm
             format!("{version}: {}{more}", names.join(", "))
         };
         let what = format!("versions differ: {list} run, and this berth is {own}");
-        let mut warning = Ailment::warning("services and agents", what);
+        let mut warning = DoctorFinding::warning("services and agents", what);
         warning.evidence = versions.iter().map(of).collect();
         warning.next("nats micro ls   # upgrade what is older, one host at a time")
     })

@@ -10,7 +10,7 @@ use berth_domain::volume::storage::{OperationKind, SnapshotState};
 use berth_domain::{Timestamp, VolumeKey};
 
 use super::facts::SystemFacts;
-use super::finding::{Ailment, Examined};
+use super::finding::{DoctorFinding, Examined};
 use crate::span::ago;
 use berth_explain::name_operation;
 use berth_explain::{Cause, Finding, find_change, find_refusal, find_snapshot, next};
@@ -27,11 +27,11 @@ pub fn examine(facts: &SystemFacts) -> Examined {
     };
     let of_volumes = storage.volumes.iter().filter_map(|volume| judge_volume(facts, volume));
     let of_snapshots = storage.snapshots.iter().filter_map(|one| judge_snapshot(facts, one));
-    let mut ailments: Vec<Ailment> = of_volumes.chain(of_snapshots).collect();
-    let stuck = ailments.len();
+    let mut findings: Vec<DoctorFinding> = of_volumes.chain(of_snapshots).collect();
+    let stuck = findings.len();
     if storage.is_cut {
         let what = "there are more volumes or snapshots than were read";
-        ailments.push(Ailment::warning("volumes", what).next("berth volume list -n '*'"));
+        findings.push(DoctorFinding::warning("volumes", what).next("berth volume list -n '*'"));
     }
     let changing = storage.volumes.iter().filter(|volume| operation(volume).is_some()).count();
     let unread = match storage.unread {
@@ -42,14 +42,14 @@ pub fn examine(facts: &SystemFacts) -> Examined {
         "volumes {}{unread}, changing {changing}, snapshots {}, stuck {stuck}",
         storage.volume_count, storage.snapshot_count
     );
-    Examined::new(summary, ailments)
+    Examined::new(summary, findings)
 }
 
 fn operation(volume: &VolumeStatus) -> Option<&OperationStatus> {
     volume.storage.as_ref()?.operation.as_ref()
 }
 
-fn judge_volume(facts: &SystemFacts, volume: &VolumeStatus) -> Option<Ailment> {
+fn judge_volume(facts: &SystemFacts, volume: &VolumeStatus) -> Option<DoctorFinding> {
     let VolumeStatus { id, namespace, .. } = volume;
     let place = format!("volume {namespace}/{id}");
     let why = next::why_volume(id, namespace);
@@ -61,7 +61,7 @@ fn judge_volume(facts: &SystemFacts, volume: &VolumeStatus) -> Option<Ailment> {
             let is_deletion = failure.operation == OperationKind::Delete;
             is_deletion.then(|| find_refusal(&facts.why, volume))?
         });
-        return Ailment::from_finding(place, finding?);
+        return DoctorFinding::from_finding(place, finding?);
     };
     // The storage has expanded it. The next node that mounts it expands its file system.
     if operation.waits_for == Some(StorageWait::NextStaging) {
@@ -74,12 +74,12 @@ fn judge_volume(facts: &SystemFacts, volume: &VolumeStatus) -> Option<Ailment> {
     let slow = is_slow(facts.now, since, &finding).then(|| {
         let what = format!("{name} for {}: {}", ago(since, facts.now), finding.sentence);
         let volume = volume_argument(&VolumeKey::new(namespace.clone(), id.clone()));
-        Ailment::warning(&place, what).next(format!("berth volume status {volume}"))
+        DoctorFinding::warning(&place, what).next(format!("berth volume status {volume}"))
     });
-    slow.or_else(|| Some(Ailment::from_finding(&place, finding)?.next(why)))
+    slow.or_else(|| Some(DoctorFinding::from_finding(&place, finding)?.next(why)))
 }
 
-fn judge_snapshot(facts: &SystemFacts, snapshot: &SnapshotStub) -> Option<Ailment> {
+fn judge_snapshot(facts: &SystemFacts, snapshot: &SnapshotStub) -> Option<DoctorFinding> {
     let SnapshotStub { namespace, volume, snapshot: id, state, since, tries, .. } = snapshot;
     // A group is told of once.
     if snapshot.group.first().is_some_and(|first| first != volume) {
@@ -94,10 +94,10 @@ fn judge_snapshot(facts: &SystemFacts, snapshot: &SnapshotStub) -> Option<Ailmen
         return None;
     }
     let slow = is_slow(facts.now, *since, &finding).then(|| {
-        Ailment::warning(&place, finding.sentence.clone())
+        DoctorFinding::warning(&place, finding.sentence.clone())
             .next(next::snapshot_list(volume, namespace))
     });
-    slow.or_else(|| Ailment::from_finding(&place, finding))
+    slow.or_else(|| DoctorFinding::from_finding(&place, finding))
 }
 
 fn is_stuck(now: Timestamp, since: Timestamp, tries: u32) -> bool {

@@ -11,50 +11,50 @@ use berth_contract::problem::Problem;
 use berth_contract::stream::stream_owner;
 
 use super::facts::SystemFacts;
-use super::finding::{Ailment, Examined};
+use super::finding::{DoctorFinding, Examined};
 
 /// The most processes that are named whose writes are not stored.
 const SHOWN_MAX: usize = 5;
 
 pub fn examine(facts: &SystemFacts) -> Examined {
-    let (mut ailments, mut known) = (Vec::new(), Vec::new());
+    let (mut findings, mut known) = (Vec::new(), Vec::new());
     let (mut denied, mut unanswered) = (None, Vec::new());
     for (name, answer) in &facts.streams {
         match answer {
             Ok(Some(stream)) => {
                 known.push(stream);
-                ailments.extend(drifted(stream));
+                findings.extend(drifted(stream));
             }
-            Ok(None) => ailments.push(missing(name)),
+            Ok(None) => findings.push(missing(name)),
             Err(problem) if problem.code == Code::NotAllowed => denied = Some(problem),
             Err(problem) => unanswered.push((name, problem)),
         }
     }
-    ailments.extend(denied.map(|problem| Ailment::not_checked("all streams", problem)));
-    ailments.extend(tell_unanswered(&unanswered));
-    ailments.extend(stale_copies(&known));
-    ailments.extend(stores_nothing(facts));
-    ailments.extend(facts.copies.iter().flat_map(CopiesReport::short).filter_map(short));
+    findings.extend(denied.map(|problem| DoctorFinding::not_checked("all streams", problem)));
+    findings.extend(tell_unanswered(&unanswered));
+    findings.extend(stale_copies(&known));
+    findings.extend(stores_nothing(facts));
+    findings.extend(facts.copies.iter().flat_map(CopiesReport::short).filter_map(short));
     let copies: BTreeSet<String> = known.iter().map(|one| one.copies.to_string()).collect();
     let copies = copies.into_iter().collect::<Vec<_>>().join(" or ");
     let copies = if copies.is_empty() { "not known".to_owned() } else { copies };
     let summary = format!("{} of {}, copies: {copies}", known.len(), facts.streams.len());
-    Examined::new(summary, ailments)
+    Examined::new(summary, findings)
 }
 
 /// A stream that the cluster would give more copies.
-fn short(stream: &StreamCopies) -> Option<Ailment> {
+fn short(stream: &StreamCopies) -> Option<DoctorFinding> {
     let StreamCopies { stream, wanted, copies, .. } = stream;
     let copies = (*copies)?;
     let what = format!(
         "it has {copies} of the {wanted} copies that the cluster has room for: the loss of a host \
          may be the loss of its records"
     );
-    Some(Ailment::warning(format!("stream {stream}"), what).next("berth bus copies --raise"))
+    Some(DoctorFinding::warning(format!("stream {stream}"), what).next("berth bus copies --raise"))
 }
 
 /// The copies that are not current, by their servers: a server that is away is one finding.
-fn stale_copies(streams: &[&StreamReport]) -> Vec<Ailment> {
+fn stale_copies(streams: &[&StreamReport]) -> Vec<DoctorFinding> {
     let mut by_server: BTreeMap<&str, Vec<(&str, Option<u64>)>> = BTreeMap::new();
     for stream in streams {
         for StaleCopy { server, lag } in &stream.behind {
@@ -73,7 +73,7 @@ fn stale_copies(streams: &[&StreamReport]) -> Vec<Ailment> {
             Some(lag) => format!("{stream}: {lag} messages behind"),
             None => format!("{stream}: away"),
         });
-        let mut found = Ailment::warning(format!("server {server}"), what);
+        let mut found = DoctorFinding::warning(format!("server {server}"), what);
         found.evidence = told.collect();
         found
             .next(
@@ -87,7 +87,7 @@ fn stale_copies(streams: &[&StreamReport]) -> Vec<Ailment> {
 }
 
 /// The processes whose writes are not stored: one finding, as one server stores them.
-fn stores_nothing(facts: &SystemFacts) -> Option<Ailment> {
+fn stores_nothing(facts: &SystemFacts) -> Option<DoctorFinding> {
     let faults = facts.all_replicas().flat_map(|(service, one)| {
         one.store_faults.iter().map(move |fault| format!("{service} {}: {fault}", one.name()))
     });
@@ -95,17 +95,17 @@ fn stores_nothing(facts: &SystemFacts) -> Option<Ailment> {
     if evidence.is_empty() {
         return None;
     }
-    let mut found = Ailment::fault("nats-server", berth_explain::STORES_NOTHING);
+    let mut found = DoctorFinding::fault("nats-server", berth_explain::STORES_NOTHING);
     found.evidence = evidence;
     let next = berth_explain::next::after_full_store();
-    Some(next.into_iter().fold(found, Ailment::next))
+    Some(next.into_iter().fold(found, DoctorFinding::next))
 }
 
 /// The settings that are not as expected.
-fn drifted(stream: &StreamReport) -> Vec<Ailment> {
+fn drifted(stream: &StreamReport) -> Vec<DoctorFinding> {
     let StreamReport { name, drift, .. } = stream;
     let place = format!("stream {name}");
-    let mut ailments = Vec::new();
+    let mut findings = Vec::new();
     for setting in drift {
         let what = format!("a setting is not as expected: {setting}");
         let is_words = setting.field == "description" || setting.field.starts_with("metadata.");
@@ -117,13 +117,13 @@ fn drifted(stream: &StreamReport) -> Vec<Ailment> {
             ),
             None => format!("nats stream edit {name}"),
         };
-        ailments.push(Ailment::warning(&place, what).next(next));
+        findings.push(DoctorFinding::warning(&place, what).next(next));
     }
-    ailments
+    findings
 }
 
-fn missing(name: &str) -> Ailment {
-    Ailment::fault(
+fn missing(name: &str) -> DoctorFinding {
+    DoctorFinding::fault(
         format!("stream {name}"),
         "it does not exist: its service never ran, or it was deleted",
     )
@@ -135,7 +135,7 @@ fn missing(name: &str) -> Ailment {
 }
 
 /// The streams whose leaders do not answer: all for one reason.
-fn tell_unanswered(streams: &[(&String, &Problem)]) -> Option<Ailment> {
+fn tell_unanswered(streams: &[(&String, &Problem)]) -> Option<DoctorFinding> {
     let (first, problem) = streams.first()?;
     let names: Vec<&str> = streams.iter().map(|(name, _)| name.as_str()).collect();
     let what = match names.len() {
@@ -143,7 +143,7 @@ fn tell_unanswered(streams: &[(&String, &Problem)]) -> Option<Ailment> {
         many => format!("the leaders of {many} streams do not answer, or they have none"),
     };
     let word = if names.len() == 1 { "stream" } else { "streams" };
-    let found = Ailment::fault(format!("{word} {}", names.join(", ")), what)
+    let found = DoctorFinding::fault(format!("{word} {}", names.join(", ")), what)
         .shown_by(problem.message.clone())
         .next(format!("nats stream info {first}"));
     Some(

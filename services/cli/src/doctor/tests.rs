@@ -173,9 +173,9 @@ pub(super) fn only(facts: &SystemFacts) -> (&'static str, Verdict, String) {
     let mut ill = report.checks.iter().filter(|check| check.verdict != Verdict::Well);
     let (Some(check), None) = (ill.next(), ill.next()) else { panic!("not one check:\n{text}") };
     assert_eq!(report.verdict, check.verdict);
-    for ailment in &check.findings {
-        assert!(!ailment.next.is_empty(), "nothing to try:\n{text}");
-        for command in ailment.next.iter().filter(|command| command.starts_with("berth ")) {
+    for finding in &check.findings {
+        assert!(!finding.next.is_empty(), "nothing to try:\n{text}");
+        for command in finding.next.iter().filter(|command| command.starts_with("berth ")) {
             let words = command.split('#').next().unwrap_or_default().replace('\'', "");
             Cli::try_parse_from(words.split_whitespace()).unwrap();
         }

@@ -13,12 +13,12 @@
 //! alloc ended.
 
 mod child;
+mod children;
 mod ephemeral;
 mod mount;
 mod others;
 mod place;
 mod plan;
-mod rest;
 mod signals;
 mod stage;
 mod stop;
@@ -205,7 +205,7 @@ async fn with_volumes(
     let mut child = started.map_err(explain)?;
     let code = wait(&mut child, signals).await;
     signals.forget().await;
-    rest::end_children(&mut child, signals).await;
+    children::end_children(&mut child, signals).await;
     Ok(code)
 }
 

@@ -1,6 +1,6 @@
 //! `berth doctor`: a table of the checks, and below it each finding with the next command.
 
-use crate::doctor::{Ailment, CheckReport, DoctorReport, Verdict};
+use crate::doctor::{CheckReport, DoctorFinding, DoctorReport, Verdict};
 use crate::table::{Table, plain};
 
 /// The report; only what is wrong when `quiet`.
@@ -22,8 +22,8 @@ pub fn doctor(report: &DoctorReport, quiet: bool) -> String {
     if findings.is_empty() { table } else { format!("{table}\n{}", findings.join("")) }
 }
 
-fn finding(check: &str, ailment: &Ailment) -> String {
-    let Ailment { severity, what, place, evidence, next } = ailment;
+fn finding(check: &str, finding: &DoctorFinding) -> String {
+    let DoctorFinding { severity, what, place, evidence, next } = finding;
     let parts: [(&str, &[String]); 3] =
         [("where:", std::slice::from_ref(place)), ("shown by:", evidence), ("next:", next)];
     let lines = parts.iter().flat_map(|(label, lines)| {

@@ -1,7 +1,7 @@
 //! Trees of claims, drawn from their events.
 
 use berth_cli::show::Zone;
-use berth_cli::show::trace::{Drawing, How, Tree, TreeSource, Which, draw, tree};
+use berth_cli::show::trace::{ClaimSelection, Drawing, StepOutcome, Tree, TreeSource, draw, tree};
 use berth_contract::event::{Event, EventName as E, PluginCall};
 use berth_contract::message::claim::ClaimStatus;
 use berth_contract::service::CLAIM;
@@ -14,7 +14,7 @@ use crate::story::{Story, at, attempt, trace};
 const WATCHER: &str = "volumewatcher/h/7";
 
 fn seen(events: &[Event], claims: &[ClaimStatus], now_ms: u64) -> Tree {
-    tree(TreeSource { events, claims, begins: None, now: at(now_ms) }, Which::Newest)
+    tree(TreeSource { events, claims, begins: None, now: at(now_ms) }, ClaimSelection::Newest)
 }
 
 fn drawn(tree: &Tree) -> String {
@@ -241,19 +241,23 @@ fn claimed_twice_the_newest_is_drawn() {
     let story = Story::new().granted(4).released(100).again('a', 'c').granted(5_004);
     let held = story.status(5_028, State::Taken);
     let known = TreeSource { events: &story.events, claims: &[held], begins: None, now: at(9_000) };
-    insta::assert_snapshot!(drawn(&tree(known, Which::Newest)));
-    let all = tree(known, Which::All);
+    insta::assert_snapshot!(drawn(&tree(known, ClaimSelection::Newest)));
+    let all = tree(known, ClaimSelection::All);
     let begun: Vec<Option<Timestamp>> = all.claims.iter().map(|claim| claim.claim.at).collect();
     assert_eq!(begun, [Some(at(4)), Some(at(5_004))], "newest last");
     assert_eq!((all.claims[0].state, all.claims[1].state), (None, Some(State::Taken)));
     assert_eq!(all.left_out, 0);
     let first = all.claims[0].release.as_ref().unwrap();
-    assert_eq!((first.how, first.took_us), (How::Done, Some(37_000)));
+    assert_eq!((first.how, first.took_us), (StepOutcome::Done, Some(37_000)));
     // Each trace finds its own claim.
     let (b, c, e) = (trace('b'), trace('c'), trace('e'));
-    assert_eq!(tree(known, Which::Trace(&b)).claims, all.claims[..1]);
-    assert_eq!(tree(known, Which::Trace(&c)).claims, all.claims[1..], "not known, so the newest");
-    assert_eq!(tree(known, Which::Trace(&e)).left_out, 1);
+    assert_eq!(tree(known, ClaimSelection::Trace(&b)).claims, all.claims[..1]);
+    assert_eq!(
+        tree(known, ClaimSelection::Trace(&c)).claims,
+        all.claims[1..],
+        "not known, so the newest"
+    );
+    assert_eq!(tree(known, ClaimSelection::Trace(&e)).left_out, 1);
 }
 
 #[test]
@@ -281,11 +285,11 @@ fn events_have_aged_out() {
         begins,
         now: at(100_000),
     };
-    let gone = drawn(&tree(known(Some(at(60_800))), Which::Newest));
-    let lost = tree(known(None), Which::Newest);
+    let gone = drawn(&tree(known(Some(at(60_800))), ClaimSelection::Newest));
+    let lost = tree(known(None), ClaimSelection::Newest);
     assert!(lost.claims[0].claim.begins_before && lost.claims[0].claim.at.is_none());
     let nothing = TreeSource { events: &[], ..known(Some(at(90_000))) };
-    let nothing = drawn(&tree(nothing, Which::Newest));
+    let nothing = drawn(&tree(nothing, ClaimSelection::Newest));
     insta::assert_snapshot!(format!("{gone}\n{}\n{nothing}", drawn(&lost)));
 }
 
@@ -323,8 +327,8 @@ fn any_event_may_be_missing() {
         assert_eq!(tree.claims.len(), 1, "without {event:?}:\n{text}");
         let claim = &tree.claims[0];
         let (claimed, release) = (&claim.claim, claim.release.as_ref().unwrap());
-        assert_eq!(claimed.how == How::Done, event.event != E::ClaimTaken, "{text}");
-        assert_eq!(release.how == How::Done, event.event != E::ClaimFreed, "{text}");
+        assert_eq!(claimed.how == StepOutcome::Done, event.event != E::ClaimTaken, "{text}");
+        assert_eq!(release.how == StepOutcome::Done, event.event != E::ClaimFreed, "{text}");
         let calls = ["ControllerPublishVolume", "NodeUnstageVolume", "ControllerUnpublishVolume"];
         let told = calls.iter().filter(|call| text.contains(*call)).count();
         let lost = usize::from(event.event == E::CallDone);
@@ -361,7 +365,7 @@ fn refused_requests_are_below_the_claims() {
 fn the_trace_of_a_refused_request_is_the_refusal_alone() {
     let story = Story::new().alloc(0, E::AllocRegistered).granted(4).refused(9_000, 'd');
     let known = TreeSource { events: &story.events, claims: &[], begins: None, now: at(10_000) };
-    let trace = tree(known, Which::Trace(&trace('d')));
+    let trace = tree(known, ClaimSelection::Trace(&trace('d')));
     assert_eq!((trace.claims.len(), trace.refusals.len()), (0, 1), "{trace:?}");
     insta::assert_snapshot!(drawn(&trace));
 }
@@ -419,11 +423,11 @@ fn a_creation_at_the_storage_and_a_snapshot_under_way() {
 fn a_trace_finds_the_change_that_one_of_its_calls_is_of() {
     let events = created();
     let known = TreeSource { events: &events, claims: &[], begins: None, now: at(9_000) };
-    let of_call = tree(known, Which::Trace(&trace('d')));
+    let of_call = tree(known, ClaimSelection::Trace(&trace('d')));
     let [change] = of_call.changes.as_slice() else { panic!("{of_call:?}") };
-    assert_eq!((change.what.as_str(), change.phase.how), ("creating", How::Done));
+    assert_eq!((change.what.as_str(), change.phase.how), ("creating", StepOutcome::Done));
     assert_eq!(change.phase.took_us, Some(610_000));
-    assert!(tree(known, Which::Trace(&trace('0'))).changes.is_empty());
+    assert!(tree(known, ClaimSelection::Trace(&trace('0'))).changes.is_empty());
 }
 
 #[test]
@@ -433,9 +437,9 @@ fn a_creation_that_is_followed_by_its_deletion_is_two_changes() {
     events.push(of_storage(650, E::VolumeDeleting, 'e', ""));
     events.push(of_storage(900, E::VolumeDeleted, 'f', ""));
     let known = TreeSource { events: &events, claims: &[], begins: None, now: at(9_000) };
-    let all = tree(known, Which::All);
-    let ends: Vec<(&str, How)> =
+    let all = tree(known, ClaimSelection::All);
+    let ends: Vec<(&str, StepOutcome)> =
         all.changes.iter().map(|change| (change.what.as_str(), change.phase.how)).collect();
-    assert_eq!(ends, [("creating", How::Done), ("deleting", How::Done)]);
-    assert_eq!(tree(known, Which::Newest).changes.len(), 1);
+    assert_eq!(ends, [("creating", StepOutcome::Done), ("deleting", StepOutcome::Done)]);
+    assert_eq!(tree(known, ClaimSelection::Newest).changes.len(), 1);
 }

@@ -10,7 +10,7 @@ fn n2() -> NodeId {
 }
 
 /// The findings of a check.
-fn findings<'a>(report: &'a DoctorReport, check: &str) -> &'a [Ailment] {
+fn findings<'a>(report: &'a DoctorReport, check: &str) -> &'a [DoctorFinding] {
     &report.checks.iter().find(|one| one.check == check).unwrap().findings
 }
 

@@ -5,9 +5,9 @@ use berth_contract::event::{Event, EventName};
 use berth_domain::volume::{Attempt as OnRecord, CallKind};
 use berth_domain::{AttemptId, Timestamp};
 
-use super::lives::Life;
+use super::claim_history::ClaimHistory;
 use super::source::{call_of, is_claims};
-use super::tree::{How, Step, between, earlier};
+use super::tree::{Step, StepOutcome, between, earlier};
 
 /// One attempt.
 #[derive(Debug)]
@@ -26,28 +26,31 @@ struct Attempt<'a> {
 #[derive(Debug, Clone, Copy)]
 struct End<'a> {
     at: Timestamp,
-    how: How,
+    how: StepOutcome,
     took_us: Option<u64>,
     detail: Option<&'a str>,
 }
 
 /// The claim's attempts as steps, sorted by their start.
-pub(super) fn attempts(life: &Life<'_>, now: Timestamp) -> Vec<(Option<CallKind>, Step)> {
+pub(super) fn attempts(
+    history: &ClaimHistory<'_>,
+    now: Timestamp,
+) -> Vec<(Option<CallKind>, Step)> {
     let mut attempts = Vec::new();
-    for event in &life.events {
+    for event in &history.events {
         if is_claims(event) {
             recorded(&mut attempts, event);
         } else if matches!(event.event, EventName::CallDone | EventName::CallFailed) {
             executed(&mut attempts, event);
         }
     }
-    let standing = life.status.and_then(|status| status.attempt.as_ref());
+    let standing = history.status.and_then(|status| status.attempt.as_ref());
     if let Some(standing) = standing {
         let attempt = attempt(&mut attempts, &standing.id);
         attempt.call = Some(standing.call);
         attempt.worker.get_or_insert(standing.worker.as_str());
     }
-    let since = life.status.map_or(now, |status| status.since);
+    let since = history.status.map_or(now, |status| status.since);
     let mut steps: Vec<(Option<CallKind>, Step)> = attempts
         .iter()
         .map(|attempt| {
@@ -82,7 +85,7 @@ fn recorded<'a>(attempts: &mut Vec<Attempt<'a>>, event: &'a Event) {
     if failed {
         attempt.end = Some(End {
             at: event.at,
-            how: How::Failed,
+            how: StepOutcome::Failed,
             took_us: event.took_us,
             detail: event.detail.as_deref(),
         });
@@ -114,10 +117,12 @@ fn advance<'a>(attempts: &mut [Attempt<'a>], event: &'a Event) {
         let is_replaced = call.is_some() && (begun == call || calls[at + 1..].contains(&call));
         let how = match &attempt.end {
             // This includes an attempt that was answered after its timeout.
-            None | Some(End { how: How::Failed, .. }) if Some(at) == done => How::Done,
+            None | Some(End { how: StepOutcome::Failed, .. }) if Some(at) == done => {
+                StepOutcome::Done
+            }
             Some(_) => continue,
-            None if is_replaced => How::Abandoned,
-            None => How::NotTold,
+            None if is_replaced => StepOutcome::Abandoned,
+            None => StepOutcome::NotTold,
         };
         let detail = attempt.end.and_then(|end| end.detail);
         attempt.end = Some(End { at: event.at, how, took_us: None, detail });
@@ -137,15 +142,16 @@ impl Attempt<'_> {
         let told_end = self.end.map(|end| earlier(end.at, end.took_us.unwrap_or_default()));
         let first = self.executed.iter().map(|event| of_executed(&event)).min();
         let at = self.began.or(first).or(told_end).unwrap_or(since);
-        let under_way = standing.filter(|_| self.end.is_none_or(|end| end.how != How::Done));
+        let under_way =
+            standing.filter(|_| self.end.is_none_or(|end| end.how != StepOutcome::Done));
         let how = match (under_way, self.end) {
-            (Some(_), None) => How::UnderWay,
+            (Some(_), None) => StepOutcome::UnderWay,
             (_, Some(end)) => end.how,
-            (None, None) => How::NotTold,
+            (None, None) => StepOutcome::NotTold,
         };
         let took_us = match (how, self.end) {
-            (How::UnderWay, _) => Some(between(at, now)),
-            (How::Abandoned | How::NotTold, _) | (_, None) => None,
+            (StepOutcome::UnderWay, _) => Some(between(at, now)),
+            (StepOutcome::Abandoned | StepOutcome::NotTold, _) | (_, None) => None,
             (_, Some(end)) => end.took_us.or_else(|| Some(between(at, end.at))),
         };
         let call = self.call.map_or("attempt".to_owned(), |call| call.to_string());
@@ -154,7 +160,9 @@ impl Attempt<'_> {
             node: self.executed.last().and_then(|event| event.node.clone()),
             attempt: Some(self.id.clone()),
             worker: self.worker.map(str::to_owned),
-            until: standing.filter(|_| how == How::UnderWay).map(|standing| standing.deadline),
+            until: standing
+                .filter(|_| how == StepOutcome::UnderWay)
+                .map(|standing| standing.deadline),
             detail: self.end.and_then(|end| end.detail).map(str::to_owned),
             ..Step::new(call, at, how)
         };
@@ -167,23 +175,27 @@ impl Attempt<'_> {
 }
 
 /// The agent's report, where it differs from the record.
-fn unheard(event: &Event, how: How) -> Option<Step> {
+fn unheard(event: &Event, how: StepOutcome) -> Option<Step> {
     let done = event.event == EventName::CallDone;
     let known = match how {
-        How::Done => done,
-        How::Failed => !done,
+        StepOutcome::Done => done,
+        StepOutcome::Failed => !done,
         _ => false,
     };
     (!known).then(|| Step {
         node: event.node.clone(),
         detail: match (done, how) {
             (false, _) => event.detail.clone(),
-            (true, How::UnderWay) => Some("this is to be recorded".to_owned()),
-            (true, How::Failed) => Some("too late".to_owned()),
-            (true, How::Abandoned) => Some("this was not recorded".to_owned()),
+            (true, StepOutcome::UnderWay) => Some("this is to be recorded".to_owned()),
+            (true, StepOutcome::Failed) => Some("too late".to_owned()),
+            (true, StepOutcome::Abandoned) => Some("this was not recorded".to_owned()),
             (true, _) => None,
         },
-        ..Step::new(event.event.as_str(), event.at, if done { How::Done } else { How::Failed })
+        ..Step::new(
+            event.event.as_str(),
+            event.at,
+            if done { StepOutcome::Done } else { StepOutcome::Failed },
+        )
     })
 }
 
@@ -192,7 +204,11 @@ pub(super) fn calls(event: &Event) -> impl Iterator<Item = Step> {
     event.calls.iter().map(|call| Step {
         took_us: Some(call.took_us),
         code: Some(call.code.clone()),
-        ..Step::new(&call.rpc, call.at, if call.code == "OK" { How::Done } else { How::Failed })
+        ..Step::new(
+            &call.rpc,
+            call.at,
+            if call.code == "OK" { StepOutcome::Done } else { StepOutcome::Failed },
+        )
     })
 }
 
@@ -210,7 +226,7 @@ fn succeed(steps: &mut [(Option<CallKind>, Step)]) {
             && next.worker != before.worker
             && next_call != &Some(CallKind::ControllerPublish)
             && call != &Some(CallKind::ControllerPublish);
-        let again = call == next_call && before.how == How::Failed;
+        let again = call == next_call && before.how == StepOutcome::Failed;
         before.again_after_us = again.then(|| between(before.end(), next.at));
     }
 }

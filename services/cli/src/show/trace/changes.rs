@@ -9,15 +9,15 @@ use berth_contract::event::{Event, EventName};
 
 use super::attempts::calls;
 use super::source::{TreeSource, in_order};
-use super::tree::{How, Phase, Step, StorageChange, between, earlier};
+use super::tree::{Phase, Step, StepOutcome, StorageChange, between, earlier};
 
 /// What an event says about a change.
 enum Role {
     /// It is requested, or a call for it begins.
     Begins,
     /// A part of it.
-    Part(How),
-    Ends(How),
+    Part(StepOutcome),
+    Ends(StepOutcome),
 }
 
 /// The changes in the events, oldest first.
@@ -28,7 +28,7 @@ pub(super) fn changes(known: TreeSource<'_>) -> Vec<StorageChange> {
         let is_of = |change: &StorageChange| {
             Some(&change.namespace) == event.namespace.as_ref()
                 && (&change.volume, &change.snapshot) == (volume, &event.snapshot)
-                && change.phase.how == How::UnderWay
+                && change.phase.how == StepOutcome::UnderWay
         };
         let what = event.event.as_str().rsplit('.').next().unwrap_or_default();
         let mut at = changes.iter().rposition(is_of);
@@ -36,7 +36,7 @@ pub(super) fn changes(known: TreeSource<'_>) -> Vec<StorageChange> {
             && changes[open].what != what
         {
             // A volume is deleted after its creation if that was requested meanwhile.
-            close(&mut changes[open], How::Done, event);
+            close(&mut changes[open], StepOutcome::Done, event);
             at = None;
         }
         let at = at.unwrap_or_else(|| {
@@ -50,7 +50,7 @@ pub(super) fn changes(known: TreeSource<'_>) -> Vec<StorageChange> {
                     trace: event.trace.clone(),
                     at: Some(event.at),
                     took_us: Some(between(event.at, known.now)),
-                    how: How::UnderWay,
+                    how: StepOutcome::UnderWay,
                     begins_before: matches!(role, Role::Part(_)),
                     steps: Vec::new(),
                 },
@@ -67,7 +67,7 @@ pub(super) fn changes(known: TreeSource<'_>) -> Vec<StorageChange> {
     changes
 }
 
-fn close(change: &mut StorageChange, how: How, event: &Event) {
+fn close(change: &mut StorageChange, how: StepOutcome, event: &Event) {
     change.phase.how = how;
     change.phase.took_us = change.phase.at.map(|at| between(at, event.at));
 }
@@ -84,20 +84,20 @@ fn role_of(event: &Event) -> Option<Role> {
         }
         E::SnapshotCreating | E::SnapshotDeleting => Role::Begins,
         E::VolumeCreated | E::VolumeDeleted | E::VolumeExpanded | E::VolumeModified => {
-            Role::Ends(How::Done)
+            Role::Ends(StepOutcome::Done)
         }
-        E::SnapshotReady | E::SnapshotDeleted => Role::Ends(How::Done),
-        E::VolumeFailed | E::SnapshotFailed => Role::Ends(How::Failed),
-        E::SnapshotCut => Role::Part(How::Happened),
-        E::VolumeRetried | E::SnapshotRetried | E::CallFailed => Role::Part(How::Failed),
-        E::CallDone => Role::Part(How::Done),
+        E::SnapshotReady | E::SnapshotDeleted => Role::Ends(StepOutcome::Done),
+        E::VolumeFailed | E::SnapshotFailed => Role::Ends(StepOutcome::Failed),
+        E::SnapshotCut => Role::Part(StepOutcome::Happened),
+        E::VolumeRetried | E::SnapshotRetried | E::CallFailed => Role::Part(StepOutcome::Failed),
+        E::CallDone => Role::Part(StepOutcome::Done),
         _ => return None,
     })
 }
 
 fn step(event: &Event, role: &Role) -> Step {
     let how = match role {
-        Role::Begins => How::Happened,
+        Role::Begins => StepOutcome::Happened,
         Role::Part(how) | Role::Ends(how) => *how,
     };
     let detail = event.detail.clone();

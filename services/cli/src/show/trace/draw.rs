@@ -7,7 +7,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use super::tree::{Claim, How, Phase, Step, StorageChange, Tree, between};
+use super::tree::{Claim, Phase, Step, StepOutcome, StorageChange, Tree, between};
 use crate::show::refused;
 use crate::show::time::{Zone, took};
 use crate::table::plain;
@@ -111,7 +111,8 @@ impl Drawing {
 
     fn steps(&self, text: &mut String, steps: &[Step], depth: usize, dated: bool) {
         let is_failure = |step: &Step| {
-            step.attempt.is_some() && matches!(step.how, How::Failed | How::Abandoned)
+            step.attempt.is_some()
+                && matches!(step.how, StepOutcome::Failed | StepOutcome::Abandoned)
         };
         // A try of who took over begins a row of its own, so it is always shown.
         let same = |one: &Step, next: &Step| {
@@ -147,21 +148,21 @@ fn stands(phase: &Phase, done: &str, failed: &str) -> String {
     let took = phase.took_us.map(|us| took(Duration::from_micros(us)));
     let after = took.as_ref().map(|took| format!(" after {took}")).unwrap_or_default();
     match phase.how {
-        How::Done => format!("{done}{after}"),
-        How::Failed => format!("{failed}{after}"),
-        How::UnderWay => format!("under way for {}", took.unwrap_or_default()),
+        StepOutcome::Done => format!("{done}{after}"),
+        StepOutcome::Failed => format!("{failed}{after}"),
+        StepOutcome::UnderWay => format!("under way for {}", took.unwrap_or_default()),
         _ => "what came of it was not told".to_owned(),
     }
 }
 
 /// A step as text.
 fn step_text(step: &Step, drawing: &Drawing) -> String {
-    if step.how == How::Quiet {
+    if step.how == StepOutcome::Quiet {
         let what = step.detail.as_deref().map_or_else(|| "nothing was told".to_owned(), plain);
         let next = step.until.map(|at| format!(" (in {})", took(at.since(step.end()))));
         return what + &next.unwrap_or_default();
     }
-    let failed = matches!(step.how, How::Failed | How::Abandoned);
+    let failed = matches!(step.how, StepOutcome::Failed | StepOutcome::Abandoned);
     let mut words = if failed { "✗ ".to_owned() } else { String::new() } + &plain(&step.name);
     if let Some(attempt) = &step.attempt {
         let _ = write!(words, "  attempt {}", plain(short(attempt.as_str())));
@@ -181,16 +182,16 @@ fn step_text(step: &Step, drawing: &Drawing) -> String {
     let detail = step.detail.as_deref().map(|text| plain(&untagged(own(text).unwrap_or(text))));
     let why = detail.map(|detail| format!(": {detail}")).unwrap_or_default();
     let _ = match step.how {
-        How::Failed if step.code.is_none() => write!(words, "  failed{why}"),
-        How::Abandoned => {
+        StepOutcome::Failed if step.code.is_none() => write!(words, "  failed{why}"),
+        StepOutcome::Abandoned => {
             write!(words, "  nobody said what came of it; another attempt took its place")
         }
-        How::NotTold => write!(words, "  what came of it was not told"),
-        How::UnderWay => {
+        StepOutcome::NotTold => write!(words, "  what came of it was not told"),
+        StepOutcome::UnderWay => {
             let until = step.until.map(|at| format!(", until {}", drawing.zone.time(at)));
             write!(words, "  under way{why}{}", until.unwrap_or_default())
         }
-        How::Done if step.attempt.is_some() && !why.is_empty() => {
+        StepOutcome::Done if step.attempt.is_some() && !why.is_empty() => {
             write!(words, "  done; before that{why}")
         }
         _ => write!(words, "{why}"),

@@ -1,8 +1,8 @@
 //! The history of a claim, or of a change at the storage, as a tree.
 //!
 //! ```text
-//! events, status ── lives ──▶ one claim's events ── attempts, phases ──▶ Tree ── draw ──▶ text
-//!        └───────── changes ───────────────────────────────────────────▶
+//! events, status ── claim_history ──▶ one claim ── attempts, phases ──▶ Tree ── draw ──▶ text
+//!        └───────── changes ────────────────────────────────────────▶
 //! ```
 //!
 //! **Owns** which event belongs to which claim, and how its steps are combined and drawn.
@@ -14,8 +14,8 @@
 
 mod attempts;
 mod changes;
+mod claim_history;
 mod draw;
-mod lives;
 mod phases;
 mod source;
 mod tree;
@@ -27,7 +27,7 @@ use berth_contract::message::query::RefusedRequest;
 
 pub use draw::{Drawing, draw};
 pub use source::TreeSource;
-pub use tree::{Claim, How, Phase, Step, StorageChange, Tree};
+pub use tree::{Claim, Phase, Step, StepOutcome, StorageChange, Tree};
 
 /// The claims and the refused requests. Only the newest refusals are shown, unless `--all` is
 /// given.
@@ -35,7 +35,7 @@ const SHOWN_MAX: usize = 20;
 
 /// Which claims are in the tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Which<'a> {
+pub enum ClaimSelection<'a> {
     /// The newest claim of each alloc on each volume, and of those the newest few.
     Newest,
     /// The claims of a trace, or the newest when no claim has it.
@@ -45,38 +45,42 @@ pub enum Which<'a> {
 }
 
 /// Builds the tree, newest claim last.
-pub fn tree(known: TreeSource<'_>, which: Which<'_>) -> Tree {
+pub fn tree(known: TreeSource<'_>, which: ClaimSelection<'_>) -> Tree {
     let mut refusals = refusals(known.events, which);
     let is_refused = !refusals.is_empty();
-    let lives = lives::lives(known.events, known.claims);
-    let of_trace = |life: &lives::Life<'_>| match which {
-        Which::Trace(trace) => life.claim == Some(trace) || life.release == Some(trace),
-        Which::Newest | Which::All => false,
+    let histories = claim_history::claim_histories(known.events, known.claims);
+    let of_trace = |history: &claim_history::ClaimHistory<'_>| match which {
+        ClaimSelection::Trace(trace) => {
+            history.claim == Some(trace) || history.release == Some(trace)
+        }
+        ClaimSelection::Newest | ClaimSelection::All => false,
     };
-    let is_traced = lives.iter().any(of_trace);
-    let is_shown = |at: usize, life: &lives::Life<'_>| match which {
-        Which::All => true,
-        Which::Trace(_) if is_traced || is_refused => of_trace(life),
-        Which::Trace(_) | Which::Newest => lives[at + 1..].iter().all(|next| next.key != life.key),
+    let is_traced = histories.iter().any(of_trace);
+    let is_shown = |at: usize, history: &claim_history::ClaimHistory<'_>| match which {
+        ClaimSelection::All => true,
+        ClaimSelection::Trace(_) if is_traced || is_refused => of_trace(history),
+        ClaimSelection::Trace(_) | ClaimSelection::Newest => {
+            histories[at + 1..].iter().all(|next| next.key != history.key)
+        }
     };
-    let shown = lives.iter().enumerate().filter(|(at, life)| is_shown(*at, life));
-    let mut claims: Vec<Claim> = shown.map(|(_, life)| phases::claim(life, known)).collect();
-    if which == Which::Newest {
+    let shown = histories.iter().enumerate().filter(|(at, history)| is_shown(*at, history));
+    let mut claims: Vec<Claim> = shown.map(|(_, history)| phases::claim(history, known)).collect();
+    if which == ClaimSelection::Newest {
         claims.drain(..claims.len().saturating_sub(SHOWN_MAX));
         refusals.drain(..refusals.len().saturating_sub(SHOWN_MAX));
     }
-    let left_out = lives.len() - claims.len();
+    let left_out = histories.len() - claims.len();
     let changes = changes(known, which);
     Tree { at: known.now, left_out, begins: known.begins, claims, changes, refusals }
 }
 
 /// The changes at the storage; of each volume and snapshot the newest, unless others are wanted.
-fn changes(known: TreeSource<'_>, which: Which<'_>) -> Vec<StorageChange> {
+fn changes(known: TreeSource<'_>, which: ClaimSelection<'_>) -> Vec<StorageChange> {
     let mut changes = changes::changes(known);
     match which {
-        Which::All => {}
-        Which::Trace(trace) => changes.retain(|change| change.traces.contains(trace)),
-        Which::Newest => {
+        ClaimSelection::All => {}
+        ClaimSelection::Trace(trace) => changes.retain(|change| change.traces.contains(trace)),
+        ClaimSelection::Newest => {
             let mut seen = BTreeSet::new();
             changes.reverse();
             changes.retain(|StorageChange { namespace, volume, snapshot, .. }| {
@@ -90,10 +94,10 @@ fn changes(known: TreeSource<'_>, which: Which<'_>) -> Vec<StorageChange> {
 }
 
 /// The refused requests, oldest first, each once.
-fn refusals(events: &[Event], which: Which<'_>) -> Vec<RefusedRequest> {
+fn refusals(events: &[Event], which: ClaimSelection<'_>) -> Vec<RefusedRequest> {
     let is_meant = |event: &&Event| match which {
-        Which::Trace(trace) => event.trace.as_deref() == Some(trace),
-        Which::Newest | Which::All => true,
+        ClaimSelection::Trace(trace) => event.trace.as_deref() == Some(trace),
+        ClaimSelection::Newest | ClaimSelection::All => true,
     };
     let refused = source::in_order(events).into_iter().filter(is_meant);
     refused.filter_map(|event| RefusedRequest::from_event(event.clone())).collect()

@@ -5,9 +5,9 @@ use berth_domain::Timestamp;
 use berth_domain::volume::{CallKind, State};
 
 use super::attempts::{attempts, calls};
-use super::lives::{Life, is_leaving};
+use super::claim_history::{ClaimHistory, is_leaving};
 use super::source::{TreeSource, is_claims};
-use super::tree::{Claim, How, Phase, Step, between, earlier};
+use super::tree::{Claim, Phase, Step, StepOutcome, between, earlier};
 
 /// The shortest time without events that is shown, in microseconds.
 const QUIET_US: u64 = 1_000_000;
@@ -15,11 +15,12 @@ const QUIET_US: u64 = 1_000_000;
 const WAITING: &str = "waiting";
 
 /// The claim with its phases.
-pub(super) fn claim(life: &Life<'_>, known: TreeSource<'_>) -> Claim {
-    let (namespace, volume, alloc) = life.key;
-    let of_claim = life.events.iter().copied().filter(|event| is_claims(event) || is_mount(event));
+pub(super) fn claim(history: &ClaimHistory<'_>, known: TreeSource<'_>) -> Claim {
+    let (namespace, volume, alloc) = history.key;
+    let of_claim =
+        history.events.iter().copied().filter(|event| is_claims(event) || is_mount(event));
     let told = of_claim.rev().find_map(|event| event.node.clone());
-    let attempts = attempts(life, known.now);
+    let attempts = attempts(history, known.now);
     let of_release = |call: Option<CallKind>| {
         matches!(call, Some(CallKind::NodeDetach | CallKind::ControllerUnpublish))
     };
@@ -28,19 +29,19 @@ pub(super) fn claim(life: &Life<'_>, known: TreeSource<'_>) -> Claim {
     let steps = |attempts: Vec<(Option<CallKind>, Step)>| -> Vec<Step> {
         attempts.into_iter().map(|(_, step)| step).collect()
     };
-    let scene = Scene { life, known };
+    let source = PhaseSource { history, known };
     let mut claim = Claim {
         namespace: namespace.clone(),
         volume: volume.clone(),
         alloc: alloc.clone(),
-        node: life.status.map(|status| status.node.clone()).or(told),
-        epoch: life.status.map(|status| status.epoch),
-        state: life.status.map(|status| status.state),
-        claim: scene.taking(steps(taking)),
-        release: scene.releasing(steps(releasing)),
+        node: history.status.map(|status| status.node.clone()).or(told),
+        epoch: history.status.map(|status| status.epoch),
+        state: history.status.map(|status| status.state),
+        claim: source.taking(steps(taking)),
+        release: source.releasing(steps(releasing)),
     };
     let phase = claim.release.as_mut().unwrap_or(&mut claim.claim);
-    scene.wait(phase);
+    source.wait(phase);
     claim
 }
 
@@ -48,34 +49,34 @@ fn is_mount(event: &Event) -> bool {
     matches!(event.event, EventName::VolumeMounted | EventName::VolumeMountFailed)
 }
 
-struct Scene<'a> {
-    life: &'a Life<'a>,
+struct PhaseSource<'a> {
+    history: &'a ClaimHistory<'a>,
     known: TreeSource<'a>,
 }
 
-impl Scene<'_> {
+impl PhaseSource<'_> {
     /// From the alloc's registration to the grant, and the claim's mounts.
     fn taking(&self, attempts: Vec<Step>) -> Phase {
         let registered = self.events_named(EventName::AllocRegistered).map(moment);
         let take = self.take(attempts);
-        let mounts = self.life.events.iter().copied().filter(|event| is_mount(event));
+        let mounts = self.history.events.iter().copied().filter(|event| is_mount(event));
         let mounts = mounts.map(mount);
         let at = take.as_ref().map(|take| take.at);
         let is_gone = |at| self.known.begins.is_some_and(|begins| at < begins);
         let begins_before = at.is_none_or(is_gone);
-        let how = take.as_ref().map_or(How::NotTold, |take| take.how);
+        let how = take.as_ref().map_or(StepOutcome::NotTold, |take| take.how);
         let took_us = take.as_ref().and_then(|take| take.took_us);
         let mut steps: Vec<Step> = registered.chain(take).chain(mounts).collect();
         steps.sort_by_key(|step| step.at);
-        let trace = self.life.claim.map(str::to_owned);
+        let trace = self.history.claim.map(str::to_owned);
         Phase { trace, at, took_us, how, begins_before, steps }
     }
 
     /// The step of the request itself, if anything is known of it.
     fn take(&self, attempts: Vec<Step>) -> Option<Step> {
-        let told = || self.life.events.iter().copied().filter(|event| is_of_take(event));
+        let told = || self.history.events.iter().copied().filter(|event| is_of_take(event));
         let taken = told().find(|event| event.event == EventName::ClaimTaken);
-        let standing = self.life.status.filter(|status| {
+        let standing = self.history.status.filter(|status| {
             matches!(status.state, State::Waiting | State::Publishing | State::Taken)
         });
         let asked = taken.map(|taken| earlier(taken.at, taken.took_us.unwrap_or_default()));
@@ -87,22 +88,24 @@ impl Scene<'_> {
         let granted = taken.map(|taken| taken.at).or(granted.map(|status| status.since));
         let live = standing.filter(|status| status.state != State::Taken);
         let (how, took_us, detail) = match (granted, given_up, live) {
-            (Some(granted), ..) => (How::Done, Some(between(at, granted)), None),
+            (Some(granted), ..) => (StepOutcome::Done, Some(between(at, granted)), None),
             (None, Some(left), _) if first.is_some() => {
                 let why = "given up before it was granted".to_owned();
-                (How::Failed, Some(between(at, left)), Some(why))
+                (StepOutcome::Failed, Some(between(at, left)), Some(why))
             }
-            (None, None, Some(_)) => (How::UnderWay, Some(between(at, self.known.now)), None),
-            _ => (How::NotTold, None, None),
+            (None, None, Some(_)) => {
+                (StepOutcome::UnderWay, Some(between(at, self.known.now)), None)
+            }
+            _ => (StepOutcome::NotTold, None, None),
         };
         let waits = told().filter(|event| event.event == EventName::ClaimWaiting).map(|event| {
             let next = told().find(|next| next.at >= event.at && *next != event);
             let end = next.map(|next| next.at).or(given_up);
             let still = standing.is_some_and(|status| status.state == State::Waiting);
             let how = match end {
-                Some(_) => How::Done,
-                None if still => How::UnderWay,
-                None => How::NotTold,
+                Some(_) => StepOutcome::Done,
+                None if still => StepOutcome::UnderWay,
+                None => StepOutcome::NotTold,
             };
             let end = end.or(still.then_some(self.known.now));
             let took_us = end.map(|end| between(event.at, end));
@@ -117,13 +120,13 @@ impl Scene<'_> {
 
     /// From the start of the release to its end; none while the claim is held.
     fn releasing(&self, attempts: Vec<Step>) -> Option<Phase> {
-        let Scene { life, known } = self;
-        let told = || life.events.iter().copied().filter(|event| event.claim_trace.is_some());
-        let standing = life.status.filter(|status| is_leaving(status.state));
-        if attempts.is_empty() && life.release.is_none() && standing.is_none() {
+        let PhaseSource { history, known } = self;
+        let told = || history.events.iter().copied().filter(|event| event.claim_trace.is_some());
+        let standing = history.status.filter(|status| is_leaving(status.state));
+        if attempts.is_empty() && history.release.is_none() && standing.is_none() {
             return None;
         }
-        let freed = life.freed();
+        let freed = history.freed();
         let gave_up = freed.and_then(|freed| Some(earlier(freed.at, freed.took_us?)));
         let first = attempts.first().map(|step| step.at);
         let at = gave_up.or(self.left().into_iter().chain(first).min());
@@ -139,9 +142,9 @@ impl Scene<'_> {
         let begins_before = is_gone || (gave_up.is_none() && is_later);
         let at = at.or(standing.map(|status| status.since));
         let (how, end) = match (freed, standing) {
-            (Some(freed), _) => (How::Done, Some(freed.at)),
-            (None, Some(_)) => (How::UnderWay, Some(known.now)),
-            (None, None) => (How::NotTold, None),
+            (Some(freed), _) => (StepOutcome::Done, Some(freed.at)),
+            (None, Some(_)) => (StepOutcome::UnderWay, Some(known.now)),
+            (None, None) => (StepOutcome::NotTold, None),
         };
         let is_drawn = |event: &&Event| {
             let begins_attempt =
@@ -157,9 +160,10 @@ impl Scene<'_> {
             place(&mut steps, moment(event));
         }
         steps.extend(moments);
-        steps.extend(life.events.iter().copied().filter(|event| is_alloc_end(event)).map(moment));
+        steps
+            .extend(history.events.iter().copied().filter(|event| is_alloc_end(event)).map(moment));
         Some(Phase {
-            trace: life.release.map(str::to_owned),
+            trace: history.release.map(str::to_owned),
             at,
             took_us: at.zip(end).map(|(at, end)| between(at, end)),
             how,
@@ -170,11 +174,11 @@ impl Scene<'_> {
 
     /// What a present claim waits for, when nothing is running.
     fn wait(&self, phase: &mut Phase) {
-        let Some(status) = self.life.status else { return };
+        let Some(status) = self.history.status else { return };
         let Some(waits_for) = &status.waits_for else { return };
-        let is_at_work = |step: &Step| step.how == How::UnderWay && step.attempt.is_some();
+        let is_at_work = |step: &Step| step.how == StepOutcome::UnderWay && step.attempt.is_some();
         let parts = phase.steps.iter_mut().flat_map(|step| step.steps.iter_mut());
-        let in_line = |step: &&mut Step| step.name == WAITING && step.how == How::UnderWay;
+        let in_line = |step: &&mut Step| step.name == WAITING && step.how == StepOutcome::UnderWay;
         if let Some(step) = parts.rev().find(in_line) {
             step.detail = Some(waits_for.clone());
             return;
@@ -184,7 +188,7 @@ impl Scene<'_> {
             return;
         }
         let now = self.known.now;
-        let over = all().filter(|step| step.how != How::UnderWay).map(Step::end);
+        let over = all().filter(|step| step.how != StepOutcome::UnderWay).map(Step::end);
         let since = over.chain(phase.at).filter(|end| *end <= now).max().unwrap_or(status.since);
         let error = status
             .last_error()
@@ -194,18 +198,18 @@ impl Scene<'_> {
             took_us: Some(between(since, now)),
             detail: Some(format!("waits for {waits_for}{}", error.unwrap_or_default())),
             until: status.next_try.filter(|next| *next > now),
-            ..Step::new("quiet", since, How::Quiet)
+            ..Step::new("quiet", since, StepOutcome::Quiet)
         });
     }
 
     fn events_named(&self, name: EventName) -> impl Iterator<Item = &Event> {
-        self.life.events.iter().copied().filter(move |event| event.event == name)
+        self.history.events.iter().copied().filter(move |event| event.event == name)
     }
 
     /// The time at which the claim was given up, if an event has it.
     fn left(&self) -> Option<Timestamp> {
         let told = self
-            .life
+            .history
             .events
             .iter()
             .copied()
@@ -233,8 +237,8 @@ fn is_alloc_end(event: &Event) -> bool {
 /// An event as a step.
 fn moment(event: &Event) -> Step {
     let how = match event.event {
-        EventName::ClaimFailed => How::Failed,
-        _ => How::Happened,
+        EventName::ClaimFailed => StepOutcome::Failed,
+        _ => StepOutcome::Happened,
     };
     let detail = event.detail.clone();
     let is_elsewhere = !is_claims(event);
@@ -244,8 +248,8 @@ fn moment(event: &Event) -> Step {
 
 fn mount(event: &Event) -> Step {
     let how = match event.event {
-        EventName::VolumeMounted => How::Done,
-        _ => How::Failed,
+        EventName::VolumeMounted => StepOutcome::Done,
+        _ => StepOutcome::Failed,
     };
     let at = earlier(event.at, event.took_us.unwrap_or_default());
     Step {
@@ -284,10 +288,13 @@ fn with_silences(mut steps: Vec<Step>) -> Vec<Step> {
             && between(end, step.at) >= QUIET_US
         {
             let took_us = Some(between(end, step.at));
-            all.push(Step { took_us, ..Step::new("quiet", end, How::Quiet) });
+            all.push(Step { took_us, ..Step::new("quiet", end, StepOutcome::Quiet) });
         }
         let (end, waits) = (step.end(), step.again_after_us.is_some());
-        let open = matches!(step.how, How::NotTold | How::Abandoned | How::UnderWay);
+        let open = matches!(
+            step.how,
+            StepOutcome::NotTold | StepOutcome::Abandoned | StepOutcome::UnderWay
+        );
         covered = match covered {
             Some((known, waited)) if known > end => Some((known, waited || open)),
             _ => Some((end, waits || open)),

@@ -85,7 +85,7 @@ pub struct Phase {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub took_us: Option<u64>,
     /// Whether it was granted or freed.
-    pub how: How,
+    pub how: StepOutcome,
     /// Whether its first events are gone or lost.
     pub begins_before: bool,
     /// The steps, in order.
@@ -95,7 +95,7 @@ pub struct Phase {
 /// The outcome of a step so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum How {
+pub enum StepOutcome {
     /// A moment without a duration.
     #[default]
     Happened,
@@ -124,7 +124,7 @@ pub struct Step {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub took_us: Option<u64>,
     /// How it ended.
-    pub how: How,
+    pub how: StepOutcome,
     /// The node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<NodeId>,
@@ -156,7 +156,7 @@ pub struct Step {
 
 impl Step {
     /// A step without details yet.
-    pub(super) fn new(name: impl Into<String>, at: Timestamp, how: How) -> Self {
+    pub(super) fn new(name: impl Into<String>, at: Timestamp, how: StepOutcome) -> Self {
         Self { name: name.into(), at, how, ..Self::default() }
     }
 

@@ -14,7 +14,7 @@ use crate::show::ClaimKey;
 
 /// The events and the record of one claim.
 #[derive(Debug)]
-pub(super) struct Life<'a> {
+pub(super) struct ClaimHistory<'a> {
     pub(super) key: ClaimKey<'a>,
     /// The claim's trace.
     pub(super) claim: Option<&'a str>,
@@ -27,25 +27,28 @@ pub(super) struct Life<'a> {
 }
 
 /// All claims, oldest first.
-pub(super) fn lives<'a>(events: &'a [Event], statuses: &'a [ClaimStatus]) -> Vec<Life<'a>> {
+pub(super) fn claim_histories<'a>(
+    events: &'a [Event],
+    statuses: &'a [ClaimStatus],
+) -> Vec<ClaimHistory<'a>> {
     let mut events = in_order(events);
     events.retain(|event| event.event != EventName::RequestRefused);
-    let mut lives = Vec::new();
+    let mut histories = Vec::new();
     for event in events.iter().filter(|event| is_claims(event)) {
-        add_claims(&mut lives, event);
+        add_claims(&mut histories, event);
     }
     for event in events.iter().filter(|event| event.volume.is_some() && !is_claims(event)) {
-        add_work(&mut lives, event);
+        add_work(&mut histories, event);
     }
     for status in statuses {
-        add_status(&mut lives, status);
+        add_status(&mut histories, status);
     }
-    for life in &mut lives {
-        life.add_alloc(&events);
-        life.events.sort_by_key(|event| event.at);
+    for history in &mut histories {
+        history.add_alloc(&events);
+        history.events.sort_by_key(|event| event.at);
     }
-    lives.sort_by_key(Life::began);
-    lives
+    histories.sort_by_key(ClaimHistory::began);
+    histories
 }
 
 /// Whether a claim in this state is being released.
@@ -58,71 +61,74 @@ fn key(event: &Event) -> Option<ClaimKey<'_>> {
 }
 
 /// Adds a change of the record.
-fn add_claims<'a>(lives: &mut Vec<Life<'a>>, event: &'a Event) {
+fn add_claims<'a>(histories: &mut Vec<ClaimHistory<'a>>, event: &'a Event) {
     let Some(key) = key(event) else { return };
     let trace = event.trace.as_deref();
     let (claim, release) = match event.claim_trace.as_deref() {
         Some(claim) => (Some(claim), trace),
         None => (trace, None),
     };
-    let is_of = |life: &Life<'_>| life.key == key && life.claim == claim;
+    let is_of = |history: &ClaimHistory<'_>| history.key == key && history.claim == claim;
     // A released claim has no further events: the same trace may have begun another claim.
-    let found = lives.iter().rposition(|life| is_of(life) && life.release == release);
-    let unreleased = || lives.iter().rposition(|life| is_of(life) && life.release.is_none());
+    let found = histories.iter().rposition(|history| is_of(history) && history.release == release);
+    let unreleased =
+        || histories.iter().rposition(|history| is_of(history) && history.release.is_none());
     let at = found.or_else(unreleased).unwrap_or_else(|| {
-        lives.push(Life { claim, ..Life::new(key) });
-        lives.len() - 1
+        histories.push(ClaimHistory { claim, ..ClaimHistory::new(key) });
+        histories.len() - 1
     });
-    lives[at].release = release;
-    lives[at].events.push(event);
+    histories[at].release = release;
+    histories[at].events.push(event);
 }
 
 /// Adds a call or a mount: to the claim with its attempt, or else to the claim at its time.
-fn add_work<'a>(lives: &mut Vec<Life<'a>>, event: &'a Event) {
+fn add_work<'a>(histories: &mut Vec<ClaimHistory<'a>>, event: &'a Event) {
     let Some(key) = key(event) else { return };
     let (trace, attempt) = (event.trace.as_deref(), event.attempt.as_ref());
-    let has_attempt = |life: &Life<'_>| {
-        attempt.is_some() && life.events.iter().any(|known| known.attempt.as_ref() == attempt)
+    let has_attempt = |history: &ClaimHistory<'_>| {
+        attempt.is_some() && history.events.iter().any(|known| known.attempt.as_ref() == attempt)
     };
-    let find =
-        |is: &dyn Fn(&Life<'_>) -> bool| lives.iter().rposition(|life| life.key == key && is(life));
+    let find = |is: &dyn Fn(&ClaimHistory<'_>) -> bool| {
+        histories.iter().rposition(|history| history.key == key && is(history))
+    };
     let found = find(&has_attempt)
-        .or_else(|| find(&|life| life.began() <= event.at))
-        .or_else(|| lives.iter().position(|life| life.key == key));
+        .or_else(|| find(&|history| history.began() <= event.at))
+        .or_else(|| histories.iter().position(|history| history.key == key));
     if let Some(at) = found {
-        return lives[at].events.push(event);
+        return histories[at].events.push(event);
     }
     let is_release_call =
         matches!(call_of(event), Some(CallKind::NodeDetach | CallKind::ControllerUnpublish));
     let is_release = is_release_call || event.event == EventName::VolumeUnmounted;
     let (claim, release) = if is_release { (None, trace) } else { (trace, None) };
-    lives.push(Life { claim, release, events: vec![event], ..Life::new(key) });
+    histories.push(ClaimHistory { claim, release, events: vec![event], ..ClaimHistory::new(key) });
 }
 
-fn add_status<'a>(lives: &mut Vec<Life<'a>>, status: &'a ClaimStatus) {
+fn add_status<'a>(histories: &mut Vec<ClaimHistory<'a>>, status: &'a ClaimStatus) {
     let key = (&status.namespace, &status.volume, &status.alloc);
     let trace = status.trace.as_deref();
     let leaves = is_leaving(status.state);
     let (claim, release) = if leaves { (None, trace) } else { (trace, None) };
     // Events of the claim or of its release may be lost: then the trace is unknown.
-    let is_of = |life: &Life<'_>| match (trace, leaves) {
-        (Some(_), _) if life.claim == trace || life.release == trace => true,
-        (_, true) => life.release.is_none() && life.began() <= status.since,
-        (_, false) => life.claim.is_none() && life.began() <= status.since,
+    let is_of = |history: &ClaimHistory<'_>| match (trace, leaves) {
+        (Some(_), _) if history.claim == trace || history.release == trace => true,
+        (_, true) => history.release.is_none() && history.began() <= status.since,
+        (_, false) => history.claim.is_none() && history.began() <= status.since,
     };
-    let found =
-        lives.iter().rposition(|life| life.key == key && life.freed().is_none() && is_of(life));
+    let found = histories
+        .iter()
+        .rposition(|history| history.key == key && history.freed().is_none() && is_of(history));
     let at = found.unwrap_or_else(|| {
-        lives.push(Life::new(key));
-        lives.len() - 1
+        histories.push(ClaimHistory::new(key));
+        histories.len() - 1
     });
-    let life = &mut lives[at];
-    life.claim = life.claim.or(claim);
-    life.release = life.release.or(release);
-    life.status = Some(status);
+    let history = &mut histories[at];
+    history.claim = history.claim.or(claim);
+    history.release = history.release.or(release);
+    history.status = Some(status);
 }
 
-impl<'a> Life<'a> {
+impl<'a> ClaimHistory<'a> {
     fn new(key: ClaimKey<'a>) -> Self {
         Self { key, claim: None, release: None, events: Vec::new(), status: None }
     }

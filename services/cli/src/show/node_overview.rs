@@ -18,7 +18,7 @@ use berth_explain::next;
 
 /// All that is known of a node. As JSON: the node's record, with the other facts beside it.
 #[derive(Debug, Serialize)]
-pub struct NodeTruth {
+pub struct NodeOverview {
     /// The registry's record.
     #[serde(flatten)]
     pub node: NodeStatus,
@@ -35,30 +35,30 @@ pub struct NodeTruth {
 }
 
 /// One node, with what is on it.
-pub fn truth(truth: &NodeTruth, now: Timestamp) -> String {
-    let claims = truth.claims.as_deref().unwrap_or_default();
+pub fn node_overview(overview: &NodeOverview, now: Timestamp) -> String {
+    let claims = overview.claims.as_deref().unwrap_or_default();
     let claimed: BTreeMap<ClaimKey<'_>, &ClaimStatus> = claims
         .iter()
         .map(|claim| ((&claim.namespace, &claim.volume, &claim.alloc), claim))
         .collect();
-    let mut parts = vec![registry::node(&truth.node, now)];
-    match &truth.agent {
-        Some(agent) => parts.extend(agent_parts(agent, &claimed, truth.claims.is_some(), now)),
+    let mut parts = vec![registry::node(&overview.node, now)];
+    match &overview.agent {
+        Some(agent) => parts.extend(agent_parts(agent, &claimed, overview.claims.is_some(), now)),
         None => parts.push(format!(
             "what is mounted is not known: {}\n",
-            plain(truth.agent_error.as_deref().unwrap_or("its agent was not asked"))
+            plain(overview.agent_error.as_deref().unwrap_or("its agent was not asked"))
         )),
     }
     let mounted = |claim: &&ClaimStatus| {
-        let mounts = truth.agent.iter().flat_map(|agent| &agent.mounts);
+        let mounts = overview.agent.iter().flat_map(|agent| &agent.mounts);
         mounts.into_iter().any(|mount| key(mount) == claim_key(claim))
     };
     let others: Vec<ClaimStatus> = claims.iter().filter(|claim| !mounted(claim)).cloned().collect();
-    if truth.claims.is_none() {
+    if overview.claims.is_none() {
         parts.push("the claims of the node are not known: nobody answers for them\n".to_owned());
     } else if !others.is_empty() {
-        let heading = match truth.agent {
-            _ if truth.node.gone.is_some() => registry::CLAIMS_LEFT,
+        let heading = match overview.agent {
+            _ if overview.node.gone.is_some() => registry::CLAIMS_LEFT,
             Some(_) => "claimed, and not mounted:",
             None => "claimed; whether they are mounted is not known:",
         };
@@ -236,7 +236,7 @@ mod tests {
 
     use super::*;
 
-    fn known() -> NodeTruth {
+    fn known() -> NodeOverview {
         let node = json!({
             "id": "n1", "state": "ready", "since": Timestamp::from_unix_ms(1_000),
             "clock_skew_ms": 0, "version": "0.1.0", "boot_id": "b1", "attributes": {},
@@ -298,7 +298,7 @@ mod tests {
             claim("hung", "unpublishing", 3),
             claim("new", "publishing", 0),
         ]);
-        NodeTruth {
+        NodeOverview {
             node: serde_json::from_value(node).unwrap(),
             agent: Some(serde_json::from_value(agent).unwrap()),
             agent_error: None,
@@ -309,7 +309,7 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_told_with_its_age_and_what_to_do() {
-        let shown = truth(&known(), Timestamp::from_unix_ms(10_000));
+        let shown = node_overview(&known(), Timestamp::from_unix_ms(10_000));
         for part in [
             "trouble: Transport endpoint is not connected, for 5",
             "bring it back: berth volume republish data --node n1 --alloc dead",
@@ -333,13 +333,13 @@ mod tests {
 
     #[test]
     fn what_nobody_answers_for_is_not_taken_for_nothing() {
-        let known = NodeTruth {
+        let known = NodeOverview {
             agent: None,
             agent_error: Some("no service answers there".to_owned()),
             claims: None,
             ..known()
         };
-        let shown = truth(&known, Timestamp::from_unix_ms(10_000));
+        let shown = node_overview(&known, Timestamp::from_unix_ms(10_000));
         assert!(shown.contains("what is mounted is not known: no service answers"), "{shown}");
         assert!(shown.contains("claims of the node are not known"), "{shown}");
         assert!(!shown.contains("nothing is mounted"), "{shown}");
@@ -348,8 +348,8 @@ mod tests {
     #[test]
     fn an_agent_that_is_away_leaves_it_open_what_is_mounted() {
         let agent_error = Some("no service answers there".to_owned());
-        let known = NodeTruth { agent: None, agent_error, ..known() };
-        let shown = truth(&known, Timestamp::from_unix_ms(10_000));
+        let known = NodeOverview { agent: None, agent_error, ..known() };
+        let shown = node_overview(&known, Timestamp::from_unix_ms(10_000));
         assert!(shown.contains("claimed; whether they are mounted is not known:"), "{shown}");
         assert!(!shown.contains("not mounted:"), "{shown}");
     }
