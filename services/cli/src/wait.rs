@@ -52,7 +52,7 @@ impl WaitStep {
 
     /// The step with what it is about: `a on data: unpublishing`.
     #[must_use]
-    pub fn of(self, subject: impl fmt::Display, separator: &str) -> Self {
+    pub fn prefix_with(self, subject: impl fmt::Display, separator: &str) -> Self {
         Self { text: format!("{subject}{separator}{}", self.text), ..self }
     }
 }

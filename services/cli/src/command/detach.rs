@@ -75,7 +75,7 @@ fn steps(detached: &Detached, now: Timestamp) -> Vec<(String, WaitStep)> {
 
 /// `a on data: unpublishing: …`
 fn describe_claim(claim: &ClaimStatus, now: Timestamp) -> WaitStep {
-    describe(claim, now).of(&claim.alloc, " on ")
+    describe(claim, now).prefix_with(&claim.alloc, " on ")
 }
 
 fn done(detached: &Detached) -> String {

@@ -184,5 +184,5 @@ fn newer(than: u64, until: Instant) -> Newer {
 /// The change that is under way, in one line.
 fn describe(id: &VolumeId, volume: &VolumeStatus) -> Option<WaitStep> {
     let operation = volume.storage.as_ref()?.operation.as_ref()?;
-    Some(describe_operation(operation, clock::now()).of(id, ": "))
+    Some(describe_operation(operation, clock::now()).prefix_with(id, ": "))
 }
