@@ -6,9 +6,9 @@
 //! | --- | --- |
 //! | a write whose acknowledgement is lost may be stored, now or later | `store::commit` |
 //! | a lost race has two error codes, one of them only on a cluster | `store::commit` |
-//! | a write that was refused by a leader that no longer leads is stored by the next | `store::commit` |
-//! | a deleted key with history comes back when its marker expires | `store::commit`, `store::purge` |
-//! | what is sent while disconnected is delivered after its caller gave up | every call here |
+//! | a write that a deposed leader refused is stored by the next leader | `store::commit` |
+//! | a deleted key comes back when its marker expires | `store::commit`, `store::purge` |
+//! | what is sent while disconnected is delivered after its caller gave up | each call |
 //! | a direct read is stale on a cluster | `store::read`, `store::list` |
 //! | a connection that carries nothing stays open for minutes | `connection::pulse` |
 //! | a watch falls silent, starts over, or goes deaf after a restore | `store::mirror` |
@@ -20,7 +20,7 @@
 //! | a refused permission looks like an outage | `connection::denial` |
 //! | a bucket's settings are dropped by another tool | `store::bucket` |
 //! | a cluster that forms looks like a smaller one | `stream::copies` |
-//! | a deleted bucket looks like one that was never made | `store::birth`, `store::fall`, `incarnation::loss` |
+//! | a deleted bucket looks like one that was never made | `store::birth`, `incarnation::loss` |
 //! | a restored stream looks like the lost one | `incarnation`, `incarnation::standing` |
 //!
 //! | shelf | what stands there; each uses only those above it |

@@ -140,7 +140,7 @@ impl Bus {
             return Err(ConnectError::Unreachable { servers, after, last });
         }
         bus.check_version()?;
-        tokio::spawn(pulse::watch_pulse(bus.unheld()));
+        tokio::spawn(pulse::watch_pulse(bus.downgrade()));
         Ok(bus)
     }
 

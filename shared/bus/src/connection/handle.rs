@@ -33,11 +33,11 @@ pub struct Bus {
 }
 
 /// A handle that does not keep the bus open.
-pub(crate) struct Unheld(Weak<BusInner>);
+pub(crate) struct WeakBus(Weak<BusInner>);
 
-impl Unheld {
+impl WeakBus {
     /// The bus, if another handle of it is left.
-    pub(crate) fn hold(&self) -> Option<Bus> {
+    pub(crate) fn upgrade(&self) -> Option<Bus> {
         Some(Bus { inner: self.0.upgrade()? })
     }
 }
@@ -161,8 +161,8 @@ impl Bus {
     }
 
     /// A handle for a task that ends with the last other handle of the bus.
-    pub(crate) fn unheld(&self) -> Unheld {
-        Unheld(Arc::downgrade(&self.inner))
+    pub(crate) fn downgrade(&self) -> WeakBus {
+        WeakBus(Arc::downgrade(&self.inner))
     }
 
     /// What the process's identity lacks; its services tell it to those who monitor them.

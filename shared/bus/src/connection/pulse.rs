@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
-use crate::connection::handle::{Bus, Unheld};
+use crate::connection::handle::{Bus, WeakBus};
 
 /// The interval of the checks.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -30,13 +30,13 @@ const SILENT_FOR: Duration = Duration::from_secs(3);
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
 /// Checks the connection until the last handle of the bus is dropped.
-pub(crate) async fn watch_pulse(bus: Unheld) {
+pub(crate) async fn watch_pulse(bus: WeakBus) {
     let mut looks = interval(LOOK_EVERY);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut heard = LastHeard::default();
     loop {
         looks.tick().await;
-        let Some(bus) = bus.hold() else { return };
+        let Some(bus) = bus.upgrade() else { return };
         if heard.is_doubtful(&bus) && !bus.flush(ANSWER_WITHIN).await && heard.is_silent(&bus) {
             tracing::warn!(
                 connection = bus.name(),

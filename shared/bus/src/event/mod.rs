@@ -33,7 +33,7 @@ use tokio::time::timeout;
 pub use self::live::LiveEvents;
 pub use self::log::{Event, EventError, EventFeed, EventLog};
 pub use self::page::{LAST_MAX, Position, Query, Stored};
-use self::send::{Outgoing, Way};
+use self::send::{Outgoing, SendMode};
 use crate::connection::handle::Bus;
 use crate::connection::refused_events::QueuedEvent;
 pub use crate::connection::refused_events::{KeptCounts, RefusedEvent};
@@ -86,10 +86,10 @@ impl Bus {
         let opened = self.ensure(spec.name, spec, copies.into(), Some(Origin::First)).await?;
         let drift = opened.drift;
         let has_copies = number(&opened.config, REPLICAS).is_some_and(|copies| copies > 1);
-        let way = if has_copies { Way::Batches } else { Way::EachAlone };
+        let send_mode = if has_copies { SendMode::Batches } else { SendMode::EachAlone };
         let stream = spec.name.to_owned();
         Ok(Events {
-            sender: self.queue_events(way),
+            sender: self.queue_events(send_mode),
             bus: self.clone(),
             stream,
             drift: drift.into(),
@@ -98,7 +98,7 @@ impl Bus {
 
     /// Events of a process that may not write the stream: the plugin registry writes them.
     pub fn events_by_request(&self) -> EventSender {
-        self.queue_events(Way::Requests)
+        self.queue_events(SendMode::Requests)
     }
 
     /// How many events nats-server refused that were not sent yet.
@@ -116,9 +116,9 @@ impl Bus {
         self.link().refused_events().take_up(events);
     }
 
-    fn queue_events(&self, way: Way) -> EventSender {
+    fn queue_events(&self, by: SendMode) -> EventSender {
         let (queue, outgoing) = mpsc::channel(QUEUE);
-        let task = tokio::spawn(send::send(self.clone(), outgoing, way));
+        let task = tokio::spawn(send::send(self.clone(), outgoing, by));
         let actor = self.config().actor.clone();
         let (lost, is_losing) = Default::default();
         EventSender { inner: Arc::new(SenderInner { actor, queue, lost, is_losing, task }) }

@@ -65,7 +65,7 @@ impl QueuedEvent {
 
 /// How events are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum SendMode {
     /// Each event by itself, to a stream on one server.
     EachAlone,
     /// Several events in one batch, to a stream with copies.
@@ -75,14 +75,14 @@ pub(super) enum Way {
 }
 
 /// Hands events to the client in order, while it is connected.
-pub(super) async fn send(bus: Bus, mut outgoing: Receiver<Outgoing>, way: Way) {
+pub(super) async fn send(bus: Bus, mut outgoing: Receiver<Outgoing>, send_mode: SendMode) {
     let mut gather_until = Instant::now();
     let refused = || bus.link().refused_events();
     loop {
         let next = tokio::select! {
             next = outgoing.recv() => next,
             () = refused().sendable() => {
-                send_kept(&bus, way).await;
+                send_kept(&bus, send_mode).await;
                 continue;
             }
         };
@@ -92,17 +92,18 @@ pub(super) async fn send(bus: Bus, mut outgoing: Receiver<Outgoing>, way: Way) {
         let (mut events, mut then) = (Vec::new(), Some(next));
         while let Some(Outgoing::Event(event)) = then {
             events.push(event);
-            let more = events.len() < if way == Way::Requests { TOLD_MAX } else { TOGETHER_MAX };
+            let more = events.len()
+                < if send_mode == SendMode::Requests { TOLD_MAX } else { TOGETHER_MAX };
             let coming = timeout_at(gather_until, outgoing.recv());
             then = if more { coming.await.ok().flatten() } else { None };
         }
         gather_until = Instant::now() + GATHER;
         let events = refused().keep_refused(events);
-        match way {
+        match send_mode {
             _ if events.is_empty() => {}
-            Way::EachAlone => publish(&bus, events).await,
-            Way::Batches => store(&bus, events).await,
-            Way::Requests => send_to_registry(&bus, events).await,
+            SendMode::EachAlone => publish(&bus, events).await,
+            SendMode::Batches => store(&bus, events).await,
+            SendMode::Requests => send_to_registry(&bus, events).await,
         }
         if let Some(Outgoing::Flush(done)) = then {
             let _: Result<_, _> = timeout(HEARTBEAT, bus.client().flush()).await;
@@ -114,10 +115,10 @@ pub(super) async fn send(bus: Bus, mut outgoing: Receiver<Outgoing>, way: Way) {
 
 /// Sends the oldest event that nats-server refused on an earlier connection. It is kept until it is
 /// acknowledged. Its id keeps a repetition out of the stream.
-async fn send_kept(bus: &Bus, way: Way) {
+async fn send_kept(bus: &Bus, send_mode: SendMode) {
     let refused = bus.link().refused_events();
     let Some((number, event)) = refused.first() else { return };
-    if way == Way::Requests {
+    if send_mode == SendMode::Requests {
         refused.remove(number);
         return send_to_registry(bus, vec![event]).await;
     }

@@ -9,7 +9,7 @@ use berth_domain::ClockOffset;
 use tokio::time::{Instant, sleep};
 
 use crate::clock::now;
-use crate::connection::handle::{Bus, Unheld};
+use crate::connection::handle::{Bus, WeakBus};
 use crate::store::bucket::Bucket;
 
 const MEASURE_EVERY: Duration = Duration::from_secs(30);
@@ -17,13 +17,13 @@ const MEASURE_EVERY: Duration = Duration::from_secs(30);
 impl Bucket {
     /// Measures this process's clock every 30 s, for as long as the bus is open.
     pub fn watch_clock(&self) {
-        tokio::spawn(watch(self.bus.unheld(), self.shape.stream.clone()));
+        tokio::spawn(watch(self.bus.downgrade(), self.shape.stream.clone()));
     }
 }
 
-async fn watch(bus: Unheld, stream: String) {
+async fn watch(bus: WeakBus, stream: String) {
     loop {
-        let Some(bus) = bus.hold() else { return };
+        let Some(bus) = bus.upgrade() else { return };
         bus.measure_clock(&stream).await;
         drop(bus);
         sleep(MEASURE_EVERY).await;

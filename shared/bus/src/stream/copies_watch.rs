@@ -11,7 +11,7 @@ use berth_telemetry::metric::{BUCKETS, BUS_COPIES_MISSING};
 use rand::RngExt as _;
 use tokio::time::sleep;
 
-use crate::connection::handle::{Bus, Unheld};
+use crate::connection::handle::{Bus, WeakBus};
 use crate::stream::copies::Copies;
 use crate::stream::replication::CopiesReport;
 
@@ -19,11 +19,11 @@ impl Bus {
     /// Checks the copies of the streams that this process uses, about this often, for as long as
     /// the bus is open.
     pub fn watch_copies(&self, copies: Copies, every: Duration) {
-        tokio::spawn(watch(self.unheld(), copies, every));
+        tokio::spawn(watch(self.downgrade(), copies, every));
     }
 }
 
-async fn watch(bus: Unheld, copies: Copies, every: Duration) {
+async fn watch(bus: WeakBus, copies: Copies, every: Duration) {
     let mut was_short = false;
     // The streams are opened first, and not all services check at once.
     let mut pause = every / 10;
@@ -31,7 +31,7 @@ async fn watch(bus: Unheld, copies: Copies, every: Duration) {
         let jittered = pause.mul_f64(rand::rng().random_range(0.75..1.25));
         sleep(jittered).await;
         pause = every;
-        let Some(bus) = bus.hold() else { return };
+        let Some(bus) = bus.upgrade() else { return };
         let report = bus.copies_of(bus.opened(), copies).await;
         was_short = report_missing(&report, was_short);
     }

@@ -21,13 +21,13 @@ pub(super) struct Table<F> {
     came: u64,
     /// The fold has keys of two streams.
     mixed: bool,
-    tear: Option<Tear>,
+    missed: Option<MissedValue>,
 }
 
 /// Before `at` a value did not come, because the bucket no longer held it. The value that replaced
 /// it is newer, perhaps newer than everything that has come.
 #[derive(Debug)]
-struct Tear {
+struct MissedValue {
     at: u64,
     /// The replacing value has come once the watch has reached this revision; `None` while that is
     /// unknown.
@@ -54,7 +54,7 @@ struct KeyState {
 impl<F: Fold> Table<F> {
     pub(super) fn new(fold: F) -> Self {
         let (keys, ahead) = (HashMap::new(), Vec::new());
-        Self { fold, keys, reading: 0, ahead, newest: 0, came: 0, mixed: false, tear: None }
+        Self { fold, keys, reading: 0, ahead, newest: 0, came: 0, mixed: false, missed: None }
     }
 
     pub(super) fn fold(&self) -> &F {
@@ -70,20 +70,20 @@ impl<F: Fold> Table<F> {
         if self.newest > self.came || self.mixed {
             return Err(NoPicture::Before(self.newest.max(self.came + 1)));
         }
-        match self.tear {
+        match self.missed {
             None => Ok(self.came),
-            Some(Tear { until: Some(until), .. }) => Err(NoPicture::Before(until)),
-            Some(Tear { at, until: None }) => Err(NoPicture::Torn(at)),
+            Some(MissedValue { until: Some(until), .. }) => Err(NoPicture::Before(until)),
+            Some(MissedValue { at, until: None }) => Err(NoPicture::Torn(at)),
         }
     }
 
     /// Records the leader's head, read after the fold was found torn at a revision.
     pub(super) fn mend(&mut self, torn_at: u64, head: u64) {
         let came = self.came;
-        // A later tear needs a later head.
-        self.tear.take_if(|tear| tear.at == torn_at && came >= head);
-        if let Some(tear) = self.tear.as_mut().filter(|tear| tear.at == torn_at) {
-            tear.until = Some(head);
+        // A value that was missed later needs a later head.
+        self.missed.take_if(|missed| missed.at == torn_at && came >= head);
+        if let Some(missed) = self.missed.as_mut().filter(|missed| missed.at == torn_at) {
+            missed.until = Some(head);
         }
     }
 
@@ -127,9 +127,9 @@ impl<F: Fold> Table<F> {
     pub(super) fn reached(&mut self, revision: u64, torn: bool) {
         self.came = self.came.max(revision);
         let came = self.came;
-        self.tear.take_if(|tear| tear.until.is_some_and(|until| came >= until));
+        self.missed.take_if(|missed| missed.until.is_some_and(|until| came >= until));
         if torn {
-            self.tear = Some(Tear { at: came, until: None });
+            self.missed = Some(MissedValue { at: came, until: None });
         }
         let keys = &mut self.keys;
         self.ahead.retain(|(deleted, key)| {
