@@ -164,7 +164,7 @@ impl Decider {
         let Some(Write::PutClaim(_, claim)) = &mut step.write else { return };
         match (self.scenario.mutation, ask) {
             (Some(Mutation::UnwrittenCall), _) if step.call.is_some() => {
-                claim.progress.attempt = None
+                claim.progress.attempt = None;
             }
             (Some(Mutation::SilentFailures), Ask::Answer { .. }) => claim.progress.failure = None,
             _ => {}

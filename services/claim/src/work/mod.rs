@@ -2,7 +2,7 @@
 //!
 //! **Promises** that all three do the same.
 
-mod beside;
+mod owner;
 mod turn;
 
 use berth_contract::message::call::Call;
@@ -27,7 +27,7 @@ pub async fn work_checkpoint(
     trace: TraceContext,
     deadline: Instant,
 ) -> Result<WorkCheckpointed, Problem> {
-    let turn = Turn::of(state, namespace, &request, trace, deadline);
+    let turn = Turn::new(state, namespace, &request, trace, deadline);
     turn.checkpoint(request.report, request.report_only, request.early).await
 }
 

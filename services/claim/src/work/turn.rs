@@ -3,11 +3,11 @@
 //!
 //! **Owns** this order, for claims, for changes of a volume at its storage and for snapshots.
 //!
-//! **Promises** that an outcome of an old attempt changes nothing (safety rule 7), that a group goes
-//! on as one, and that a worker without a call learns when to ask again.
+//! **Promises** that an outcome of an old attempt changes nothing (safety rule 7), that a group
+//! goes on as one, and that a worker without a call learns when to ask again.
 //!
 //! **Never** decides: the domain does, on what is stored and on what is
-//! [known beside it](super::beside).
+//! [known beside it](super::owner).
 
 use std::time::Duration;
 
@@ -16,15 +16,14 @@ use berth_contract::message::call::Call;
 use berth_contract::message::work::{WorkCheckpoint, WorkCheckpointed, WorkReport};
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
-use berth_contract::verb::{self, Verb as _};
 use berth_domain::volume::{
     Attempt, Begin, CallOwner, Command, Progress, Refusal, State as ClaimState, Volume,
 };
-use berth_domain::{Namespace, SecretsId, SnapshotId, Timestamp, VolumeKey, WorkerId};
+use berth_domain::{Namespace, SecretsId, Timestamp, VolumeKey, WorkerId};
 use berth_service::clock;
 use tokio::time::Instant;
 
-use super::beside::KnownBeside;
+use super::owner::{KnownBeside, OwnerWork, STEP};
 use crate::locate::store_missing_node;
 use crate::state::State;
 use crate::storage::{self, GroupCommitted};
@@ -35,23 +34,16 @@ use crate::{deregister, plan, secrets};
 const CONTROLLER_AWAITED: Duration = Duration::from_secs(1);
 /// When the worker asks again for the volume of a run that is over and that something still needs.
 const KEPT_INTERVAL: Duration = Duration::from_secs(10);
-pub(super) const STEP: &str = verb::WorkCheckpoint::STEP;
 
 /// A worker that makes calls for one owner.
-pub struct Turn<'a> {
-    pub(super) state: &'a State,
-    pub(super) volume: VolumeKey,
-    pub(super) owner: CallOwner,
-    /// The volumes of the snapshot's group; for anything else, the volume alone.
-    pub(super) members: Vec<VolumeKey>,
+pub(super) struct Turn<'a> {
+    work: OwnerWork<'a>,
     worker: WorkerId,
-    pub(super) trace: TraceContext,
-    pub(super) deadline: Instant,
 }
 
 impl<'a> Turn<'a> {
     /// The turn of the worker that sends this request.
-    pub fn of(
+    pub fn new(
         state: &'a State,
         namespace: Namespace,
         request: &WorkCheckpoint,
@@ -63,8 +55,9 @@ impl<'a> Turn<'a> {
             CallOwner::Snapshot(id) => storage::members_of(state, &volume, id),
             CallOwner::Claim(_) | CallOwner::Volume => vec![volume.clone()],
         };
-        let (owner, worker) = (request.owner.clone(), request.worker.clone());
-        Self { state, volume, owner, members, worker, trace, deadline }
+        let owner = request.owner.clone();
+        let work = OwnerWork { state, volume, owner, members, trace, deadline };
+        Self { work, worker: request.worker.clone() }
     }
 
     /// Records the outcome of the worker's call, and returns the next call.
@@ -74,17 +67,18 @@ impl<'a> Turn<'a> {
         report_only: bool,
         early: bool,
     ) -> Result<WorkCheckpointed, Problem> {
-        let readable = self.state.check_readable(&self.volume);
-        readable.map_err(|error| self.problem((self.volume.clone(), error)))?;
-        if let CallOwner::Claim(alloc) = &self.owner {
-            store_missing_node(self.state, &self.volume, alloc, STEP, self.trace).await?;
+        let readable = self.work.state.check_readable(&self.work.volume);
+        readable.map_err(|error| self.work.problem((self.work.volume.clone(), error)))?;
+        if let CallOwner::Claim(alloc) = &self.work.owner {
+            store_missing_node(self.work.state, &self.work.volume, alloc, STEP, self.work.trace)
+                .await?;
         }
         let secrets = self.named_secrets();
         if let Some(report) = report {
             let recorded = self.record(report, !report_only).await?;
             self.clean_up(&recorded, secrets.as_ref()).await;
             // The write that ends a claim's call also begins the next one, if that is due.
-            let is_claim = matches!(self.owner, CallOwner::Claim(_));
+            let is_claim = matches!(self.work.owner, CallOwner::Claim(_));
             if recorded.call.is_some() || (is_claim && recorded.written) {
                 return Ok(self.progress(recorded.call, None));
             }
@@ -92,14 +86,16 @@ impl<'a> Turn<'a> {
         if report_only {
             return Ok(self.progress(None, None));
         }
-        let Some(beside) = self.look_beside().await? else { return Ok(self.progress(None, None)) };
+        let Some(beside) = self.work.look_beside().await? else {
+            return Ok(self.progress(None, None));
+        };
         let mut begun = self.begin(&beside, early).await;
         if beside.wanted.is_none()
             && let Err((_, TransactError::Refused(Refusal::NotDue { .. }))) = &begun
-            && !self.is_leaving()
+            && !self.work.is_leaving()
         {
             // The mirror was behind: the claim is a new one, and may be wanted.
-            let wanted = Some(self.is_surely_wanted().await?);
+            let wanted = Some(self.work.is_surely_wanted().await?);
             begun = self.begin(&KnownBeside { wanted, ..beside }, early).await;
         }
         match begun {
@@ -115,26 +111,35 @@ impl<'a> Turn<'a> {
     async fn record(&self, report: WorkReport, begins: bool) -> Result<GroupCommitted, Problem> {
         let attempt = report.attempt.clone();
         let mut outcome = report.into_outcome();
-        if let CallOwner::Snapshot(id) = &self.owner {
-            let checked = storage::check_ids(self.state, &self.members, id, outcome).await;
-            outcome = checked.map_err(|error| self.problem((self.volume.clone(), error)))?;
+        if let CallOwner::Snapshot(id) = &self.work.owner {
+            let checked =
+                storage::check_ids(self.work.state, &self.work.members, id, outcome).await;
+            outcome =
+                checked.map_err(|error| self.work.problem((self.work.volume.clone(), error)))?;
         }
         let command = |_: &VolumeKey, now: &Volume| {
-            storage::check_members(now, self.snapshot(), &self.members)?;
+            storage::check_members(now, self.work.snapshot(), &self.work.members)?;
             Ok(Command::Answer {
-                owner: self.owner.clone(),
+                owner: self.work.owner.clone(),
                 attempt: attempt.clone(),
                 outcome: outcome.clone(),
                 worker: begins.then(|| self.worker.clone()),
             })
         };
-        match storage::transact_members(self.state, &self.members, self.trace, None, command).await
+        match storage::transact_members(
+            self.work.state,
+            &self.work.members,
+            self.work.trace,
+            None,
+            command,
+        )
+        .await
         {
             // An answer of an old attempt changes nothing. The worker gets the present state.
             Err((_, TransactError::Refused(Refusal::StaleAttempt))) => {
                 Ok(GroupCommitted::default())
             }
-            recorded => recorded.map_err(|error| self.problem(error)),
+            recorded => recorded.map_err(|error| self.work.problem(error)),
         }
     }
 
@@ -144,17 +149,24 @@ impl<'a> Turn<'a> {
         early: bool,
     ) -> Result<GroupCommitted, (VolumeKey, TransactError)> {
         let command = |_: &VolumeKey, now: &Volume| {
-            storage::check_members(now, self.snapshot(), &self.members)?;
+            storage::check_members(now, self.work.snapshot(), &self.work.members)?;
             Ok(Command::Begin(Begin {
-                owner: self.owner.clone(),
+                owner: self.work.owner.clone(),
                 worker: self.worker.clone(),
                 wanted: beside.is_wanted(now),
                 early,
                 proven: beside.proven.clone(),
-                executor: self.executor(now)?,
+                executor: self.work.executor(now)?,
             }))
         };
-        storage::transact_members(self.state, &self.members, self.trace, None, command).await
+        storage::transact_members(
+            self.work.state,
+            &self.work.members,
+            self.work.trace,
+            None,
+            command,
+        )
+        .await
     }
 
     /// The answer to a worker whose call does not begin.
@@ -169,28 +181,35 @@ impl<'a> Turn<'a> {
             }
             // The volume of a run that is over is still needed.
             (_, TransactError::Refused(refusal)) if is_kept(&refusal) => {
-                let trace = self.trace.trace_id();
-                tracing::info!(volume = %self.volume, %refusal, trace, "not deleted yet");
+                let trace = self.work.trace.trace_id();
+                tracing::info!(volume = %self.work.volume, %refusal, trace, "not deleted yet");
                 let next_try = Some(clock::now().after(KEPT_INTERVAL));
                 Ok(WorkCheckpointed { pending: true, next_try, ..WorkCheckpointed::default() })
             }
             (_, TransactError::Refused(refusal)) if is_gone(&refusal) => {
                 Ok(WorkCheckpointed::default())
             }
-            error => Err(self.problem(error)),
+            error => Err(self.work.problem(error)),
         }
     }
 
     /// After a write: the volume may have been waiting for its last claim, and its secrets may be
     /// named by nothing any more.
     async fn clean_up(&self, done: &GroupCommitted, secrets: Option<&SecretsId>) {
-        match &self.owner {
+        match &self.work.owner {
             CallOwner::Claim(_) if done.written => {
-                deregister::finish_closing(self.state, &self.volume, self.trace).await;
+                deregister::finish_closing(self.work.state, &self.work.volume, self.work.trace)
+                    .await;
             }
             CallOwner::Claim(_) => {}
             CallOwner::Volume | CallOwner::Snapshot(_) => {
-                storage::remove_secrets(self.state, &self.volume, secrets, self.trace).await;
+                storage::remove_secrets(
+                    self.work.state,
+                    &self.work.volume,
+                    secrets,
+                    self.work.trace,
+                )
+                .await;
             }
         }
     }
@@ -202,9 +221,9 @@ impl<'a> Turn<'a> {
         next_try: Option<Timestamp>,
     ) -> WorkCheckpointed {
         let call = begun.and_then(|(leader, attempt, at)| self.call(&leader, &attempt, at));
-        let (state, calls) = self.state.volumes.mirror.read(|volumes| {
-            let now = volumes.get(&self.volume).map(|subtree| &subtree.volume);
-            let read = |now: &Volume| read_progress(now, &self.owner);
+        let (state, calls) = self.work.state.volumes.mirror.read(|volumes| {
+            let now = volumes.get(&self.work.volume).map(|subtree| &subtree.volume);
+            let read = |now: &Volume| read_progress(now, &self.work.owner);
             now.and_then(read).map_or((None, None), |(state, calls)| (state, Some(calls)))
         });
         WorkCheckpointed {
@@ -217,18 +236,19 @@ impl<'a> Turn<'a> {
 
     /// The call of an attempt; none if the record went on without it.
     fn call(&self, leader: &VolumeKey, attempt: &Attempt, revision: u64) -> Option<Call> {
-        let CallOwner::Claim(alloc) = &self.owner else {
-            let call = self.state.storage_call(leader, self.snapshot(), attempt, revision);
+        let CallOwner::Claim(alloc) = &self.work.owner else {
+            let call =
+                self.work.state.storage_call(leader, self.work.snapshot(), attempt, revision);
             return call.map(Into::into);
         };
-        let state = self.state;
-        let namespace = &self.volume.namespace;
+        let state = self.work.state;
+        let namespace = &self.work.volume.namespace;
         let record =
             state.allocs.mirror.read(|all| all.get(namespace, alloc).map(|of| of.1.clone()));
         state.volumes.mirror.read(|volumes| {
-            let subtree = volumes.get(&self.volume)?;
+            let subtree = volumes.get(&self.work.volume)?;
             let record = record.as_ref();
-            let call = plan::call(&self.volume, subtree, alloc, record, attempt, revision)?;
+            let call = plan::call(&self.work.volume, subtree, alloc, record, attempt, revision)?;
             let call = state.with_controller(state.with_external_node(call), &subtree.volume);
             Some(call.into())
         })
@@ -236,24 +256,13 @@ impl<'a> Turn<'a> {
 
     /// The secrets of its calls.
     fn named_secrets(&self) -> Option<SecretsId> {
-        match &self.owner {
+        match &self.work.owner {
             CallOwner::Claim(_) => None,
-            CallOwner::Volume => secrets::current_secrets(self.state, &self.volume),
-            CallOwner::Snapshot(id) => self.state.volumes.mirror.read(|volumes| {
-                volumes.get(&self.volume)?.volume.snapshots.get(id)?.secrets.clone()
+            CallOwner::Volume => secrets::current_secrets(self.work.state, &self.work.volume),
+            CallOwner::Snapshot(id) => self.work.state.volumes.mirror.read(|volumes| {
+                volumes.get(&self.work.volume)?.volume.snapshots.get(id)?.secrets.clone()
             }),
         }
-    }
-
-    pub(super) fn snapshot(&self) -> Option<&SnapshotId> {
-        match &self.owner {
-            CallOwner::Snapshot(id) => Some(id),
-            CallOwner::Claim(_) | CallOwner::Volume => None,
-        }
-    }
-
-    pub(super) fn problem(&self, (volume, error): (VolumeKey, TransactError)) -> Problem {
-        self.state.problem(error, STEP, &volume)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use berth_contract::message::call::{Call, StorageCall};
-use berth_contract::message::storage_call::{GroupVolume, StorageWork};
+use berth_contract::message::storage_call::{GroupVolume, StorageDetails, StorageWork};
 use berth_domain::volume::CallKind;
 use berth_domain::{Namespace, VolumeId};
 use tokio::sync::oneshot;

@@ -3,6 +3,7 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test must stop where its footing fails")]
 
+mod calls;
 mod faults;
 mod level;
 mod messages;
@@ -14,7 +15,6 @@ mod records;
 mod reference;
 mod sample;
 mod storage;
-mod storage_calls;
 mod text;
 mod views;
 mod widened;

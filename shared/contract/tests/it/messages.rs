@@ -53,37 +53,6 @@ pub fn reply<T: Serialize + DeserializeOwned + PartialEq + Debug>(name: &str, me
     insta::assert_snapshot!(name, serde_json::to_string_pretty(message).unwrap());
 }
 
-fn a_call() -> call::ClaimCall {
-    call::Call {
-        call: CallKind::ControllerPublish,
-        attempt: sample::attempt_id(),
-        revision: 42,
-        deadline: sample::at(60),
-        namespace: sample::namespace(),
-        volume: sample::volume(),
-        external_id: "vol-0a1b".to_owned(),
-        plugin: sample::plugin(),
-        ask_first: vec![sample::node_id()],
-        secrets: Some(sample::secrets_id()),
-        details: call::ClaimDetails {
-            by: Some("user.anna".to_owned()),
-            alloc: sample::alloc_id(),
-            epoch: 41,
-            node: sample::node_id(),
-            external_node: Some("i-0abc".to_owned()),
-            controller: Some(sample::node_id()),
-            claims_beside: Some([sample::alloc_id()].into()),
-            unstaged_by: Some(sample::proof()),
-            access: AccessMode::SingleNodeWriter,
-            mode: Mode::Write,
-            attachment: AttachmentMode::FileSystem,
-            mount: sample::mount(),
-            context: sample::map("pool", "p1"),
-            span: sample::trail().attempt,
-        },
-    }
-}
-
 pub fn claim_status() -> claim::ClaimStatus {
     claim::ClaimStatus {
         namespace: sample::namespace(),
@@ -296,7 +265,10 @@ fn claims() {
         "reply-claim-checkpoint",
         &claim::Checkpointed {
             state: Some(State::NodeDetached),
-            call: Some(call::Call { call: CallKind::ControllerUnpublish, ..a_call() }),
+            call: Some(call::Call {
+                call: CallKind::ControllerUnpublish,
+                ..crate::calls::claim_call()
+            }),
             next_try: Some(sample::at(4)),
         },
     );
@@ -309,35 +281,6 @@ fn claims() {
             claims: vec![claim_status()],
             next,
             unreadable: vec![sample::unreadable()],
-        },
-    );
-}
-
-#[test]
-fn calls() {
-    request("request-call", &a_call());
-    request(
-        "request-controller-validate",
-        &call::Validate {
-            namespace: sample::namespace(),
-            volume: sample::volume(),
-            external_id: "vol-0a1b".to_owned(),
-            plugin: sample::plugin(),
-            capabilities: vec![sample::capability()],
-            mount: sample::mount(),
-            context: sample::map("pool", "p1"),
-            parameters: sample::map("tier", "gold"),
-            secrets: Some(sample::secrets_id()),
-        },
-    );
-    let publish_context = sample::map("device", "/dev/xvdba");
-    reply("reply-call", &call::Called { publish_context, answer: None });
-    reply(
-        "reply-controller-validate",
-        &call::Validated {
-            confirmed: false,
-            unknown: true,
-            message: Some("no such volume".to_owned()),
         },
     );
 }

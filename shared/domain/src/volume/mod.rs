@@ -143,7 +143,8 @@ impl Volume {
     /// The call of the volume's operation or of a snapshot, if it may still act.
     pub fn busy_at_storage(&self, now: Timestamp, policy: &Policy) -> Option<BusyCall> {
         let calls = self.storage_progress();
-        let busy = calls.filter_map(|(owner, calls)| BusyCall::of(owner, calls, now, policy));
+        let busy =
+            calls.filter_map(|(owner, calls)| BusyCall::find_live(owner, calls, now, policy));
         busy.max_by_key(|busy| busy.until)
     }
 
@@ -169,7 +170,7 @@ impl Volume {
     /// The call of the volume's operation, if it may still act.
     fn busy_operation(&self, now: Timestamp, policy: &Policy) -> Option<BusyCall> {
         let operation = self.spec.as_ref().and_then(VolumeSpec::operation)?;
-        BusyCall::of(CallOwner::Volume, &operation.progress.calls, now, policy)
+        BusyCall::find_live(CallOwner::Volume, &operation.progress.calls, now, policy)
     }
 
     /// Whether a controller call of the volume's operation or of a snapshot, other than the one of
@@ -211,7 +212,7 @@ impl Volume {
     /// The call with the latest deadline, if it may still act. If it may not, none of them may.
     fn live(&self, of: Calls<'_>, now: Timestamp, policy: &Policy) -> Option<BusyCall> {
         let (alloc, claim) = self.claims.get_key_value(self.claims.last_call(of)?)?;
-        BusyCall::of(CallOwner::Claim(alloc.clone()), &claim.progress, now, policy)
+        BusyCall::find_live(CallOwner::Claim(alloc.clone()), &claim.progress, now, policy)
     }
 }
 
@@ -228,7 +229,12 @@ pub struct BusyCall {
 
 impl BusyCall {
     /// The last of these calls, if it may still act.
-    fn of(owner: CallOwner, calls: &Progress, now: Timestamp, policy: &Policy) -> Option<Self> {
+    fn find_live(
+        owner: CallOwner,
+        calls: &Progress,
+        now: Timestamp,
+        policy: &Policy,
+    ) -> Option<Self> {
         let attempt = calls.attempt.as_ref()?;
         let until = attempt.free_at(policy.clock_margin);
         let acts = attempt.may_still_act(now, policy.clock_margin);

@@ -250,7 +250,9 @@ pub fn command() -> impl Strategy<Value = Command> {
         2 => (alloc(), option::of(0..9_u64), text())
             .prop_map(|(alloc, epoch, reason)| Command::Release { alloc, epoch, reason }),
         2 => (alloc(), 0..9_u64, call(), proof())
-            .prop_map(|(alloc, epoch, call, word)| Command::Confirm { alloc, epoch, call, confirmation: word }),
+            .prop_map(|(alloc, epoch, call, confirmation)| {
+                Command::Confirm { alloc, epoch, call, confirmation }
+            }),
         1 => (alloc(), 0..9_u64, node_mount())
             .prop_map(|(alloc, epoch, mount)| Command::Observe {
                 alloc,

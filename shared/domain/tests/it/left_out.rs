@@ -320,7 +320,8 @@ proptest! {
             note: String::new(),
         };
         for call in [CallKind::ControllerUnpublish, CallKind::NodeDetach] {
-            let word = Command::Confirm { alloc: alloc("a"), epoch, call, confirmation: word.clone() };
+            let (alloc, confirmation) = (alloc("a"), word.clone());
+            let word = Command::Confirm { alloc, epoch, call, confirmation };
             prop_assert!(decide(&volume, &word).is_err(), "the plugin denied nothing");
         }
         let full = asks(&volume, take("b", "elsewhere"));
@@ -349,7 +350,8 @@ proptest! {
         if let Some(operation) = &life.operation {
             let optional = [("progress", json!({})), ("mounted", json!(null))];
             read_without::<Operation>(operation, &optional, &other)?;
-            read_without::<StorageProgress>(&operation.progress, &optional_of_a_progress(), &other)?;
+            let optional = optional_of_a_progress();
+            read_without::<StorageProgress>(&operation.progress, &optional, &other)?;
         }
         if let Some(provision) = &life.provision {
             read_without::<Provision>(provision, &optional_of_a_provision(), &other)?;

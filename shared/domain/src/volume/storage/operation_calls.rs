@@ -107,8 +107,8 @@ fn next_node(volume: &Volume, expansion: &Expansion) -> NextStorageCall {
     }
 }
 
-/// Forgets nodes without a claim, because a record is bounded. Keeps one node, as a sign that a node
-/// has expanded the volume.
+/// Forgets nodes without a claim, because a record is bounded. Keeps one node, as a sign that a
+/// node has expanded the volume.
 fn forget_former_nodes(volume: &Volume, expansion: &mut Expansion) {
     let taken: BTreeSet<&NodeId> = volume.taken_nodes().map(|(node, _, _)| node).collect();
     expansion.refused.retain(|node, _| taken.contains(node));

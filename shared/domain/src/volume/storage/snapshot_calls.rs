@@ -143,7 +143,7 @@ pub(in crate::volume) fn delete_snapshot(
     if forget {
         let owner = CallOwner::Snapshot(id.clone());
         let calls = &known.progress.calls;
-        if let Some(busy) = BusyCall::of(owner, calls, context.now, &context.policy) {
+        if let Some(busy) = BusyCall::find_live(owner, calls, context.now, &context.policy) {
             return Err(busy.refusal(None));
         }
         return Ok(Step::drop_snapshot(id));

@@ -1,5 +1,6 @@
-//! What is known beside the record when a call is to begin: whether its alloc still runs, whether
-//! its node is gone, and which controller gets it.
+//! The work of one owner: a claim, a volume at its storage, or a snapshot; and what is known beside
+//! its record when a call is to begin: whether its alloc still runs, whether its node is gone, and
+//! which controller gets the call.
 //!
 //! **Promises** that what is read here was read for the owner that the record names: each answer
 //! counts only for the claim, or the volume, that was seen before it was asked.
@@ -7,15 +8,32 @@
 //! **Never** changes a record, but for the alloc of a claim whose node is proven to be gone.
 
 use berth_contract::problem::Problem;
+use berth_contract::trace::TraceContext;
+use berth_contract::verb::{self, Verb as _};
 use berth_domain::proof::Proven;
 use berth_domain::volume::{CallOwner, State as ClaimState, Volume};
-use berth_domain::{AllocId, NodeId};
+use berth_domain::{AllocId, NodeId, SnapshotId, VolumeKey};
+use tokio::time::Instant;
 
-use super::turn::{STEP, Turn};
 use crate::proof;
+use crate::state::State;
+use crate::transact::TransactError;
+
+pub(super) const STEP: &str = verb::WorkCheckpoint::STEP;
+
+/// The work of one owner, for which a worker asks.
+pub(super) struct OwnerWork<'a> {
+    pub state: &'a State,
+    pub volume: VolumeKey,
+    pub owner: CallOwner,
+    /// The volumes of the snapshot's group; for anything else, the volume alone.
+    pub members: Vec<VolumeKey>,
+    pub trace: TraceContext,
+    pub deadline: Instant,
+}
 
 /// What is known beside the record.
-pub struct KnownBeside {
+pub(super) struct KnownBeside {
     /// Of a claim: whether its alloc wants it. None if its release goes on in any case.
     pub wanted: Option<bool>,
     /// Of a claim: the proof that its node is gone.
@@ -33,9 +51,9 @@ impl KnownBeside {
     }
 }
 
-impl Turn<'_> {
+impl OwnerWork<'_> {
     /// Looks; none if no call may begin now.
-    pub(super) async fn look_beside(&self) -> Result<Option<KnownBeside>, Problem> {
+    pub async fn look_beside(&self) -> Result<Option<KnownBeside>, Problem> {
         match &self.owner {
             CallOwner::Claim(alloc) => self.look_beside_claim(alloc).await,
             CallOwner::Volume | CallOwner::Snapshot(_) => {
@@ -65,7 +83,7 @@ impl Turn<'_> {
     }
 
     /// Whether it is a claim that is being released.
-    pub(super) fn is_leaving(&self) -> bool {
+    pub fn is_leaving(&self) -> bool {
         let CallOwner::Claim(alloc) = &self.owner else { return false };
         let state = self
             .state
@@ -76,7 +94,7 @@ impl Turn<'_> {
     }
 
     /// Whether the claim's alloc still runs, as the leader has it.
-    pub(super) async fn is_surely_wanted(&self) -> Result<bool, Problem> {
+    pub async fn is_surely_wanted(&self) -> Result<bool, Problem> {
         let CallOwner::Claim(alloc) = &self.owner else { return Ok(true) };
         self.state.is_surely_wanted(&self.volume.namespace, alloc, self.trace).await
     }
@@ -127,7 +145,7 @@ impl Turn<'_> {
 
     /// The node whose controller has to get the next call. That of a group is made where its leader
     /// is. Which controller a claim's call goes to is looked up when the call is put together.
-    pub(super) fn executor(&self, now: &Volume) -> Result<Option<NodeId>, Problem> {
+    pub fn executor(&self, now: &Volume) -> Result<Option<NodeId>, Problem> {
         match (&self.owner, self.members.as_slice()) {
             (CallOwner::Claim(_), _) => Ok(None),
             (_, [leader, _, ..]) => self.state.volumes.mirror.read(|volumes| {
@@ -136,5 +154,16 @@ impl Turn<'_> {
             }),
             _ => self.state.storage_executor(now, self.snapshot()),
         }
+    }
+
+    pub fn snapshot(&self) -> Option<&SnapshotId> {
+        match &self.owner {
+            CallOwner::Snapshot(id) => Some(id),
+            CallOwner::Claim(_) | CallOwner::Volume => None,
+        }
+    }
+
+    pub fn problem(&self, (volume, error): (VolumeKey, TransactError)) -> Problem {
+        self.state.problem(error, STEP, &volume)
     }
 }

@@ -1,10 +1,12 @@
-//! Calls that change the storage, their outcomes, and questions to a controller: what Berth's
-//! services send to each other.
+//! Calls of attempts, their outcomes, and questions to a controller: what Berth's services send to
+//! each other.
 
 use std::collections::BTreeMap;
 
 use berth_contract::decode::{self, Unknown};
-use berth_contract::message::call::{Call, Called, StorageCall};
+use berth_contract::message::call::{
+    Call, Called, ClaimCall, ClaimDetails, StorageCall, Validate, Validated,
+};
 use berth_contract::message::storage_call::{
     Answered, CopySource, GroupIds, GroupVolume, NewVolume, Question, StorageDetails, StorageQuery,
     StorageWork,
@@ -13,6 +15,7 @@ use berth_contract::message::work::{
     StorageCheckpoint, StorageCheckpointed, StorageReport, WorkCheckpoint, WorkCheckpointed,
     WorkReport,
 };
+use berth_domain::access::{AccessMode, AttachmentMode, Mode};
 use berth_domain::volume::storage::OriginKind;
 use berth_domain::volume::{
     CallKind, CallOwner, CreatedVolume, CutSnapshot, Outcome, State, StorageAnswer,
@@ -21,6 +24,62 @@ use berth_domain::volume::{
 use crate::messages::{reply, request};
 use crate::sample;
 use crate::storage::{GIB, listed_snapshot, listed_volume};
+
+pub fn claim_call() -> ClaimCall {
+    Call {
+        call: CallKind::ControllerPublish,
+        attempt: sample::attempt_id(),
+        revision: 42,
+        deadline: sample::at(60),
+        namespace: sample::namespace(),
+        volume: sample::volume(),
+        external_id: "vol-0a1b".to_owned(),
+        plugin: sample::plugin(),
+        ask_first: vec![sample::node_id()],
+        secrets: Some(sample::secrets_id()),
+        details: ClaimDetails {
+            by: Some("user.anna".to_owned()),
+            alloc: sample::alloc_id(),
+            epoch: 41,
+            node: sample::node_id(),
+            external_node: Some("i-0abc".to_owned()),
+            controller: Some(sample::node_id()),
+            claims_beside: Some([sample::alloc_id()].into()),
+            unstaged_by: Some(sample::proof()),
+            access: AccessMode::SingleNodeWriter,
+            mode: Mode::Write,
+            attachment: AttachmentMode::FileSystem,
+            mount: sample::mount(),
+            context: sample::map("pool", "p1"),
+            span: sample::trail().attempt,
+        },
+    }
+}
+
+#[test]
+fn calls_for_claims() {
+    request("request-call", &claim_call());
+    request(
+        "request-controller-validate",
+        &Validate {
+            namespace: sample::namespace(),
+            volume: sample::volume(),
+            external_id: "vol-0a1b".to_owned(),
+            plugin: sample::plugin(),
+            capabilities: vec![sample::capability()],
+            mount: sample::mount(),
+            context: sample::map("pool", "p1"),
+            parameters: sample::map("tier", "gold"),
+            secrets: Some(sample::secrets_id()),
+        },
+    );
+    let publish_context = sample::map("device", "/dev/xvdba");
+    reply("reply-call", &Called { publish_context, answer: None });
+    reply(
+        "reply-controller-validate",
+        &Validated { confirmed: false, unknown: true, message: Some("no such volume".to_owned()) },
+    );
+}
 
 fn call(call: CallKind, work: StorageWork) -> StorageCall {
     Call {
