@@ -169,10 +169,11 @@ pub fn is_usable(stage: Stage) -> bool {
     matches!(stage, Stage::Ready | Stage::Unused)
 }
 
-/// What the volume's storage waits for, in words.
+/// What the volume's storage waits for, in words, and what shows it: the plugin's own words.
 pub fn describe_storage(volume: &VolumeStatus, now: Timestamp) -> String {
     match berth_explain::find_volume(now, volume) {
-        Some(finding) => format!("{}; who acts: {}", finding.sentence, finding.who),
+        Some(finding) if finding.evidence.is_empty() => finding.line(),
+        Some(finding) => format!("{} ({})", finding.line(), finding.evidence.join("; ")),
         None => format!("it is {}", stage_of(volume)),
     }
 }

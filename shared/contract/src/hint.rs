@@ -34,8 +34,8 @@ pub fn volume_argument(volume: &VolumeKey) -> String {
 
 /// How a mount goes that no claim covers.
 pub fn unmount(volume: &VolumeKey, node: &NodeId) -> String {
-    let volume = volume_argument(volume);
-    format!("end its workload on node {node}, then `berth node unmount {node} {volume}`")
+    let (volume, argument) = (volume_argument(volume), quoted(node.as_str()));
+    format!("end its workload on node {node}, then `berth node unmount {argument} {volume}`")
 }
 
 /// Fills in one placeholder where it is a word in backticks.

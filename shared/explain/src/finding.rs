@@ -73,10 +73,16 @@ impl Finding {
     }
 }
 
+/// Between a command and its comment.
+const COMMENT: &str = "   # ";
+
 /// A command with its comment, inside a text: "`berth node status n1` (which shows it)".
 fn step_in_text(step: &str) -> String {
-    match step.split_once('#') {
-        Some(("", advice)) => advice.trim().to_owned(),
+    if let Some(advice) = step.strip_prefix("# ") {
+        return advice.trim().to_owned();
+    }
+    // An id may have a `#`.
+    match step.rsplit_once(COMMENT) {
         Some((command, comment)) => format!("`{}` ({})", command.trim(), comment.trim()),
         None => format!("`{step}`"),
     }
@@ -132,4 +138,21 @@ impl Diagnosis {
 pub struct Diagnoses {
     /// One for each thing that has the name.
     pub diagnoses: Vec<Diagnosis>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An id may have any character that a shell can quote.
+    #[test]
+    fn a_command_stays_whole_whatever_its_ids_are() {
+        let finding = Finding::new(Cause::HeldByOthers, Actor::You, "in use")
+            .next("berth alloc stop 'web#1   # 2'   # once it has ended")
+            .next("# start the agent")
+            .next("berth node status 'n#1'");
+        let hint = "in use; next: `berth alloc stop 'web#1   # 2'` (once it has ended); start the \
+                    agent; `berth node status 'n#1'`";
+        assert_eq!(finding.hint().as_deref(), Some(hint));
+    }
 }

@@ -86,7 +86,11 @@ fn judge(problem: &Problem) -> (Cause, Actor) {
         C::NodeDown => (Cause::NodeDown, Actor::You),
         C::NoSuchNode => (Cause::NodeUnknown, Actor::You),
         C::SharedNodeId => (Cause::SharedNodeId, operator),
-        C::PluginUnhealthy | C::NoSuchPlugin => (Cause::PluginDown, operator),
+        C::PluginUnhealthy => (Cause::PluginDown, operator),
+        C::NoSuchPlugin => (Cause::PluginDown, Actor::You),
+        C::RunUnknown => (Cause::RunUnknown, Actor::You),
+        // It is retryable, and goes on once a replica is upgraded.
+        C::LevelTooLow => (Cause::Refused, Actor::You),
         C::StillBusy => (Cause::PluginHangs, operator),
         C::VolumeHeldByProcess => (Cause::HeldByProcess, Actor::You),
         C::ForeignMount => (Cause::ForeignMount, Actor::You),

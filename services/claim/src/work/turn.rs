@@ -73,12 +73,12 @@ impl<'a> Turn<'a> {
             store_missing_node(self.work.state, &self.work.volume, alloc, STEP, self.work.trace)
                 .await?;
         }
+        let is_claim = matches!(self.work.owner, CallOwner::Claim(_));
         let secrets = self.named_secrets();
         if let Some(report) = report {
             let recorded = self.record(report, !report_only).await?;
             self.clean_up(&recorded, secrets.as_ref()).await;
             // The write that ends a claim's call also begins the next one, if that is due.
-            let is_claim = matches!(self.work.owner, CallOwner::Claim(_));
             if recorded.call.is_some() || (is_claim && recorded.written) {
                 return Ok(self.progress(recorded.call, None));
             }
@@ -90,7 +90,8 @@ impl<'a> Turn<'a> {
             return Ok(self.progress(None, None));
         };
         let mut begun = self.begin(&beside, early).await;
-        if beside.wanted.is_none()
+        if is_claim
+            && beside.wanted.is_none()
             && let Err((_, TransactError::Refused(Refusal::NotDue { .. }))) = &begun
             && !self.work.is_leaving()
         {
@@ -226,10 +227,12 @@ impl<'a> Turn<'a> {
             let read = |now: &Volume| read_progress(now, &self.work.owner);
             now.and_then(read).map_or((None, None), |(state, calls)| (state, Some(calls)))
         });
+        let ahead = calls.as_ref().and_then(|calls| calls.ahead(clock::now()));
         WorkCheckpointed {
             pending: call.is_some() || calls.is_some(),
             state,
-            next_try: next_try.or(calls.and_then(|calls| calls.next_try)),
+            // A try that was due waits for something else: the worker asks as for any other.
+            next_try: next_try.or(ahead),
             call,
         }
     }

@@ -16,7 +16,7 @@ use berth_bus::Config;
 use berth_domain::Timestamp;
 use futures_util::future::join_all;
 use serde::Deserialize;
-use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
@@ -112,13 +112,16 @@ struct ServerTls {
     tls_available: bool,
 }
 
+/// Longest first line of a server that is read.
+const INFO_BYTES_MAX: u64 = 64 * 1024;
+
 /// The certificate that the server shows; `None` where it has no TLS.
 async fn fetch_certificate(host: &str, port: u16) -> Result<Option<Vec<u8>>, String> {
     let text = |error: std::io::Error| error.to_string();
     let mut stream = BufReader::new(TcpStream::connect((host, port)).await.map_err(text)?);
     // The server speaks first, and in clear: one line, after which TLS begins.
     let mut line = String::new();
-    stream.read_line(&mut line).await.map_err(text)?;
+    (&mut stream).take(INFO_BYTES_MAX).read_line(&mut line).await.map_err(text)?;
     let info = line.strip_prefix("INFO ").and_then(|info| serde_json::from_str(info).ok());
     let Some(ServerTls { tls_required, tls_available }) = info else {
         return Err("it is no nats-server".to_owned());

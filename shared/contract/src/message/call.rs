@@ -58,8 +58,8 @@ pub type ClaimCall = Call<ClaimDetails>;
 /// A call for the volume itself, or a snapshot: `controller.provision` and `agent.expand`.
 pub type StorageCall = Call<StorageDetails>;
 
-/// The details of any call. They have no field in common that all of one kind have, so a reader
-/// tells them apart.
+/// The details of any call. Each kind has to have a field that the other never has (`alloc`,
+/// `work`): by it a reader tells them apart.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum CallDetails {

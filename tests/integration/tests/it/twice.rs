@@ -314,7 +314,7 @@ async fn of_a_volume_that_was_registered_twice_neither_is_granted_nor_the_others
             })
             .await;
             assert_eq!(held_back.state, State::NodeDetached);
-            assert!(held_back.hint.unwrap().contains("stop alloc a"));
+            assert!(held_back.hint.unwrap().contains("`berth alloc stop a`"));
             tokio::time::sleep(Duration::from_secs(4)).await;
             assert_eq!(count(&system, UNPUBLISH), 0, "the first claim's node was detached");
             assert_eq!(system.claims("copy").await.claims.len(), 1);

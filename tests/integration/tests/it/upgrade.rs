@@ -117,7 +117,7 @@ async fn is_left_alone(system: &System) {
         system.persist::<Value>(&verb::VolumeRegister::subject(&namespace), &update).await;
     says("update", updated.unwrap_err());
     let status = system.volume_status("newer").await.unwrap();
-    assert!(status.hint.unwrap().contains("upgrade berth-claim"));
+    assert!(status.hint.unwrap().contains("before berth-claim is upgraded"));
     let sweep = system.persist::<Sweep>(&verb::GcForce::subject(&()), &Force::default()).await;
     let kept = sweep.unwrap().kept;
     assert!(kept.iter().any(|line| line.contains("newer") && line.contains(&schema)), "{kept:?}");
