@@ -10,6 +10,7 @@ use std::process::ExitCode;
 
 use berth_csi_proxy::JudgeArgs;
 use berth_csi_proxy::chain;
+use berth_csi_proxy::cli::{EXIT_FAILED, EXIT_OK, EXIT_USAGE};
 use berth_csi_proxy::log::Recorder;
 use clap::{ArgGroup, Args, CommandFactory as _, Parser, Subcommand};
 use serde::Serialize;
@@ -20,11 +21,6 @@ use crate::backing::{Backing, FsType};
 use crate::mounts;
 use crate::serve::{self, Config};
 use crate::topology::parse_pair;
-
-pub const EXIT_OK: u8 = 0;
-/// Also if `judge` found violations.
-pub const EXIT_FAILED: u8 = 1;
-pub const EXIT_USAGE: u8 = 64;
 
 /// The development CSI driver: a whole plugin with real mounts, and a judge of call order
 #[derive(Debug, Parser)]

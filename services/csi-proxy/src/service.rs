@@ -23,7 +23,7 @@ use crate::tap::Tapped;
 const REQUEST_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 impl<S: Driver> Tapped<S> {
-    /// Passes on what is not looked at.
+    /// Passes on a call whose messages are not decoded.
     async fn pass_unseen(mut self, request: http::Request<Body>) -> http::Response<Body> {
         let ready = std::future::poll_fn(|context| self.driver.poll_ready(context)).await;
         let answered = match ready {

@@ -34,7 +34,8 @@ pub(super) struct OwnerWork<'a> {
 
 /// What is known beside the record.
 pub(super) struct KnownBeside {
-    /// Of a claim: whether its alloc wants it. None if its release goes on in any case.
+    /// Whether the alloc that has the claim wants it; true for other work. None for a claim whose
+    /// release goes on in any case.
     pub wanted: Option<bool>,
     /// Of a claim: the proof that its node is gone.
     pub proven: Option<Proven>,
@@ -61,7 +62,7 @@ impl OwnerWork<'_> {
                 if run_over.is_some() || self.needs_unmounted() {
                     self.catch_up_with_nodes().await?;
                 }
-                Ok(Some(KnownBeside { wanted: None, proven: None, run_over }))
+                Ok(Some(KnownBeside { wanted: Some(true), proven: None, run_over }))
             }
         }
     }

@@ -90,8 +90,7 @@ impl<'a> Turn<'a> {
             return Ok(self.progress(None, None));
         };
         let mut begun = self.begin(&beside, early).await;
-        if is_claim
-            && beside.wanted.is_none()
+        if beside.wanted.is_none()
             && let Err((_, TransactError::Refused(Refusal::NotDue { .. }))) = &begun
             && !self.work.is_leaving()
         {
@@ -118,8 +117,7 @@ impl<'a> Turn<'a> {
             outcome =
                 checked.map_err(|error| self.work.problem((self.work.volume.clone(), error)))?;
         }
-        let command = |_: &VolumeKey, now: &Volume| {
-            storage::check_members(now, self.work.snapshot(), &self.work.members)?;
+        let command = |_: &Volume| {
             Ok(Command::Answer {
                 owner: self.work.owner.clone(),
                 attempt: attempt.clone(),
@@ -127,15 +125,7 @@ impl<'a> Turn<'a> {
                 worker: begins.then(|| self.worker.clone()),
             })
         };
-        match storage::transact_members(
-            self.work.state,
-            &self.work.members,
-            self.work.trace,
-            None,
-            command,
-        )
-        .await
-        {
+        match self.transact(command).await {
             // An answer of an old attempt changes nothing. The worker gets the present state.
             Err((_, TransactError::Refused(Refusal::StaleAttempt))) => {
                 Ok(GroupCommitted::default())
@@ -149,8 +139,7 @@ impl<'a> Turn<'a> {
         beside: &KnownBeside,
         early: bool,
     ) -> Result<GroupCommitted, (VolumeKey, TransactError)> {
-        let command = |_: &VolumeKey, now: &Volume| {
-            storage::check_members(now, self.work.snapshot(), &self.work.members)?;
+        let command = |now: &Volume| {
             Ok(Command::Begin(Begin {
                 owner: self.work.owner.clone(),
                 worker: self.worker.clone(),
@@ -160,14 +149,20 @@ impl<'a> Turn<'a> {
                 executor: self.work.executor(now)?,
             }))
         };
-        storage::transact_members(
-            self.work.state,
-            &self.work.members,
-            self.work.trace,
-            None,
-            command,
-        )
-        .await
+        self.transact(command).await
+    }
+
+    /// Decides the command on each volume of the group, and stores all writes together.
+    async fn transact(
+        &self,
+        command: impl Fn(&Volume) -> Result<Command, Problem>,
+    ) -> Result<GroupCommitted, (VolumeKey, TransactError)> {
+        let OwnerWork { state, members, trace, .. } = &self.work;
+        let command = |_: &VolumeKey, now: &Volume| {
+            storage::check_members(now, self.work.snapshot(), members)?;
+            command(now)
+        };
+        storage::transact_members(state, members, *trace, None, command).await
     }
 
     /// The answer to a worker whose call does not begin.
@@ -227,14 +222,8 @@ impl<'a> Turn<'a> {
             let read = |now: &Volume| read_progress(now, &self.work.owner);
             now.and_then(read).map_or((None, None), |(state, calls)| (state, Some(calls)))
         });
-        let ahead = calls.as_ref().and_then(|calls| calls.ahead(clock::now()));
-        WorkCheckpointed {
-            pending: call.is_some() || calls.is_some(),
-            state,
-            // A try that was due waits for something else: the worker asks as for any other.
-            next_try: next_try.or(ahead),
-            call,
-        }
+        let next_try = next_try.or(ahead(calls.as_ref(), clock::now()));
+        WorkCheckpointed { pending: call.is_some() || calls.is_some(), state, next_try, call }
     }
 
     /// The call of an attempt; none if the record went on without it.
@@ -269,6 +258,12 @@ impl<'a> Turn<'a> {
     }
 }
 
+/// When the next call is due, if that is ahead. A call that was due, and does not begin, waits for
+/// something else: the worker would ask again and again.
+fn ahead(calls: Option<&Progress>, now: Timestamp) -> Option<Timestamp> {
+    calls?.next_try.filter(|next_try| *next_try > now)
+}
+
 /// The calls of this owner, as long as one is needed; for a claim, also its state.
 fn read_progress(now: &Volume, owner: &CallOwner) -> Option<(Option<ClaimState>, Progress)> {
     match owner {
@@ -297,4 +292,21 @@ fn is_kept(refusal: &Refusal) -> bool {
 
 fn is_gone(refusal: &Refusal) -> bool {
     matches!(refusal, Refusal::NoSuchVolume | Refusal::NoSuchClaim(_) | Refusal::NoSuchSnapshot(_))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A deletion that failed once, and then waits for an unmount, was asked about every 2 ms.
+    #[test]
+    fn a_try_that_was_due_says_nothing_of_when_to_ask_again() {
+        let at = Timestamp::from_unix_ms;
+        let calls = |next_try| Progress { next_try, tries: 1, ..Progress::default() };
+        assert_eq!(ahead(Some(&calls(Some(at(11)))), at(10)), Some(at(11)));
+        for over in [None, Some(at(9)), Some(at(10))] {
+            assert_eq!(ahead(Some(&calls(over)), at(10)), None, "{over:?}");
+        }
+        assert_eq!(ahead(None, at(10)), None);
+    }
 }

@@ -129,8 +129,8 @@ fn explain_new_claims(args: &Detach, failure: Failure) -> Failure {
     match failure {
         Failure::Problem(problem) if problem.code == Code::ClaimsLive => {
             let message = format!(
-                "the claims that volume {} had on node {} are released, and then it was claimed \
-                 there anew: {}",
+                "the claims that volume {} had on node {} are released, and a new claim was \
+                 made there since: {}",
                 args.id, args.node, problem.message
             );
             Failure::Problem(Box::new(Problem { message, ..*problem }))

@@ -317,34 +317,27 @@ decode_part!(ClaimDetails {
     context,
     span,
 });
-decode_struct!(
-    ClaimCall {
-        call,
-        attempt,
-        revision,
-        deadline,
-        namespace,
-        volume,
-        external_id,
-        plugin,
-        ask_first,
-        secrets,
-    } + details
-);
-decode_struct!(
-    StorageCall {
-        call,
-        attempt,
-        revision,
-        deadline,
-        namespace,
-        volume,
-        external_id,
-        plugin,
-        ask_first,
-        secrets,
-    } + details
-);
+/// The head of a call is read the same, whatever its details are.
+macro_rules! decode_call {
+    ($name:ty) => {
+        decode_struct!(
+            $name {
+                call,
+                attempt,
+                revision,
+                deadline,
+                namespace,
+                volume,
+                external_id,
+                plugin,
+                ask_first,
+                secrets,
+            } + details
+        );
+    };
+}
+decode_call!(ClaimCall);
+decode_call!(StorageCall);
 decode_struct!(Validate {
     namespace,
     volume,

@@ -26,8 +26,28 @@ use crate::sample;
 use crate::storage::{GIB, listed_snapshot, listed_volume};
 
 pub fn claim_call() -> ClaimCall {
+    let details = ClaimDetails {
+        by: Some("user.anna".to_owned()),
+        alloc: sample::alloc_id(),
+        epoch: 41,
+        node: sample::node_id(),
+        external_node: Some("i-0abc".to_owned()),
+        controller: Some(sample::node_id()),
+        claims_beside: Some([sample::alloc_id()].into()),
+        unstaged_by: Some(sample::proof()),
+        access: AccessMode::SingleNodeWriter,
+        mode: Mode::Write,
+        attachment: AttachmentMode::FileSystem,
+        mount: sample::mount(),
+        context: sample::map("pool", "p1"),
+        span: sample::trail().attempt,
+    };
+    with_head(CallKind::ControllerPublish, details)
+}
+
+fn with_head<D>(call: CallKind, details: D) -> Call<D> {
     Call {
-        call: CallKind::ControllerPublish,
+        call,
         attempt: sample::attempt_id(),
         revision: 42,
         deadline: sample::at(60),
@@ -37,22 +57,7 @@ pub fn claim_call() -> ClaimCall {
         plugin: sample::plugin(),
         ask_first: vec![sample::node_id()],
         secrets: Some(sample::secrets_id()),
-        details: ClaimDetails {
-            by: Some("user.anna".to_owned()),
-            alloc: sample::alloc_id(),
-            epoch: 41,
-            node: sample::node_id(),
-            external_node: Some("i-0abc".to_owned()),
-            controller: Some(sample::node_id()),
-            claims_beside: Some([sample::alloc_id()].into()),
-            unstaged_by: Some(sample::proof()),
-            access: AccessMode::SingleNodeWriter,
-            mode: Mode::Write,
-            attachment: AttachmentMode::FileSystem,
-            mount: sample::mount(),
-            context: sample::map("pool", "p1"),
-            span: sample::trail().attempt,
-        },
+        details,
     }
 }
 
@@ -82,24 +87,13 @@ fn calls_for_claims() {
 }
 
 fn call(call: CallKind, work: StorageWork) -> StorageCall {
-    Call {
-        call,
-        attempt: sample::attempt_id(),
-        revision: 42,
-        deadline: sample::at(60),
-        namespace: sample::namespace(),
-        volume: sample::volume(),
-        external_id: "vol-0a1b".to_owned(),
-        plugin: sample::plugin(),
-        ask_first: vec![sample::node_id()],
-        secrets: Some(sample::secrets_id()),
-        details: StorageDetails {
-            snapshot: Some(sample::snapshot_id()),
-            others: Vec::new(),
-            node: Some(sample::node_id()),
-            work,
-        },
-    }
+    let details = StorageDetails {
+        snapshot: Some(sample::snapshot_id()),
+        others: Vec::new(),
+        node: Some(sample::node_id()),
+        work,
+    };
+    with_head(call, details)
 }
 
 fn of_volume(kind: CallKind, work: StorageWork) -> StorageCall {

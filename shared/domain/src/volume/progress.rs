@@ -38,7 +38,7 @@ impl Progress {
     }
 
     /// When the next call is due, if that is ahead.
-    pub fn ahead(&self, now: Timestamp) -> Option<Timestamp> {
+    pub(super) fn ahead(&self, now: Timestamp) -> Option<Timestamp> {
         self.next_try.filter(|next_try| *next_try > now)
     }
 
