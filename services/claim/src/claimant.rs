@@ -8,7 +8,6 @@ use berth_contract::code::Code;
 use berth_contract::message::claim::Take;
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
-use berth_contract::verb::{self, Verb as _};
 use berth_domain::access::Mode;
 use berth_domain::alloc::Alloc;
 use berth_domain::plugin::Half;
@@ -17,8 +16,6 @@ use berth_domain::{AllocId, Namespace, NodeId, VolumeKey};
 use crate::plan;
 use crate::records::{is_known_to, no_such_alloc};
 use crate::state::StateInner;
-
-const STEP: &str = verb::ClaimTake::STEP;
 
 impl StateInner {
     /// The alloc of the request: live, placed on the request's node, and with a request for the
@@ -36,12 +33,12 @@ impl StateInner {
         let alloc = if let Some(alloc) = acceptable {
             alloc
         } else {
-            let alloc = self.read_alloc_surely(namespace, id, STEP, trace).await?;
+            let alloc = self.read_alloc_surely(namespace, id, trace).await?;
             if let Some(alloc) = &alloc
                 && !is_known_to(alloc, own)
             {
                 let waited = self.conceal_alloc(namespace, id, own, trace).await;
-                waited.map_err(|error| error.into_problem(STEP))?;
+                waited?;
             }
             let alloc = alloc.filter(|alloc| is_known_to(alloc, own));
             let alloc = alloc.ok_or_else(|| no_such_alloc(id))?;
@@ -90,7 +87,7 @@ impl StateInner {
         id: &AllocId,
         trace: TraceContext,
     ) -> Result<(), Problem> {
-        let alloc = self.read_alloc_surely(namespace, id, STEP, trace).await?;
+        let alloc = self.read_alloc_surely(namespace, id, trace).await?;
         check_live(id, &alloc.ok_or_else(|| no_such_alloc(id))?)
     }
 }

@@ -4,7 +4,6 @@ use berth_contract::code::Code;
 use berth_contract::message::volume::{Deregister, Deregistered};
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
-use berth_contract::verb::{self, Verb as _};
 use berth_domain::volume::{Claim, Command, Refusal, Volume, VolumeSpec, Write};
 use berth_domain::{AllocId, Namespace, SecretsId, VolumeKey};
 use tokio::time::Instant;
@@ -13,8 +12,6 @@ use crate::running::{self, ClaimActivity};
 use crate::state::State;
 use crate::transact::{Committed, TransactError};
 use crate::{mount_lookup, secrets, storage};
-
-const DEREGISTER: &str = verb::VolumeDeregister::STEP;
 
 /// Deregisters a volume. By force, the volume closes and is deregistered after its last claim.
 pub async fn deregister(
@@ -29,15 +26,15 @@ pub async fn deregister(
         "" if request.force => "deregistered by force",
         reason => reason,
     };
-    let place = |problem: Problem| problem.at_step(DEREGISTER).volume(&volume);
-    state.check_readable(&volume).map_err(|error| state.problem(error, DEREGISTER, &volume))?;
+    let place = |problem: Problem| problem.volume(&volume);
+    state.check_readable(&volume).map_err(|error| state.problem(error, &volume))?;
     let seen = running::claim_activities(state, &volume, None, trace)
         .await
         .map_err(place)?
         .unwrap_or_default();
     let secrets = secrets::current_secrets(state, &volume);
     let caught_up = state.catch_up_with_nodes().await;
-    caught_up.map_err(|error| state.problem(error, DEREGISTER, &volume))?;
+    caught_up.map_err(|error| state.problem(error, &volume))?;
     let command = |now: &Volume| {
         let registered = now.spec.as_ref().map(|spec| spec.create_index);
         if let (Some(meant), Some(registered)) = (request.create_index, registered)
@@ -60,7 +57,7 @@ pub async fn deregister(
         Ok(done) => remove_secrets(state, &volume, &done, secrets.as_ref(), trace).await,
         // By force the caller wants the volume gone, and it is.
         Err(TransactError::Refused(Refusal::NoSuchVolume)) if request.force => {}
-        Err(error) => return Err(state.problem(error, DEREGISTER, &volume)),
+        Err(error) => return Err(state.problem(error, &volume)),
     }
     let releasing: Vec<AllocId> = state.volumes.mirror.read(|volumes| {
         let claims = volumes.get(&volume).map(|subtree| &subtree.volume.claims);

@@ -22,7 +22,7 @@ use berth_contract::message::agent::{self};
 use berth_contract::message::volume::{Detach, Detached};
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
-use berth_contract::verb::{self, Verb as _};
+use berth_contract::verb;
 use berth_domain::plugin::UnaccountedMount;
 use berth_domain::proof::{Proof, ProofKind};
 use berth_domain::volume::{CallKind, Claim, Command, Refusal, State as ClaimState};
@@ -36,7 +36,6 @@ use crate::transact::TransactError;
 use crate::{deregister, locate, mounts, query, refuse, running};
 use plan::Plan;
 
-const STEP: &str = verb::VolumeDetach::STEP;
 /// How long the node's agent may take to list its mounts.
 const AGENT_TIMEOUT: Duration = Duration::from_secs(3);
 /// The hint for an operator whose confirmation (rule 16) came too early.
@@ -57,12 +56,12 @@ pub async fn detach(
     deadline: Instant,
 ) -> Result<Detached, Problem> {
     let volume = VolumeKey::new(namespace, request.id.clone());
-    let place = |problem: Problem| problem.at_step(STEP).volume(&volume).node(&request.node);
-    let fail = |error: TransactError| place(state.problem(error, STEP, &volume));
+    let place = |problem: Problem| problem.volume(&volume).node(&request.node);
+    let fail = |error: TransactError| place(state.problem(error, &volume));
     state.catch_up(&volume).await.map_err(fail)?;
     state.check_readable(&volume).map_err(fail)?;
     for alloc in locate::claims_without_node(state, &volume) {
-        locate::store_missing_node(state, &volume, &alloc, STEP, trace).await.map_err(place)?;
+        locate::store_missing_node(state, &volume, &alloc, trace).await.map_err(place)?;
     }
     let no_volume = || place(Problem::new(Code::NoSuchVolume, format!("no volume {volume}")));
     let seen = running::claim_activities(state, &volume, Some(&request.node), trace)

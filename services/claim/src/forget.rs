@@ -14,7 +14,6 @@ use berth_contract::key;
 use berth_contract::message::alloc::{Forget, Forgotten};
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
-use berth_contract::verb::{self, Verb as _};
 use berth_domain::alloc::Alloc;
 use berth_domain::{AllocId, Namespace, Timestamp, VolumeKey};
 use berth_service::deadline;
@@ -25,8 +24,6 @@ use tokio::time::Instant;
 use crate::events::alloc_event;
 use crate::state::State;
 
-const STEP: &str = verb::AllocForget::STEP;
-
 /// Deletes the alloc's record, unless it is still needed. An alloc without a record is forgotten.
 pub async fn forget(
     state: &State,
@@ -36,7 +33,7 @@ pub async fn forget(
     deadline: Instant,
 ) -> Result<Forgotten, Problem> {
     let delete = || delete_record(state, &namespace, &request, trace, deadline);
-    retry_lost_races(STEP, delete).await
+    retry_lost_races(delete).await
 }
 
 async fn delete_record(
@@ -112,10 +109,9 @@ fn check_unmounted(
 impl State {
     /// Waits until this replica knows all that was stored of any volume.
     async fn catch_up_with_volumes(&self, deadline: Instant) -> Result<(), Problem> {
-        let newest =
-            self.volumes.bucket.newest().await.map_err(|error| error.into_problem(STEP))?;
+        let newest = self.volumes.bucket.newest().await?;
         let reached = self.volumes.mirror.reach(newest, deadline).await;
-        reached.map_err(|error| error.into_problem(STEP))
+        reached.map_err(Problem::from)
     }
 }
 

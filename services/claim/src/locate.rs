@@ -22,7 +22,6 @@ pub async fn store_missing_node(
     state: &State,
     volume: &VolumeKey,
     alloc: &AllocId,
-    step: &str,
     trace: TraceContext,
 ) -> Result<(), Problem> {
     let unlocated = state.volumes.mirror.read(|volumes| {
@@ -32,7 +31,7 @@ pub async fn store_missing_node(
         unlocated.then(|| (subtree.head, claim.clone(), subtree.trail(alloc)))
     });
     let Some((head, claim, trail)) = unlocated else { return Ok(()) };
-    let (_, known) = state.read_alloc(&volume.namespace, alloc, step).await?;
+    let (_, known) = state.read_alloc(&volume.namespace, alloc).await?;
     let Some(known) = known else { return Ok(()) };
     let node = known.node;
     let trace_id = trace.trace_id();
@@ -41,7 +40,7 @@ pub async fn store_missing_node(
     let stored = state.store(volume, &write, trail, head, trace).await;
     // A lost race means that the volume has changed. Nothing is retried here: the next request
     // finds the claim as it is then.
-    stored.map(drop).map_err(|error: TransactError| state.problem(error, step, volume))
+    stored.map(drop).map_err(|error: TransactError| state.problem(error, volume))
 }
 
 /// The claims on the volume that name no node.

@@ -25,6 +25,6 @@ pub async fn observe(
     match state.transact_until(&volume, trace, deadline, |_| Ok(command.clone())).await {
         Ok(_) => Ok(Observed { recorded: true }),
         Err(TransactError::Refused(Refusal::NoSuchClaim(_))) => Ok(Observed { recorded: false }),
-        Err(error) => Err(state.problem(error, "claim.observe", &volume)),
+        Err(error) => Err(state.problem(error, &volume)),
     }
 }

@@ -13,7 +13,6 @@ use berth_contract::code::Code;
 use berth_contract::message::alloc::Stop;
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
-use berth_contract::verb::{self, Verb as _};
 use berth_domain::alloc::AllocState;
 use berth_domain::plugin::Node;
 use berth_domain::proof::Proven;
@@ -22,8 +21,6 @@ use tokio::time::Instant;
 
 use crate::alloc;
 use crate::state::State;
-
-const STEP: &str = verb::WorkCheckpoint::STEP;
 
 /// The proof that replaces the answer of the claim's node. `None` for a node that was not
 /// declared gone.
@@ -42,7 +39,7 @@ pub async fn proof_for_claim(
     if state.nodes.mirror.read(|nodes| nodes.get(&node).and_then(proof_of)).is_none() {
         return Ok(None);
     }
-    let record = state.read_node(&node, STEP).await?;
+    let record = state.read_node(&node).await?;
     let proof = record.as_ref().and_then(proof_of);
     Ok(proof.map(|proof| Proven { node, epoch, proof }))
 }

@@ -20,7 +20,6 @@ use berth_contract::message::level::{HoldLevel, LevelStatus};
 use berth_contract::problem::Problem;
 use berth_contract::record::NEWEST_SCHEMA;
 use berth_contract::service::{CLAIM, READERS};
-use berth_contract::verb::{self, Verb as _};
 use berth_domain::retry::Schedule;
 use berth_service::process::chain;
 use berth_service::projection::Volumes;
@@ -110,10 +109,9 @@ pub async fn hold(
     request: HoldLevel,
     from: &alloc::Origin,
 ) -> Result<LevelStatus, Problem> {
-    const STEP: &str = verb::LevelHold::STEP;
     let by = from.by().unwrap_or_else(|| "somebody".to_owned());
     let found = state.volumes.mirror.read(Volumes::newest_schema);
-    let level = retry_lost_races(STEP, || async {
+    let level = retry_lost_races(|| async {
         deadline::check(from.deadline)?;
         let (revision, stored) = state.volumes.read::<Level>(key::LEVEL).await?;
         let before = stored.clone().unwrap_or_default();

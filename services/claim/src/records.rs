@@ -34,10 +34,9 @@ impl StateInner {
         &self,
         namespace: &Namespace,
         id: &AllocId,
-        step: &str,
     ) -> Result<(u64, Option<Alloc>), Problem> {
         let read = self.allocs.read(&key::alloc(namespace, id)).await;
-        read.map_err(|error| error.into_problem(step))
+        read.map_err(Problem::from)
     }
 
     /// The alloc. Its absence is confirmed at a quorum, for a caller that acts on the absence
@@ -46,11 +45,10 @@ impl StateInner {
         &self,
         namespace: &Namespace,
         id: &AllocId,
-        step: &str,
         trace: TraceContext,
     ) -> Result<Option<Alloc>, Problem> {
         let read = self.allocs.read_surely(&key::alloc(namespace, id), trace).await;
-        read.map_err(|error| error.into_problem(step))
+        read.map_err(Problem::from)
     }
 
     /// Logs that the sender asked for an alloc of another node, and takes as long as confirming
@@ -83,14 +81,14 @@ impl StateInner {
         id: &AllocId,
         trace: TraceContext,
     ) -> Result<bool, Problem> {
-        let alloc = self.read_alloc_surely(namespace, id, "work.checkpoint", trace).await?;
+        let alloc = self.read_alloc_surely(namespace, id, trace).await?;
         Ok(alloc.is_some_and(|alloc| !alloc.state.is_terminal()))
     }
 
     /// The node's record.
-    pub async fn read_node(&self, id: &NodeId, step: &str) -> Result<Option<Node>, Problem> {
+    pub async fn read_node(&self, id: &NodeId) -> Result<Option<Node>, Problem> {
         let read = self.nodes.read(&key::node(id)).await;
-        let (_, node) = read.map_err(|error| error.into_problem(step).node(id))?;
+        let (_, node) = read.map_err(|error| Problem::from(error).node(id))?;
         Ok(node)
     }
 }

@@ -9,7 +9,6 @@ use berth_contract::code::Code;
 use berth_contract::message::claim::{Recover, Recovered};
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
-use berth_contract::verb::{self, Verb as _};
 use berth_domain::access::Capability;
 use berth_domain::plugin::UnaccountedMount;
 use berth_domain::volume::{Command, Handle, LostClaim, State as ClaimState};
@@ -17,8 +16,6 @@ use berth_domain::{AllocId, Namespace, NodeId, VolumeKey};
 use tokio::time::Instant;
 
 use crate::state::State;
-
-const STEP: &str = verb::ClaimRecover::STEP;
 
 pub async fn recover(
     state: &State,
@@ -38,7 +35,7 @@ pub async fn recover(
         Ok(Command::Recover(LostClaim { alloc, node, mode, capability, handle, route }))
     };
     let stored = state.transact_until(&volume, trace, deadline, lost).await;
-    stored.map_err(|error| state.problem(error, STEP, &volume).node(&node))?;
+    stored.map_err(|error| state.problem(error, &volume).node(&node))?;
     let recorded = state.volumes.mirror.read(|volumes| {
         let claim = volumes.get(&volume)?.volume.claims.get(&alloc)?;
         Some(claim.state)
@@ -53,15 +50,15 @@ async fn check_shown(
     alloc: &AllocId,
     node: &NodeId,
 ) -> Result<(), Problem> {
-    let (_, known) = state.read_alloc(&volume.namespace, alloc, STEP).await?;
+    let (_, known) = state.read_alloc(&volume.namespace, alloc).await?;
     if known.is_some_and(|known| known.may_use(&volume.volume, node)) {
         return Ok(());
     }
     let is_it = |mount: &UnaccountedMount| mount.is_of(volume, alloc);
-    let record = state.read_node(node, STEP).await?;
+    let record = state.read_node(node).await?;
     if record.is_some_and(|record| record.unaccounted.iter().any(is_it)) {
         return Ok(());
     }
     let message = format!("alloc {alloc} of node {node} has no claim to recover");
-    Err(Problem::new(Code::NotAllowed, message).at_step(STEP).volume(volume).node(node))
+    Err(Problem::new(Code::NotAllowed, message).volume(volume).node(node))
 }

@@ -78,11 +78,11 @@ pub async fn register(
 ) -> Result<Registered, Problem> {
     let volume = VolumeKey::new(namespace, request.id.clone());
     let plugin = request.spec.plugin.clone();
-    let place = |problem: Problem| problem.at_step(REGISTER).volume(&volume).plugin(&plugin);
+    let place = |problem: Problem| problem.volume(&volume).plugin(&plugin);
     // Checked before secrets are stored and the plugin is asked, because nothing would be written.
-    state.check_readable(&volume).map_err(|error| state.problem(error, REGISTER, &volume))?;
+    state.check_readable(&volume).map_err(|error| state.problem(error, &volume))?;
     let before = secrets::current_secrets(state, &volume);
-    let wanted = secrets::prepare_secrets(state, &volume, request.secrets, REGISTER, trace).await;
+    let wanted = secrets::prepare_secrets(state, &volume, request.secrets, trace).await;
     let wanted = wanted.map_err(place)?;
     let registered =
         validate_and_write(state, &volume, request.spec, &wanted, trace, deadline).await;
@@ -150,11 +150,11 @@ async fn validate_and_write(
         Ok(Command::Register(with(kept).at_home(home.clone())))
     };
     let caught_up = state.catch_up_with_nodes().await;
-    let fail = |error| RegisterError::NotWritten(state.problem(error, REGISTER, volume));
+    let fail = |error| RegisterError::NotWritten(state.problem(error, volume));
     caught_up.map_err(fail)?;
     state.transact_until(volume, trace, deadline, command).await.map_err(|error| {
         let known = error.is_not_written();
-        let problem = state.problem(error, REGISTER, volume);
+        let problem = state.problem(error, volume);
         if known { RegisterError::NotWritten(problem) } else { RegisterError::Unknown(problem) }
     })
 }
@@ -185,7 +185,7 @@ async fn check_not_refused(
     if refused().is_none() {
         return Ok(());
     }
-    let fail = |error| state.problem(error, REGISTER, volume);
+    let fail = |error| state.problem(error, volume);
     // All volumes, because another volume that has this handle may be deregistered by now.
     state.catch_up_with_all().await.map_err(fail)?;
     refused().map_or(Ok(()), |refusal| Err(fail(refusal.into())))
@@ -380,7 +380,7 @@ impl ValidationSummary<'_> {
             within.join(", ")
         );
         let fault = Fault { path: "topology".to_owned(), problem, line: None };
-        Err(Problem::bad_input(REGISTER, vec![fault]))
+        Err(Problem::bad_input(vec![fault]))
     }
 }
 

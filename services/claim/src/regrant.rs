@@ -17,13 +17,10 @@ use berth_contract::code::Code;
 use berth_contract::message::claim::Take;
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
-use berth_contract::verb::{self, Verb as _};
 use berth_domain::VolumeKey;
 use berth_domain::volume::State as ClaimState;
 
 use crate::state::State;
-
-const STEP: &str = verb::ClaimTake::STEP;
 
 /// Refuses to grant the claim again, unless the leader confirms that it may be.
 pub async fn check_regrant(
@@ -38,7 +35,7 @@ pub async fn check_regrant(
     // A release before this request is seen after the catch-up. A later release is journalled by
     // the agent.
     let caught_up = state.catch_up(volume).await;
-    caught_up.map_err(|error| state.problem(error, STEP, volume))?;
+    caught_up.map_err(|error| state.problem(error, volume))?;
     let since = state.volumes.mirror.read(|volumes| {
         let claim = volumes.get(volume)?.volume.claims.get(&request.alloc)?;
         (claim.state == ClaimState::Taken && claim.epoch == epoch).then_some(claim.since)
@@ -46,7 +43,7 @@ pub async fn check_regrant(
     let Some(since) = since else {
         return Err(Problem::new(Code::GrantVoid, "the claim is gone by now").retryable());
     };
-    let node = state.read_node(&request.node, STEP).await?;
+    let node = state.read_node(&request.node).await?;
     if node.is_some_and(|node| node.may_be_proven(since, state.policy.clock_margin)) {
         let message = format!(
             "the claim of alloc {} was made before node {} counted as gone, and may be released \

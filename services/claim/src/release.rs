@@ -43,6 +43,6 @@ pub async fn release(
         Ok(_) => Ok(Released { state: show_state() }),
         // A claim that is gone is released, so the request may be repeated.
         Err(TransactError::Refused(Refusal::NoSuchClaim(_))) => Ok(Released { state: None }),
-        Err(error) => Err(state.problem(error, "claim.release", &volume)),
+        Err(error) => Err(state.problem(error, &volume)),
     }
 }

@@ -21,7 +21,6 @@ use berth_contract::message::secret::{Open, Sealed, Secrets, Validation};
 use berth_contract::message::volume::GivenSecrets;
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
-use berth_contract::verb::{self, Verb as _};
 use berth_domain::limits::WAIT_MAX;
 use berth_domain::plugin::{Half, Instance};
 use berth_domain::volume::{SecretCall, Volume, VolumeSpec};
@@ -36,8 +35,6 @@ use crate::vault::unavailable;
 /// Secrets that no spec names are removed when a second sweep, this much later, finds them too. By
 /// then a registration under way has ended, however long its caller waits.
 const SWEEP_INTERVAL: Duration = WAIT_MAX.saturating_mul(2);
-
-const OPEN: &str = verb::SecretOpen::STEP;
 
 /// What a registration wants of the volume's secrets.
 #[derive(Debug)]
@@ -57,7 +54,6 @@ pub async fn prepare_secrets(
     state: &State,
     volume: &VolumeKey,
     given: Option<GivenSecrets>,
-    step: &str,
     trace: TraceContext,
 ) -> Result<SecretsChange, Problem> {
     let Some(given) = given else { return Ok(SecretsChange::Kept) };
@@ -66,7 +62,7 @@ pub async fn prepare_secrets(
         let next = "choose another namespace: this one is Berth's own";
         return Err(Problem::new(Code::BadInput, message).next(next));
     }
-    let secrets = open_given(state, volume, given, step)?;
+    let secrets = open_given(state, volume, given)?;
     if secrets.0.is_empty() {
         return Ok(SecretsChange::Removed);
     }
@@ -80,27 +76,22 @@ pub async fn prepare_secrets(
 }
 
 /// The secrets of a request. Sealed ones are opened, and checked as the decoder checks plain ones.
-pub fn open_given(
-    state: &State,
-    key: &VolumeKey,
-    given: GivenSecrets,
-    step: &str,
-) -> Result<Secrets, Problem> {
+pub fn open_given(state: &State, key: &VolumeKey, given: GivenSecrets) -> Result<Secrets, Problem> {
     match given {
         GivenSecrets::Plain(secrets) => Ok(secrets),
-        GivenSecrets::Sealed(sealed) => check_opened(state.vault.unseal(key, &sealed)?, step),
+        GivenSecrets::Sealed(sealed) => check_opened(state.vault.unseal(key, &sealed)?),
     }
 }
 
-fn check_opened(secrets: Secrets, step: &str) -> Result<Secrets, Problem> {
+fn check_opened(secrets: Secrets) -> Result<Secrets, Problem> {
     let bytes = serde_json::to_vec(&secrets)
-        .map_err(|_| Problem::new(Code::Internal, "opened secrets are no JSON").at_step(step))?;
+        .map_err(|_| Problem::new(Code::Internal, "opened secrets are no JSON"))?;
     berth_contract::decode::message(&bytes, Unknown::Fault).map_err(|mut faults| {
         for fault in &mut faults {
             let of = if fault.path.is_empty() { "secrets" } else { "secrets." };
             fault.path.insert_str(0, of);
         }
-        Problem::bad_input(step, faults)
+        Problem::bad_input(faults)
     })
 }
 
@@ -159,7 +150,7 @@ pub async fn while_validating<T>(
 pub async fn open(state: &State, node: &NodeId, request: Open) -> Result<Sealed, Problem> {
     let volume = VolumeKey::new(request.namespace, request.volume);
     let opened = open_for_call(state, &volume, node, &request.secrets, &request.to).await;
-    opened.map_err(|problem| problem.at_step(OPEN).volume(&volume).node(node))
+    opened.map_err(|problem| problem.volume(&volume).node(node))
 }
 
 async fn open_for_call(
@@ -177,8 +168,8 @@ async fn open_for_call(
         }
         Due::Nothing => return Err(not_due(volume, node)),
     };
-    state.check_readable(volume).map_err(|error| state.problem(error, OPEN, volume))?;
-    let key = state.read_node(node, OPEN).await?.and_then(|record| record.sealing_key);
+    state.check_readable(volume).map_err(|error| state.problem(error, volume))?;
+    let key = state.read_node(node).await?.and_then(|record| record.sealing_key);
     let Some(key) = key.filter(|key| key == reported) else {
         let message = format!(
             "the registry has not recorded the key that the agent of node {node} made when it \
@@ -210,7 +201,7 @@ async fn due(
     id: &SecretsId,
 ) -> Result<Due, Problem> {
     // The error must not name the volume's plugin to whom it is no business of.
-    let fail = |error| Problem { plugin: None, ..state.problem(error, OPEN, volume) };
+    let fail = |error| Problem { plugin: None, ..state.problem(error, volume) };
     state.catch_up(volume).await.map_err(fail)?;
     let validation = state.vault.validation(volume, id).await?;
     let (now, margin) = (clock::now(), state.policy.clock_margin);
@@ -249,8 +240,7 @@ async fn hosts_controller(
 ) -> Result<bool, Problem> {
     let key = key::instance(plugin, node, Half::Controller);
     let read = state.plugins.read::<Instance>(&key).await;
-    let (_, instance) =
-        read.map_err(|error| Problem { plugin: None, ..error.into_problem(OPEN) })?;
+    let (_, instance) = read.map_err(|error| Problem { plugin: None, ..Problem::from(error) })?;
     Ok(instance.is_some())
 }
 
@@ -304,11 +294,11 @@ mod tests {
     fn opened_secrets_are_checked_as_plain_ones_are() {
         let secrets = |name: &str| Secrets([(name.to_owned(), "hunter2".to_owned())].into());
         let sound = secrets("create/password");
-        assert_eq!(check_opened(sound.clone(), "class.put"), Ok(sound));
+        assert_eq!(check_opened(sound.clone()), Ok(sound));
         for (name, expected) in
             [("a b", "is no name for a secret"), ("mount/password", "names no call before its `/`")]
         {
-            let problem = check_opened(secrets(name), "class.put").unwrap_err();
+            let problem = check_opened(secrets(name)).unwrap_err();
             assert_eq!(problem.code, Code::BadInput);
             assert_eq!(problem.step.as_deref(), Some("class.put"));
             assert!(problem.faults[0].path.starts_with("secrets."), "{problem}");

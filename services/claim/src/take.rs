@@ -20,7 +20,6 @@ use berth_contract::message::call::ClaimCall;
 use berth_contract::message::claim::{Grant, Take};
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
-use berth_contract::verb::{self, Verb as _};
 use berth_domain::access::Mode;
 use berth_domain::alloc::{Alloc, VolumeRequest};
 use berth_domain::limits::HELD_MAX;
@@ -43,7 +42,6 @@ use crate::state::State;
 use crate::transact::{Committed, TransactError};
 use crate::{plan, refuse};
 
-const STEP: &str = verb::ClaimTake::STEP;
 /// Longest time between two tries. A replica that lags may miss the change that a caller waits for.
 const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 /// Longest time between two requests of a waiter to the leader.
@@ -65,7 +63,7 @@ pub async fn take(
     let held_until = deadline.min(Instant::now() + HELD_MAX);
     let claim = ClaimRequest { state, volume, request, own, trace, deadline, held_until };
     let granted = claim.take().await;
-    granted.map_err(|problem| problem.at_step(STEP).volume(&claim.volume).node(&claim.request.node))
+    granted.map_err(|problem| problem.volume(&claim.volume).node(&claim.request.node))
 }
 
 /// A claim that an alloc requests, and the caller that waits for it.
@@ -189,7 +187,7 @@ impl ClaimRequest<'_> {
                 Ok(Reservation::Lacking(refuse::to_problem(volume, &refusal).retryable()))
             }
             Err(error) => {
-                let problem = state.problem(error, STEP, volume);
+                let problem = state.problem(error, volume);
                 let reason = earlier.refusal.take();
                 let reason =
                     reason.or_else(|| earlier.has_attached.then(|| self.why_not_granted()));
@@ -339,7 +337,7 @@ impl ClaimRequest<'_> {
         match state.transact_until(volume, *trace, *deadline, is_waiting).await {
             Ok(_) => Err(problem),
             Err(TransactError::Problem(problem)) => Err(problem),
-            Err(error) => Err(state.problem(error, STEP, volume)),
+            Err(error) => Err(state.problem(error, volume)),
         }
     }
 

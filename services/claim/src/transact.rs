@@ -106,31 +106,31 @@ impl TransactError {
         matches!(self, Self::Refused(_) | Self::Problem(_))
     }
 
-    fn into_problem(self, step: &str, volume: &VolumeKey) -> Problem {
+    fn into_problem(self, volume: &VolumeKey) -> Problem {
         let problem = match self {
             Self::Refused(refusal) => refuse::to_problem(volume, &refusal),
             Self::Problem(problem) => problem,
             Self::Unreadable(record) => record.problem(),
-            Self::Commit(error) => error.into_problem(step),
-            Self::Head(error) => error.into_problem(step),
-            Self::Behind(error) => error.into_problem(step),
+            Self::Commit(error) => Problem::from(error),
+            Self::Head(error) => Problem::from(error),
+            Self::Behind(error) => Problem::from(error),
             Self::Queued | Self::Unsettled | Self::Contended => {
                 Problem::new(Code::Overloaded, self).retryable()
             }
             Self::Record(error) => Problem::new(Code::Internal, error),
         };
-        problem.at_step(step).volume(volume)
+        problem.volume(volume)
     }
 }
 
 impl StateInner {
-    /// The problem for the caller, with the step, the volume, and the plugin if it is known.
-    pub fn problem(&self, error: TransactError, step: &str, volume: &VolumeKey) -> Problem {
+    /// The problem for the caller, with the volume, and the plugin if it is known.
+    pub fn problem(&self, error: TransactError, volume: &VolumeKey) -> Problem {
         let plugin = self.volumes.mirror.read(|volumes| {
             let spec = volumes.get(volume).and_then(|subtree| subtree.volume.spec.as_ref());
             spec.map(|spec| spec.plugin.clone())
         });
-        let problem = error.into_problem(step, volume);
+        let problem = error.into_problem(volume);
         match plugin {
             Some(plugin) => problem.plugin(plugin),
             None => problem,

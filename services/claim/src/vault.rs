@@ -56,7 +56,7 @@ impl Vault {
         let stored = StoredSecrets { sealed, validation: None };
         let key = key::secrets(volume, &id);
         let put = self.put(&key, 0, stored, trace).await?;
-        put.map_err(|error| error.into_problem("secret.store"))?;
+        put.map_err(|error| Problem::from(error).at_step("secret.store"))?;
         Ok(id)
     }
 
@@ -98,7 +98,7 @@ impl Vault {
         };
         let stored = StoredSecrets { validation: Some(validation), ..stored };
         let put = self.put(&key, revision, stored, trace).await?;
-        put.map(drop).map_err(|error| error.into_problem("secret.store").retryable())
+        put.map(drop).map_err(|error| Problem::from(error).at_step("secret.store").retryable())
     }
 
     /// Removes the note of a registration that has its answer.
@@ -114,7 +114,7 @@ impl Vault {
             Some((revision, stored)) if stored.validation.as_ref() == Some(&validation) => {
                 let stored = StoredSecrets { validation: None, ..stored };
                 let put = self.put(&key, revision, stored, trace).await?;
-                put.map(drop).map_err(|error| error.into_problem("secret.store"))
+                put.map(drop).map_err(|error| Problem::from(error).at_step("secret.store"))
             }
             _ => Ok(()),
         }
@@ -164,7 +164,7 @@ impl Vault {
     async fn read(&self, key: &str) -> Result<Option<(u64, StoredSecrets)>, Problem> {
         let step = "secret.load";
         let entry = self.bucket.get(key).await;
-        let entry = entry.map_err(|error| error.into_problem(step))?;
+        let entry = entry.map_err(|error| Problem::from(error).at_step(step))?;
         let Some(Entry { revision, value: Some(value), .. }) = entry else { return Ok(None) };
         let stored = record::read::<StoredSecrets>(&value)
             .map_err(|error| error.unreadable_at(key).problem().at_step(step))?;

@@ -91,7 +91,7 @@ impl Failure {
         let problem = match self {
             Self::Problem(problem) => return json!({ "error": problem }),
             Self::Document { name, faults, next } => {
-                let problem = Problem::bad_input("read", faults.clone());
+                let problem = Problem::bad_input(faults.clone()).at_step("read");
                 let message = format!("{name}: {}", problem.message);
                 Problem { message, ..problem }.next(next)
             }

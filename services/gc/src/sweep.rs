@@ -74,7 +74,7 @@ impl Collector {
     }
 
     async fn plan(&self, order: &Order) -> Result<Plan, Problem> {
-        let view = self.view(STEP, order.deadline).await?;
+        let view = self.view(order.deadline).await?;
         Ok(view.with_view(clock::now(), |sight| {
             let mut plan = Plan::default();
             for (kind, after) in &order.kinds {

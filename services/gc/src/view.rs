@@ -26,25 +26,21 @@ pub struct SweepMirrors {
 
 impl Collector {
     /// Reads what is stored by now.
-    pub(crate) async fn view(
-        &self,
-        step: &str,
-        deadline: Instant,
-    ) -> Result<SweepMirrors, Problem> {
+    pub(crate) async fn view(&self, deadline: Instant) -> Result<SweepMirrors, Problem> {
         let heads = tokio::try_join!(
             self.volumes.newest(),
             self.allocs.newest(),
             self.nodes.newest(),
             self.plugins.newest(),
         );
-        let heads = heads.map_err(|error| error.into_problem(step))?;
+        let heads = heads?;
         let view = tokio::try_join!(
             read::<Volumes>(&self.volumes, heads.0, deadline),
             read::<Allocs>(&self.allocs, heads.1, deadline),
             read::<Nodes>(&self.nodes, heads.2, deadline),
             read::<Instances>(&self.plugins, heads.3, deadline),
         );
-        let (volumes, allocs, nodes, plugins) = view.map_err(|error| error.into_problem(step))?;
+        let (volumes, allocs, nodes, plugins) = view?;
         Ok(SweepMirrors { volumes, allocs, nodes, plugins })
     }
 }

@@ -16,7 +16,6 @@
 use std::borrow::Cow;
 
 use berth_contract::problem::Problem;
-use berth_contract::verb::{self, Verb as _};
 use berth_domain::plugin::{Node, UnaccountedMount};
 use berth_service::deadline;
 use tokio::time::Instant;
@@ -25,7 +24,6 @@ use crate::decide::ReceivedReport;
 use crate::evidence::Evidence;
 use crate::state::StateInner;
 
-const STEP: &str = verb::NodeReport::STEP;
 /// The attribute that names reported mounts that do not count.
 const DISBELIEVED: &str = "disbelieved-mounts";
 
@@ -72,7 +70,7 @@ async fn may_have(
     known: Option<&Node>,
     mount: &UnaccountedMount,
 ) -> Result<bool, Problem> {
-    let evidence = state.evidence(&mount.namespace, &mount.alloc, STEP).await?;
+    let evidence = state.evidence(&mount.namespace, &mount.alloc).await?;
     let volume = mount.volume_key();
     match &evidence {
         Evidence::Unreadable => return Ok(true),
@@ -82,16 +80,16 @@ async fn may_have(
             let is_requested = alloc.request_for(&mount.volume).is_some();
             return Ok(is_requested && (alloc.node == received.report.node || may_be_renamed()));
         }
-        Evidence::None if state.had_claim(&volume, &mount.alloc, STEP).await? => return Ok(true),
+        Evidence::None if state.had_claim(&volume, &mount.alloc).await? => return Ok(true),
         Evidence::None => {}
     }
     // Its records may have been lost: with a backup that is older than they are, or all of them.
-    let present = state.volumes.read(&state.bus, STEP).await?;
+    let present = state.volumes.read(&state.bus).await?;
     if present.is_some() && known.and_then(Node::compared_incarnation) != present {
         return Ok(true);
     }
     match known.map_or(received.volumes, |known| known.newcomer) {
-        Some(since) => state.is_newer(&volume, since, STEP).await,
+        Some(since) => state.is_newer(&volume, since).await,
         None => Ok(false),
     }
 }

@@ -28,7 +28,6 @@ use crate::decide::{InstanceKey, Write};
 use crate::events;
 use crate::state::State;
 
-const STEP: &str = verb::PluginDelete::STEP;
 /// Volumes or nodes that a refusal names.
 const NAMED_MAX: usize = 3;
 
@@ -41,12 +40,12 @@ pub async fn delete(
     deadline: Instant,
 ) -> Result<Deleted, Problem> {
     let id = request.id;
-    let place = |problem: Problem| problem.at_step(STEP).plugin(&id);
+    let place = |problem: Problem| problem.plugin(&id);
     check_unused(state, &id, trace, deadline).await.map_err(place)?;
     // Counts what all attempts deleted, also those that lost a race half-way.
     let deleted = Mutex::default();
     let attempt = || delete_records(state, &id, at, trace, deadline, &deleted);
-    retry_lost_races(STEP, attempt).await.map_err(place)?;
+    retry_lost_races(attempt).await.map_err(place)?;
     Ok(deleted.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
 
@@ -99,7 +98,7 @@ async fn delete_records(
     deadline: Instant,
     deleted: &Mutex<Deleted>,
 ) -> Result<(), StoreError> {
-    state.catch_up(STEP, deadline).await?;
+    state.catch_up(deadline).await?;
     let known = state.plugins.mirror.read(|plugins| plugins.get(id).cloned());
     let Some(plugin) = known else { return Ok(()) };
     let mut snapshots = BTreeMap::new();

@@ -35,28 +35,22 @@ impl StateInner {
         &self,
         namespace: &Namespace,
         alloc: &AllocId,
-        step: &str,
     ) -> Result<Evidence, Problem> {
-        let entry = newest(&self.allocs, &key::alloc(namespace, alloc), step).await?;
+        let entry = newest(&self.allocs, &key::alloc(namespace, alloc)).await?;
         let Some(value) = entry.and_then(|entry| entry.value) else { return Ok(Evidence::None) };
         let read = record::read::<Alloc>(&value);
         Ok(read.map_or(Evidence::Unreadable, |read| Evidence::Record(read.body)))
     }
 
     /// The newest revision of the bucket of volumes.
-    pub async fn newest_of_volumes(&self, step: &str) -> Result<u64, Problem> {
-        self.volume_records.newest().await.map_err(|error| error.into_problem(step))
+    pub async fn newest_of_volumes(&self) -> Result<u64, Problem> {
+        self.volume_records.newest().await.map_err(Problem::from)
     }
 
     /// Whether the volume was registered after that revision. Also one that is not, or not yet, and
     /// one whose record cannot be read.
-    pub async fn is_newer(
-        &self,
-        volume: &VolumeKey,
-        revision: u64,
-        step: &str,
-    ) -> Result<bool, Problem> {
-        let Some(entry) = newest(&self.volume_records, &key::spec(volume), step).await? else {
+    pub async fn is_newer(&self, volume: &VolumeKey, revision: u64) -> Result<bool, Problem> {
+        let Some(entry) = newest(&self.volume_records, &key::spec(volume)).await? else {
             return Ok(true);
         };
         let Some(Ok(read)) = entry.value.map(|value| record::read::<VolumeSpec>(&value)) else {
@@ -71,17 +65,12 @@ impl StateInner {
     }
 
     /// Whether the alloc has a claim on the volume, or had one that was deleted lately.
-    pub async fn had_claim(
-        &self,
-        volume: &VolumeKey,
-        alloc: &AllocId,
-        step: &str,
-    ) -> Result<bool, Problem> {
-        let entry = newest(&self.volume_records, &key::claim(volume, alloc), step).await?;
+    pub async fn had_claim(&self, volume: &VolumeKey, alloc: &AllocId) -> Result<bool, Problem> {
+        let entry = newest(&self.volume_records, &key::claim(volume, alloc)).await?;
         Ok(entry.is_some())
     }
 }
 
-async fn newest(bucket: &Bucket, key: &str, step: &str) -> Result<Option<Entry>, Problem> {
-    bucket.get(key).await.map_err(|error| error.into_problem(step))
+async fn newest(bucket: &Bucket, key: &str) -> Result<Option<Entry>, Problem> {
+    bucket.get(key).await.map_err(Problem::from)
 }

@@ -44,7 +44,6 @@ use crate::decide::Write;
 use crate::state::State;
 use crate::{events, lost_claims};
 
-const STEP: &str = verb::NodeGone::STEP;
 /// Claims that the reply shows.
 const CLAIMS_SHOWN_MAX: u32 = 20;
 /// How long a claim service may take to list the claims that are left.
@@ -64,11 +63,11 @@ pub async fn gone(
     if by.trim().is_empty() {
         let problem = "is empty; say who answers for it".to_owned();
         let fault = Fault { path: "by".to_owned(), problem, line: None };
-        return Err(Problem::bad_input(STEP, vec![fault]).node(&node));
+        return Err(Problem::bad_input(vec![fault]).node(&node));
     }
     let proof = Proof { kind, by, at, note };
     let attempt = || declare(state, &node, &proof, seen, trace, deadline);
-    let proof = retry_lost_races(STEP, attempt).await.map_err(|problem| problem.node(&node))?;
+    let proof = retry_lost_races(attempt).await.map_err(|problem| problem.node(&node))?;
     lost_claims::recover(state, &node, trace, deadline)
         .await
         .map_err(|problem| problem.node(&node))?;
@@ -199,7 +198,7 @@ async fn check_mounted_nowhere(
     for _page in 0..PAGES_MAX {
         let everywhere = Namespace::wildcard();
         let asked = state.bus.ask_service::<verb::ClaimStatus>(&everywhere, &wanted, &call).await;
-        let page = asked.map_err(|error| error.into_problem(STEP))?;
+        let page = asked.map_err(|error| error.into_problem(verb::ClaimStatus::STEP))?;
         let found = page.claims.iter().find_map(|claim| {
             let mount = mounts.iter().find(|(_, mount)| may_be_of_claim(mount, claim))?;
             Some((mount, claim))

@@ -22,7 +22,6 @@ use berth_contract::lease::NodeLeaseRecord;
 use berth_contract::message::node::{FoundLease, Hold, LeaseAnswer, Yield, Yielded};
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
-use berth_contract::verb::{self, Verb as _};
 use berth_service::deadline;
 use serde_json::json;
 use tokio::time::Instant;
@@ -47,11 +46,10 @@ pub async fn hold(
     arrival: Arrival,
     trace: TraceContext,
 ) -> Result<LeaseAnswer, Problem> {
-    const STEP: &str = verb::NodeHold::STEP;
     let node = &request.holder.node;
     let faults = request.faults();
     if !faults.is_empty() {
-        return Err(Problem::bad_input(STEP, faults).node(node));
+        return Err(Problem::bad_input(faults).node(node));
     }
     let wanted = NodeLeaseRecord { holder: request.holder.clone(), renewal: request.renewal };
     let terms = LeaseTerms {
@@ -84,7 +82,7 @@ pub async fn hold(
             Ok(LeaseAnswer { found: Some(found(&holder)), ..LeaseAnswer::default() })
         }
         Err(LeaseError::Lost { .. }) => Ok(LeaseAnswer::default()),
-        Err(error) => Err(error.into_problem(STEP).node(node)),
+        Err(error) => Err(Problem::from(error).node(node)),
     }
 }
 
@@ -131,7 +129,7 @@ pub async fn give_up(
     let ttl = WRITE_WITHIN;
     let terms = LeaseTerms { key: key::node_lease(&node), value: Vec::new().into(), ttl, trace };
     let released = leases.release(&terms, revision).await;
-    released.map_err(|error| error.into_problem(verb::NodeYield::STEP).node(&node))?;
+    released.map_err(|error| Problem::from(error).node(&node))?;
     Ok(Yielded {})
 }
 

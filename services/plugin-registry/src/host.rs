@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use berth_contract::message::registry::Hosted;
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
-use berth_contract::verb::{self, PluginOnNode, Verb as _};
+use berth_contract::verb::PluginOnNode;
 use berth_domain::Timestamp;
 use berth_domain::plugin::Node;
 use berth_service::deadline;
@@ -22,8 +22,6 @@ use tokio::time::Instant;
 use crate::decide::Write;
 use crate::state::State;
 
-const STEP: &str = verb::NodeHost::STEP;
-
 pub async fn host(
     state: &State,
     on: PluginOnNode,
@@ -31,7 +29,7 @@ pub async fn host(
     (trace, deadline): (TraceContext, Instant),
 ) -> Result<Hosted, Problem> {
     let attempt = || record(state, &on, at, (trace, deadline));
-    let recorded = retry_lost_races(STEP, attempt).await;
+    let recorded = retry_lost_races(attempt).await;
     recorded.map_err(|problem| problem.node(&on.node).plugin(&on.plugin))
 }
 
@@ -41,7 +39,7 @@ async fn record(
     at: Timestamp,
     (trace, deadline): (TraceContext, Instant),
 ) -> Result<Hosted, StoreError> {
-    state.catch_up(STEP, deadline).await?;
+    state.catch_up(deadline).await?;
     let is_recorded =
         |known: Option<&Node>| known.is_some_and(|known| known.hosts.contains(plugin));
     if state.nodes.mirror.read(|nodes| is_recorded(nodes.get(node))) {
@@ -55,7 +53,7 @@ async fn record(
             known
         } else {
             // An agent shows its rights before its first report, so nothing is known of its mounts.
-            let newcomer = Some(state.newest_of_volumes(STEP).await?);
+            let newcomer = Some(state.newest_of_volumes().await?);
             Node { uncompared: true, newcomer, ..Node::unknown(at) }
         };
         next.hosts.insert(plugin.clone());

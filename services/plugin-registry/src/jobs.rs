@@ -8,7 +8,6 @@ use berth_contract::key;
 use berth_contract::message::registry::{Expect, Expected};
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
-use berth_contract::verb::{self, Verb as _};
 use berth_domain::plugin::Job;
 use berth_domain::{Timestamp, limits};
 use berth_service::deadline;
@@ -17,8 +16,6 @@ use tokio::time::Instant;
 
 use crate::events;
 use crate::state::State;
-
-const STEP: &str = verb::PluginExpect::STEP;
 
 /// Stores the announcement; one of no instances withdraws the job.
 pub async fn expect(
@@ -29,10 +26,9 @@ pub async fn expect(
     deadline: Instant,
 ) -> Result<Expected, Problem> {
     let plugin = request.plugin.clone();
-    state.catch_up(STEP, deadline).await.map_err(|problem| problem.plugin(&plugin))?;
+    state.catch_up(deadline).await.map_err(|problem| problem.plugin(&plugin))?;
     let attempt = || store_job(state, &request, at, trace, deadline);
-    let changed =
-        retry_lost_races(STEP, attempt).await.map_err(|problem| problem.plugin(&plugin))?;
+    let changed = retry_lost_races(attempt).await.map_err(|problem| problem.plugin(&plugin))?;
     Ok(Expected { changed })
 }
 

@@ -13,7 +13,6 @@ use berth_contract::key;
 use berth_contract::message::registry::{Leave, Left};
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
-use berth_contract::verb::{self, Verb as _};
 use berth_domain::Timestamp;
 use berth_domain::plugin::Node;
 use berth_service::deadline;
@@ -23,8 +22,6 @@ use tokio::time::Instant;
 use crate::decide::{InstanceKey, Write};
 use crate::events;
 use crate::state::State;
-
-const STEP: &str = verb::NodeLeave::STEP;
 
 /// Deletes the node's records. The operator stops the agent first, or it reports the node again.
 pub async fn leave(
@@ -37,7 +34,7 @@ pub async fn leave(
     // Counts what all attempts deleted, also those that lost a race half-way.
     let left = Mutex::new(Left { known: false, instances: 0, gone: false });
     let attempt = || delete_records(state, &request, at, trace, deadline, &left);
-    retry_lost_races(STEP, attempt).await.map_err(|problem| problem.node(&request.node))?;
+    retry_lost_races(attempt).await.map_err(|problem| problem.node(&request.node))?;
     Ok(left.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
 
@@ -69,7 +66,7 @@ async fn delete_records(
     deadline: Instant,
     left: &Mutex<Left>,
 ) -> Result<(), StoreError> {
-    state.catch_up(STEP, deadline).await?;
+    state.catch_up(deadline).await?;
     let instances: BTreeSet<InstanceKey> =
         state.mirrored_records(node).instances.into_keys().collect();
     let snapshot = state.read_node_records(node, instances).await?;
@@ -87,7 +84,7 @@ async fn delete_records(
             return Err(Problem::new(Code::NodeReady, "its agent holds its lease").into());
         }
     }
-    check_mounts(known, state.volumes.read(&state.bus, STEP).await?)?;
+    check_mounts(known, state.volumes.read(&state.bus).await?)?;
     deadline::check(deadline)?;
     let left = || left.lock().unwrap_or_else(PoisonError::into_inner);
     // The node half first, as in a report.

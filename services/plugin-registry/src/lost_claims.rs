@@ -26,8 +26,6 @@ use tokio::time::Instant;
 use crate::decide::Write;
 use crate::state::State;
 
-const STEP: &str = verb::NodeGone::STEP;
-
 /// Has the claims recorded again that the mounts of a gone node lack.
 pub async fn recover(
     state: &State,
@@ -36,7 +34,7 @@ pub async fn recover(
     deadline: Instant,
 ) -> Result<(), Problem> {
     let record = state.nodes.read(&key::node(node)).await;
-    let (_, record) = record.map_err(|error| error.into_problem(STEP))?;
+    let (_, record) = record?;
     let mut recovered = BTreeSet::new();
     for mount in record.filter(is_gone).into_iter().flat_map(|record| record.unaccounted) {
         let Some(lost) = lost_claim(&mount, node) else { continue };
@@ -61,7 +59,7 @@ pub async fn recover(
         return Ok(());
     }
     let forget = || forget_mounts(state, node, &recovered, trace);
-    retry_lost_races(STEP, forget).await
+    retry_lost_races(forget).await
 }
 
 /// Takes the mounts from the record: their claims are on record now.

@@ -12,7 +12,6 @@ use berth_contract::message::registry::{
 };
 use berth_contract::problem::Problem;
 use berth_contract::record::UnreadableRecord;
-use berth_contract::verb::{self, Verb as _};
 use berth_domain::limits::UNREADABLE_MAX;
 use berth_domain::plugin::{Half, Node, Plugin};
 use berth_domain::{NodeId, PluginId};
@@ -30,9 +29,8 @@ pub async fn list_plugins(
     query: PluginQuery,
     deadline: Instant,
 ) -> Result<Plugins, Problem> {
-    const STEP: &str = verb::PluginStatus::STEP;
     let Some(id) = &query.id else {
-        let after = after(STEP, &query.page, |token| PluginId::new(token).ok())?;
+        let after = after(&query.page, |token| PluginId::new(token).ok())?;
         let listed = |plugins: &Instances, nodes: &Nodes| {
             let meant = plugins
                 .iter()
@@ -45,12 +43,11 @@ pub async fn list_plugins(
             let page = page(meant.map(|(id, _)| id), room, show, ToString::to_string);
             (page, first_unreadable(plugins.unreadable()))
         };
-        let (index, (page, unreadable)) =
-            state.snapshot(STEP, query.newer, deadline, listed).await?;
+        let (index, (page, unreadable)) = state.snapshot(query.newer, deadline, listed).await?;
         let plugins = page.entries.into_iter().flatten().collect();
         return Ok(Plugins { index, plugins, next: page.next, unreadable });
     };
-    let after = after(STEP, &query.page, |token| {
+    let after = after(&query.page, |token| {
         let (plugin, node, half) = key::parse_instance(token)?;
         (plugin == *id).then_some((node, half))
     })?;
@@ -59,7 +56,7 @@ pub async fn list_plugins(
         let shown = plugin.map(|plugin| with_instances(id, plugin, nodes, &query, after.as_ref()));
         (shown, first_unreadable(plugins.unreadable_of(id)))
     };
-    let (index, (shown, unreadable)) = state.snapshot(STEP, query.newer, deadline, one).await?;
+    let (index, (shown, unreadable)) = state.snapshot(query.newer, deadline, one).await?;
     let Some((plugin, next)) = shown else {
         let none =
             || Problem::new(Code::NoSuchPlugin, format!("no agent has reported plugin {id}"));
@@ -144,8 +141,7 @@ pub async fn list_nodes(
     query: NodeQuery,
     deadline: Instant,
 ) -> Result<Listed, Problem> {
-    const STEP: &str = verb::NodeStatus::STEP;
-    let after = after(STEP, &query.page, |token| NodeId::new(token).ok())?;
+    let after = after(&query.page, |token| NodeId::new(token).ok())?;
     let listed = |plugins: &Instances, nodes: &Nodes| -> (Page<Option<NodeStatus>>, _) {
         let on = |node: &NodeId, plugin: &PluginId| {
             let found = plugins.get(plugin).map(|plugin| &plugin.instances);
@@ -182,7 +178,7 @@ pub async fn list_nodes(
         });
         (page, first_unreadable(nodes.map(|(_, record)| record).chain(instances)))
     };
-    let (index, (page, unreadable)) = state.snapshot(STEP, query.newer, deadline, listed).await?;
+    let (index, (page, unreadable)) = state.snapshot(query.newer, deadline, listed).await?;
     let nodes: Vec<NodeStatus> = page.entries.into_iter().flatten().collect();
     match &query.id {
         Some(id) if nodes.is_empty() => {
@@ -201,7 +197,6 @@ impl State {
     /// index adds the revisions of both buckets, so that it grows with each change.
     async fn snapshot<T>(
         &self,
-        step: &str,
         newer: Newer,
         deadline: Instant,
         show: impl Fn(&Instances, &Nodes) -> T,
@@ -210,15 +205,15 @@ impl State {
         let index = || self.plugins.mirror.applied() + self.nodes.mirror.applied();
         let arrival = |than| self.newer_than(than, until);
         await_newer(newer, until, |than| index() > than, arrival).await?;
-        self.catch_up(step, until.answer).await?;
+        self.catch_up(until.answer).await?;
         loop {
             let both = |plugins: &Instances| self.nodes.mirror.glance(|nodes| show(plugins, nodes));
             let seen = self.plugins.mirror.snapshot(until.answer, both).await;
-            match seen.map_err(|error| error.into_problem(step))? {
+            match seen? {
                 (of_plugins, Ok((of_nodes, shown))) => return Ok((of_plugins + of_nodes, shown)),
                 (_, Err(why)) => {
                     let mended = self.nodes.mirror.mend(why, until.answer).await;
-                    mended.map_err(|error| error.into_problem(step))?;
+                    mended?;
                 }
             }
         }

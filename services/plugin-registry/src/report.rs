@@ -6,7 +6,6 @@ use std::collections::BTreeSet;
 use berth_contract::message::registry::{Report, Reported};
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
-use berth_contract::verb::{self, Verb as _};
 use berth_domain::plugin::{Half, Instance, NodeState};
 use berth_domain::{NodeId, Timestamp};
 use berth_service::deadline;
@@ -21,8 +20,6 @@ use crate::events;
 use crate::leases::Leases;
 use crate::state::State;
 use crate::store::RecordSnapshot;
-
-const STEP: &str = verb::NodeReport::STEP;
 
 /// Applies a report that was received `at` this time.
 ///
@@ -39,11 +36,11 @@ pub async fn report(
 ) -> Result<Reported, Problem> {
     let faults = faults(&report);
     if !faults.is_empty() {
-        return Err(Problem::bad_input(STEP, faults).node(&report.node));
+        return Err(Problem::bad_input(faults).node(&report.node));
     }
     let received = ReceivedReport { report, at, volumes: None };
     let attempt = || apply(state, &received, trace, deadline);
-    retry_lost_races(STEP, attempt).await.map_err(|problem| problem.node(&received.report.node))
+    retry_lost_races(attempt).await.map_err(|problem| problem.node(&received.report.node))
 }
 
 async fn apply(
@@ -52,12 +49,12 @@ async fn apply(
     trace: TraceContext,
     deadline: Instant,
 ) -> Result<Reported, StoreError> {
-    state.catch_up(STEP, deadline).await?;
+    state.catch_up(deadline).await?;
     let node = &received.report.node;
     let mirrored = state.mirrored_records(node);
     let mut received = Cow::Borrowed(received);
     if mirrored.node.is_none() {
-        received.to_mut().volumes = Some(state.newest_of_volumes(STEP).await?);
+        received.to_mut().volumes = Some(state.newest_of_volumes().await?);
     }
     let received = &*account::believed(state, &received, mirrored.node.as_ref(), deadline).await?;
     match decide(&mirrored, received) {

@@ -101,18 +101,18 @@ impl StateInner {
 
     /// Waits until the mirrors show everything that was stored before the call, whichever replica
     /// stored it.
-    pub async fn catch_up(&self, step: &str, deadline: Instant) -> Result<(), Problem> {
+    pub async fn catch_up(&self, deadline: Instant) -> Result<(), Problem> {
         let deadline = deadline.checked_sub(ANSWER_BEFORE).unwrap_or(deadline);
         // Not the buckets' heads: a head falls when a marker is purged, and then a mirror that
         // missed the delete would seem to be up to date.
         let (plugins, nodes) =
             tokio::join!(self.plugins.bucket.newest(), self.nodes.bucket.newest());
-        let plugins = plugins.map_err(|error| error.into_problem(step))?;
-        let nodes = nodes.map_err(|error| error.into_problem(step))?;
+        let plugins = plugins?;
+        let nodes = nodes?;
         let (plugins, nodes) = tokio::join!(
             self.plugins.mirror.reach(plugins, deadline),
             self.nodes.mirror.reach(nodes, deadline),
         );
-        plugins.and(nodes).map_err(|error| error.into_problem(step))
+        plugins.and(nodes).map_err(Problem::from)
     }
 }

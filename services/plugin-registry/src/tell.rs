@@ -7,14 +7,12 @@ use berth_contract::actor::Actor;
 use berth_contract::code::Code;
 use berth_contract::message::node::{StoredEvents, Tell, ToldEvent};
 use berth_contract::problem::Problem;
-use berth_contract::verb::{self, Verb as _};
 use berth_domain::NodeId;
 use berth_telemetry::metric::EVENTS_REFUSED;
 use tokio::time::Instant;
 
 use crate::state::State;
 
-const STEP: &str = verb::NodeTell::STEP;
 /// Queues the events. `node` is the sender's.
 pub async fn queue_events(
     state: &State,
@@ -23,7 +21,7 @@ pub async fn queue_events(
 ) -> Result<StoredEvents, Problem> {
     let faults = request.faults();
     if !faults.is_empty() {
-        return Err(Problem::bad_input(STEP, faults).node(node));
+        return Err(Problem::bad_input(faults).node(node));
     }
     let foreign = request.events.iter().find(|told| told.event.node.as_ref() != Some(node));
     if let Some(told) = foreign {

@@ -29,9 +29,9 @@ impl VolumesIncarnation {
     }
 
     /// The number as the bucket has it now, for a decision that must not rest on an older one.
-    pub async fn read(&self, bus: &Bus, step: &str) -> Result<Option<u64>, Problem> {
+    pub async fn read(&self, bus: &Bus) -> Result<Option<u64>, Problem> {
         let unread = |error| Problem::new(Code::BusUnavailable, chain(&error)).retryable();
-        self.refresh(bus).await.map_err(|error| unread(error).at_step(step))?;
+        self.refresh(bus).await.map_err(unread)?;
         Ok(self.number())
     }
 

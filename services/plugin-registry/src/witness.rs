@@ -16,7 +16,6 @@ use std::time::Duration;
 use berth_contract::event::{Event, EventName};
 use berth_contract::message::node::ToldEvent;
 use berth_contract::problem::Problem;
-use berth_contract::verb::{self, Verb as _};
 use berth_domain::alloc::Alloc;
 use berth_domain::plugin::Half;
 use berth_domain::{AllocId, Namespace, NodeId, PluginId, Timestamp, VolumeKey};
@@ -26,7 +25,6 @@ use crate::decide::NodeRecords;
 use crate::evidence::Evidence;
 use crate::state::State;
 
-const STEP: &str = verb::NodeTell::STEP;
 /// How late an event may come with its own time. Agents keep events while no registry answers.
 const LATE_MAX: Duration = Duration::from_secs(600);
 
@@ -42,7 +40,7 @@ impl State {
         for ToldEvent { event, .. } in &told {
             let (Some(namespace), Some(alloc)) = (&event.namespace, &event.alloc) else { continue };
             if let Entry::Vacant(unread) = allocs.entry((namespace.clone(), alloc.clone())) {
-                unread.insert(self.evidence(namespace, alloc, STEP).await?);
+                unread.insert(self.evidence(namespace, alloc).await?);
             }
         }
         let now = clock::now();

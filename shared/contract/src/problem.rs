@@ -115,16 +115,16 @@ impl Problem {
     }
 
     /// Bad input, with every fault there is.
-    pub fn bad_input(step: &str, faults: Vec<Fault>) -> Self {
+    pub fn bad_input(faults: Vec<Fault>) -> Self {
         let list: Vec<String> = faults.iter().map(ToString::to_string).collect();
-        Self { faults, ..Self::new(Code::BadInput, list.join("; ")).at_step(step) }
+        Self { faults, ..Self::new(Code::BadInput, list.join("; ")) }
     }
 
     /// Bad input of a client that states a contract version. A newer client learns that the service
     /// is older, because the faults may be fields or values that only a newer service knows. Then
     /// asking again may reach a newer replica.
-    pub fn bad_input_of(stated: Option<u32>, step: &str, faults: Vec<Fault>) -> Self {
-        let problem = Self::bad_input(step, faults);
+    pub fn bad_input_of(stated: Option<u32>, faults: Vec<Fault>) -> Self {
+        let problem = Self::bad_input(faults);
         match stated.filter(|stated| *stated > CONTRACT_VERSION) {
             None => problem,
             Some(stated) => problem.retryable().next(format!(

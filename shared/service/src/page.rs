@@ -54,14 +54,13 @@ impl Room {
 /// The key after which the requested page begins, from the `next` of the page before. `parse` reads
 /// the parts of `next`.
 pub fn after<K>(
-    step: &str,
     asked: &query::Page,
     parse: impl FnOnce(&str) -> Option<K>,
 ) -> Result<Option<K>, Problem> {
     let Some(token) = &asked.after else { return Ok(None) };
     parse(token).map(Some).ok_or_else(|| {
         let problem = "is no `next` of a page of this list".to_owned();
-        Problem::bad_input(step, vec![Fault { path: "after".to_owned(), problem, line: None }])
+        Problem::bad_input(vec![Fault { path: "after".to_owned(), problem, line: None }])
     })
 }
 

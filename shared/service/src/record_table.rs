@@ -28,17 +28,17 @@ const LOST_RACES_MAX: u32 = 8;
 
 /// Runs the attempt until it loses no race. An attempt reads at the leader, decides, and writes
 /// under the revisions that it read.
-pub async fn retry_lost_races<T, F>(step: &str, attempt: impl Fn() -> F) -> Result<T, Problem>
+pub async fn retry_lost_races<T, F>(attempt: impl Fn() -> F) -> Result<T, Problem>
 where
     F: Future<Output = Result<T, StoreError>>,
 {
     for _ in 1..LOST_RACES_MAX {
         match attempt().await {
             Err(StoreError::LostRace) => {}
-            done => return done.map_err(|error| error.into_problem(step)),
+            done => return done.map_err(Problem::from),
         }
     }
-    attempt().await.map_err(|error| error.into_problem(step))
+    attempt().await.map_err(Problem::from)
 }
 
 /// Why a record was not read or not written.
@@ -64,18 +64,17 @@ pub enum StoreError {
     Encode(#[from] serde_json::Error),
 }
 
-impl StoreError {
-    /// The answer to the caller whose request met this error at this step.
-    pub fn into_problem(self, step: &str) -> Problem {
-        let problem = match self {
-            Self::Unreadable(record) => record.problem(),
-            Self::Read(error) => error.into_problem(step),
-            Self::Commit(error) => error.into_problem(step),
-            Self::Refused(problem) => problem,
-            Self::LostRace => Problem::new(Code::Overloaded, self).retryable(),
-            Self::Encode(_) => Problem::new(Code::Internal, process::chain(&self)),
-        };
-        problem.at_step(step)
+/// The answer to the caller whose request met this error.
+impl From<StoreError> for Problem {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Unreadable(record) => record.problem(),
+            StoreError::Read(error) => Problem::from(error),
+            StoreError::Commit(error) => Problem::from(error),
+            StoreError::Refused(problem) => problem,
+            StoreError::LostRace => Self::new(Code::Overloaded, error).retryable(),
+            StoreError::Encode(_) => Self::new(Code::Internal, process::chain(&error)),
+        }
     }
 }
 
@@ -217,12 +216,12 @@ mod tests {
                 }
             }
         };
-        assert_eq!(retry_lost_races("step", lose_until(3)).await.unwrap(), 3);
+        assert_eq!(retry_lost_races(lose_until(3)).await.unwrap(), 3);
         attempts.store(0, Ordering::Relaxed);
-        let busy = retry_lost_races("step", lose_until(u32::MAX)).await.unwrap_err();
+        let busy = retry_lost_races(lose_until(u32::MAX)).await.unwrap_err();
         assert!(busy.code == Code::Overloaded && busy.retryable, "{busy}");
         assert_eq!(attempts.load(Ordering::Relaxed), LOST_RACES_MAX);
         let refused = || async { Err::<(), _>(Problem::new(Code::Internal, "no").into()) };
-        assert_eq!(retry_lost_races("step", refused).await.unwrap_err().code, Code::Internal);
+        assert_eq!(retry_lost_races(refused).await.unwrap_err().code, Code::Internal);
     }
 }

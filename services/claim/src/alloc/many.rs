@@ -13,7 +13,6 @@ use berth_contract::message::many::{
 };
 use berth_contract::message::query::Newer;
 use berth_contract::problem::Problem;
-use berth_contract::verb::{self, Verb as _};
 use berth_domain::alloc::Alloc;
 use berth_domain::limits::OWNED_BATCH_MAX;
 use berth_domain::owner::{AllocOwner, ChangeGuard};
@@ -72,7 +71,6 @@ pub async fn stop_owned(
     request: StopOwned,
     origin: &Origin,
 ) -> Result<ChangedAllocs, Problem> {
-    const STEP: &str = verb::AllocStopOwned::STEP;
     let StopOwned { owner, node, state: ended, note } = request;
     check_is_end(ended)?;
     let by = origin.by();
@@ -81,12 +79,12 @@ pub async fn stop_owned(
         alloc.is_owned_by(&owner, by.as_deref())
             && node.as_ref().is_none_or(|node| *node == alloc.node)
     };
-    let meant = live_allocs(state, namespace, STEP, origin, is_meant).await?;
+    let meant = live_allocs(state, namespace, origin, is_meant).await?;
     let decide = |id: &AllocId, revision: u64, known: &Alloc| {
         known.check_change(revision, guard).map_err(|refusal| refused(id, &refusal))?;
         Ok(Some(end(known, ended, note.as_deref())))
     };
-    let change = Change { event: end_event(ended), step: STEP, decide };
+    let change = Change { event: end_event(ended), decide };
     change_each(state, namespace, meant, origin, change).await
 }
 
@@ -97,11 +95,10 @@ pub async fn adopt(
     request: Adopt,
     origin: &Origin,
 ) -> Result<ChangedAllocs, Problem> {
-    const STEP: &str = verb::AllocAdopt::STEP;
     let Adopt { from, owner, ids } = request;
     let by = origin.by();
-    let leased = state.has_lease(namespace, &owner, by.as_deref(), STEP, origin.trace).await?;
-    let holder = state.surely_held_by(namespace, &from, STEP, origin.trace).await?;
+    let leased = state.has_lease(namespace, &owner, by.as_deref(), origin.trace).await?;
+    let holder = state.surely_held_by(namespace, &from, origin.trace).await?;
     let taken = |alloc: &Alloc| {
         let is_own = alloc.is_owned_by(&owner, by.as_deref());
         is_own && alloc.owner.as_ref().is_some_and(|owner| owner.unowned_since.is_none())
@@ -110,7 +107,7 @@ pub async fn adopt(
         let is_from = alloc.owner.as_ref().is_some_and(|owner| owner.name == from);
         is_from && !taken(alloc) && (ids.is_empty() || ids.contains(id))
     };
-    let meant = live_allocs(state, namespace, STEP, origin, is_meant).await?;
+    let meant = live_allocs(state, namespace, origin, is_meant).await?;
     let decide = |id: &AllocId, _: u64, known: &Alloc| {
         let Some(of) = known.owner.as_ref().filter(|of| of.name == from && !taken(known)) else {
             return Ok(None);
@@ -119,7 +116,7 @@ pub async fn adopt(
         let owner = Some(AllocOwner::new(owner.clone(), leased));
         Ok(Some(Alloc { owner, by: by.clone(), ..known.clone() }))
     };
-    let change = Change { event: EventName::AllocAdopted, step: STEP, decide };
+    let change = Change { event: EventName::AllocAdopted, decide };
     change_each(state, namespace, meant, origin, change).await
 }
 
@@ -149,11 +146,10 @@ fn check_adoptable(
 async fn live_allocs(
     state: &State,
     namespace: &Namespace,
-    step: &str,
     origin: &Origin,
     is_meant: impl Fn(&AllocId, &Alloc) -> bool,
 ) -> Result<(Vec<AllocId>, bool), Problem> {
-    let reader = Reader::new(step, Newer::default(), origin.deadline);
+    let reader = Reader::new(Newer::default(), origin.deadline);
     state.catch_up_with_leader(reader, &state.allocs, ">").await?;
     let mut ids: Vec<AllocId> = state.allocs.mirror.read(|allocs| {
         let live = allocs.iter().filter(|(their, id, alloc)| {
@@ -170,7 +166,6 @@ async fn live_allocs(
 /// A change of each of some allocs.
 struct Change<D> {
     event: EventName,
-    step: &'static str,
     decide: D,
 }
 
@@ -186,7 +181,7 @@ async fn change_each<D>(
 where
     D: Fn(&AllocId, u64, &Alloc) -> Result<Option<Alloc>, Problem>,
 {
-    let Change { event, step, decide } = &change;
+    let Change { event, decide } = &change;
     let work = ids.into_iter().map(|id| async move {
         let has_changed = AtomicBool::new(false);
         let decide = |revision: u64, known: Option<&Alloc>| {
@@ -197,7 +192,7 @@ where
             has_changed.store(next.is_some(), Ordering::Relaxed);
             Ok(next)
         };
-        let done = state.change(namespace, &id, origin, *event, step, &decide).await;
+        let done = state.change(namespace, &id, origin, *event, &decide).await;
         done.map(|status| has_changed.load(Ordering::Relaxed).then(|| AllocStub::from(status)))
     });
     let done: Vec<_> = stream::iter(work).buffered(AT_ONCE_MAX).collect().await;

@@ -72,9 +72,7 @@ pub async fn register(
     check_own_id(origin.actor.as_ref(), &request.id)?;
     let by = origin.by();
     let leased = match &request.owner {
-        Some(owner) => {
-            state.has_lease(namespace, owner, by.as_deref(), REGISTER, origin.trace).await?
-        }
+        Some(owner) => state.has_lease(namespace, owner, by.as_deref(), origin.trace).await?,
         None => false,
     };
     let wanted = Alloc {
@@ -88,15 +86,14 @@ pub async fn register(
         owner: request.owner.map(|name| AllocOwner::new(name, leased)),
         meta: request.meta,
     };
-    check_volume_requests(&wanted.volumes, wanted.index)
-        .map_err(|faults| Problem::bad_input(REGISTER, faults))?;
+    check_volume_requests(&wanted.volumes, wanted.index).map_err(Problem::bad_input)?;
     check_mountable(&wanted, request.task_driver_mounts)?;
     if !request.allow_missing
         && let Some(missing) = missing_objects(state, namespace, &wanted, origin.trace).await?
         // A registered alloc stays registered when its volumes are gone.
-        && state.read_alloc(namespace, &request.id, REGISTER).await?.1.is_none()
+        && state.read_alloc(namespace, &request.id).await?.1.is_none()
     {
-        return Err(missing.at_step(REGISTER));
+        return Err(missing);
     }
     let decide = |revision: u64, known: Option<&Alloc>| {
         let Some(known) = known else {
@@ -109,9 +106,7 @@ pub async fn register(
         check_made_alloc(origin.actor.as_ref(), &request.id, known)?;
         changed_registration(&request.id, (revision, known), &wanted, request.revision)
     };
-    state
-        .change(namespace, &request.id, origin, EventName::AllocRegistered, REGISTER, &decide)
-        .await
+    state.change(namespace, &request.id, origin, EventName::AllocRegistered, &decide).await
 }
 
 /// The record with the note and the labels of another registration; none if they are the same.
@@ -177,7 +172,7 @@ async fn missing_objects(
         .mirror
         .read(|nodes| nodes.get(node).is_some() || nodes.unreadable().contains_key(node));
     let mut code = Code::NoSuchVolume;
-    if !is_node && state.read_node(node, REGISTER).await?.is_none() {
+    if !is_node && state.read_node(node).await?.is_none() {
         code = Code::NoSuchNode;
         let problem = format!("no agent has reported node {node}");
         faults.push(Fault { path: "node".to_owned(), problem, line: None });
@@ -190,7 +185,7 @@ async fn missing_objects(
             continue;
         }
         let confirmed = state.catch_up_surely(&volume, trace).await;
-        confirmed.map_err(|error| state.problem(error, REGISTER, &volume))?;
+        confirmed.map_err(|error| state.problem(error, &volume))?;
         if !state.has_volume(&volume) {
             let problem = format!("volume {} is not registered", volume.volume);
             faults.push(Fault { path: format!("volumes[{at}].source"), problem, line: None });
@@ -235,7 +230,7 @@ pub async fn stop(
         }
         Ok(Some(end(known, ended, note.as_deref())))
     };
-    state.change(namespace, &id, origin, end_event(ended), STOP, &decide).await
+    state.change(namespace, &id, origin, end_event(ended), &decide).await
 }
 
 /// Refuses an end that is none.
@@ -277,11 +272,10 @@ impl State {
         id: &AllocId,
         origin: &Origin,
         event: EventName,
-        step: &str,
         decide: &impl Fn(u64, Option<&Alloc>) -> Result<Option<Alloc>, Problem>,
     ) -> Result<AllocStatus, Problem> {
         let change = || self.try_change(namespace, id, origin, event, decide);
-        retry_lost_races(step, change).await
+        retry_lost_races(change).await
     }
 
     async fn try_change(

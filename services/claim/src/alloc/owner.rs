@@ -22,7 +22,6 @@ use berth_contract::message::owner::{
 use berth_contract::message::query::Newer;
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
-use berth_contract::verb::{self, Verb as _};
 use berth_domain::{Namespace, OwnerId};
 use berth_service::page::{Room, after, page};
 use berth_service::{clock, deadline};
@@ -46,10 +45,9 @@ pub async fn hold(
     request: HoldOwner,
     origin: &Origin,
 ) -> Result<OwnerHeld, Problem> {
-    const STEP: &str = verb::OwnerHold::STEP;
     let faults = request.faults();
     if !faults.is_empty() {
-        return Err(Problem::bad_input(STEP, faults));
+        return Err(Problem::bad_input(faults));
     }
     let HoldOwner { owner, holder, ttl_s } = request;
     let mut wanted =
@@ -73,7 +71,7 @@ pub async fn hold(
                 over = Some(entry.revision);
             }
             Err(LeaseError::Lost { .. }) => over = None,
-            Err(error) => return Err(error.into_problem(STEP)),
+            Err(error) => return Err(Problem::from(error)),
         }
     }
     let message = format!("the lease of owner {owner} changes faster than it can be taken");
@@ -108,12 +106,11 @@ pub async fn give_up(
     request: YieldOwner,
     origin: &Origin,
 ) -> Result<OwnerYielded, Problem> {
-    const STEP: &str = verb::OwnerYield::STEP;
     let YieldOwner { owner, holder } = request;
     let key = key::owner_lease(namespace, &owner);
     // A lease that stays although its owner was told otherwise keeps others out for its time.
     let entry = state.owners.bucket.get_surely(&key, origin.trace).await;
-    let entry = entry.map_err(|error| error.into_problem(STEP))?;
+    let entry = entry?;
     let Some(entry) = entry.filter(|entry| entry.value.is_some()) else {
         return Ok(OwnerYielded {});
     };
@@ -124,7 +121,7 @@ pub async fn give_up(
     let terms = LeaseTerms { key, value, ttl: WRITE_WITHIN, trace: origin.trace };
     deadline::check(origin.deadline)?;
     let released = state.owners.bucket.release(&terms, entry.revision).await;
-    released.map_err(|error| error.into_problem(STEP))?;
+    released?;
     Ok(OwnerYielded {})
 }
 
@@ -136,7 +133,6 @@ impl StateInner {
         namespace: &Namespace,
         owner: &OwnerId,
         by: Option<&str>,
-        step: &str,
         trace: TraceContext,
     ) -> Result<bool, Problem> {
         let is_held = |holder: &OwnerHolder| holder.by.as_deref() == by;
@@ -145,7 +141,7 @@ impl StateInner {
             return Ok(true);
         }
         // The mirror may be behind a lease that was just taken.
-        let holder = self.surely_held_by(namespace, owner, step, trace).await?;
+        let holder = self.surely_held_by(namespace, owner, trace).await?;
         Ok(matches!(holder, LeaseHolder::By(holder) if holder.as_deref() == by))
     }
 
@@ -154,12 +150,11 @@ impl StateInner {
         &self,
         namespace: &Namespace,
         owner: &OwnerId,
-        step: &str,
         trace: TraceContext,
     ) -> Result<LeaseHolder, Problem> {
         let key = key::owner_lease(namespace, owner);
         let entry = self.owners.bucket.get_surely(&key, trace).await;
-        let entry = entry.map_err(|error| error.into_problem(step))?;
+        let entry = entry?;
         let holder = entry.and_then(|entry| read_holder(owner, &entry.value?));
         Ok(holder.map_or(LeaseHolder::None, |holder| LeaseHolder::By(holder.by)))
     }
@@ -172,13 +167,12 @@ pub async fn list_owners(
     query: List,
     deadline: Instant,
 ) -> Result<Owners, Problem> {
-    const STEP: &str = verb::OwnerList::STEP;
     let parse = |token: &str| {
         let (by, name) = token.split_once(' ')?;
         Some((OwnerId::new(name).ok()?, by.to_owned()))
     };
-    let after = after(STEP, &query.page, parse)?;
-    let reader = Reader::new(STEP, Newer::default(), deadline);
+    let after = after(&query.page, parse)?;
+    let reader = Reader::new(Newer::default(), deadline);
     let (allocs, leases) = tokio::join!(
         state.catch_up_with_leader(reader, &state.allocs, ">"),
         state.catch_up_with_leader(reader, &state.owners, OwnerLeases::FILTER),

@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use berth_contract::event::EventName;
 use berth_contract::problem::Problem;
-use berth_contract::verb::{self, Verb as _};
 use berth_domain::alloc::Alloc;
 use berth_domain::limits::REQUEST_TIMEOUT;
 use berth_domain::owner::AllocOwner;
@@ -25,8 +24,6 @@ use crate::state::{State, StateInner};
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 /// How often all allocs are compared with the leases, whatever was noticed.
 const RESCAN: Duration = Duration::from_secs(10);
-/// No step of a client's: it is in the errors of the log.
-const STEP: &str = verb::AllocAdopt::STEP;
 
 /// Marks allocs as unowned until the process ends.
 pub async fn mark_unowned(state: State) {
@@ -77,7 +74,7 @@ impl State {
         owner: &OwnerId,
     ) -> Result<(), Problem> {
         let trace = clock::begin_trace();
-        let holder = self.surely_held_by(namespace, owner, STEP, trace).await?;
+        let holder = self.surely_held_by(namespace, owner, trace).await?;
         let decide = |_: u64, known: Option<&Alloc>| {
             let Some(known) = known else { return Ok(None) };
             let left = leased_owner(known).filter(|left| left.name == *owner);
@@ -89,6 +86,6 @@ impl State {
         };
         let origin = Origin { actor: None, trace, deadline: Instant::now() + REQUEST_TIMEOUT };
         let event = EventName::AllocUnowned;
-        self.change(namespace, id, &origin, event, STEP, &decide).await.map(drop)
+        self.change(namespace, id, &origin, event, &decide).await.map(drop)
     }
 }

@@ -3,7 +3,6 @@
 use berth_contract::key;
 use berth_contract::message::alloc::{AllocStatus, AllocStub, Allocs as Listed, List, Status};
 use berth_contract::problem::Problem;
-use berth_contract::verb::{self, Verb as _};
 use berth_domain::alloc::{Alloc, VolumeRequest};
 use berth_domain::{AllocId, Namespace, NodeId, Timestamp, VolumeKey};
 use berth_service::newer::await_newer;
@@ -25,11 +24,10 @@ pub async fn alloc_status(
     own: Option<NodeId>,
     deadline: Instant,
 ) -> Result<AllocStatus, Problem> {
-    const STEP: &str = verb::AllocStatus::STEP;
     let id = query.id;
-    let reader = Reader::new(STEP, query.newer, deadline);
+    let reader = Reader::new(query.newer, deadline);
     state.wait_for_newer_status(reader, &namespace, &id, own.as_ref()).await?;
-    let (revision, alloc) = state.read_alloc(&namespace, &id, STEP).await?;
+    let (revision, alloc) = state.read_alloc(&namespace, &id).await?;
     let alloc = alloc.filter(|alloc| is_known_to(alloc, own.as_ref()));
     let alloc = alloc.ok_or_else(|| no_such_alloc(&id))?;
     let caught_up = state.catch_up_with_leader(reader, &state.volumes, ">");
@@ -88,7 +86,7 @@ impl StateInner {
     /// is over. An alloc that was removed is newer than any; one that never existed is waited for.
     async fn wait_for_newer_status(
         &self,
-        reader: Reader<'_>,
+        reader: Reader,
         namespace: &Namespace,
         id: &AllocId,
         own: Option<&NodeId>,
@@ -107,7 +105,7 @@ impl StateInner {
     /// Waits until it is so, looking again after each change of an alloc or a volume.
     pub(super) async fn wait_for_alloc_change(
         &self,
-        reader: Reader<'_>,
+        reader: Reader,
         is_so: impl Fn(u64) -> bool,
     ) -> Result<(), Problem> {
         let (mut allocs, mut volumes) =
@@ -135,9 +133,8 @@ pub async fn list_allocs(
     query: List,
     deadline: Instant,
 ) -> Result<Listed, Problem> {
-    const STEP: &str = verb::AllocList::STEP;
-    let after = after(STEP, &query.page, key::parse_alloc)?;
-    let reader = Reader::new(STEP, query.newer, deadline);
+    let after = after(&query.page, key::parse_alloc)?;
+    let reader = Reader::new(query.newer, deadline);
     let show_page = |allocs: &Allocs| {
         let meant = allocs
             .iter()

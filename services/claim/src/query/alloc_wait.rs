@@ -7,7 +7,6 @@ use berth_contract::code::Code;
 use berth_contract::message::alloc::{AllocStatus, Status, Wait, WaitUntil, Waited};
 use berth_contract::message::query::Newer;
 use berth_contract::problem::Problem;
-use berth_contract::verb::{self, Verb as _};
 use berth_domain::alloc::Alloc;
 use berth_domain::volume::{Claim, NodeMountState, State as ClaimState};
 use berth_domain::{AllocId, Namespace, VolumeKey};
@@ -15,8 +14,6 @@ use tokio::time::Instant;
 
 use super::Reader;
 use crate::state::{State, StateInner};
-
-const STEP: &str = verb::AllocWait::STEP;
 
 /// Waits until the alloc is as far as that, until it can never be, or until the wait is over.
 pub async fn wait_for_alloc(
@@ -32,7 +29,7 @@ pub async fn wait_for_alloc(
     if let Some(answer) = answer(read.await, until)? {
         return Ok(answer);
     }
-    let reader = Reader::new(STEP, Newer { than: Some(0), wait_ms }, deadline);
+    let reader = Reader::new(Newer { than: Some(0), wait_ms }, deadline);
     state.wait_for_alloc_change(reader, |_| state.is_decided(&namespace, &id, until)).await?;
     let last = super::alloc_status(state, namespace, Status::current(id), None, deadline).await;
     let left = last.clone();

@@ -8,7 +8,6 @@ use berth_contract::message::claim::{ClaimStatus, ClaimWait, Claims, Status};
 use berth_contract::message::registry::PluginStatus;
 use berth_contract::problem::Problem;
 use berth_contract::record::UnreadableRecord;
-use berth_contract::verb::{self, Verb as _};
 use berth_domain::alloc::Alloc;
 use berth_domain::plugin::{Half, Plugin};
 use berth_domain::volume::{Attempt, CallKind, Claim, OtherClaim, State as ClaimState};
@@ -34,12 +33,11 @@ pub async fn list_claims(
     query: Status,
     deadline: Instant,
 ) -> Result<Claims, Problem> {
-    const STEP: &str = verb::ClaimStatus::STEP;
-    let after = after(STEP, &query.page, |token| match key::parse_volume(token)? {
+    let after = after(&query.page, |token| match key::parse_volume(token)? {
         VolumeEntry::Claim(volume, alloc) => Some((volume, alloc)),
         _ => None,
     })?;
-    let reader = Reader::new(STEP, query.newer, deadline);
+    let reader = Reader::new(query.newer, deadline);
     let show_page = |volumes: &Volumes| {
         let later = |(volume, alloc): &ClaimRef<'_>| {
             after.as_ref().is_none_or(|(v, a)| (*volume, *alloc) > (v, a))

@@ -14,14 +14,12 @@ use berth_contract::event::Event;
 use berth_contract::message::history::{EventBody, EventEntry, EventKind, EventPage, List};
 use berth_contract::problem::Problem;
 use berth_contract::subject::{EventsOf, event_filter, refusal_filter};
-use berth_contract::verb::{self, Verb as _};
 use berth_domain::{AllocId, Namespace, NodeId, PluginId, Timestamp, VolumeId, limits};
 use tokio::time::Instant;
 
 use super::covers_all;
 use crate::state::State;
 
-const STEP: &str = verb::HistoryList::STEP;
 /// The longest a page is read. What was not read by then is left to the next page.
 const READ_MAX: Duration = Duration::from_secs(5);
 /// How long before the deadline a page is answered.
@@ -93,7 +91,7 @@ pub async fn list_events(
             log.read_on(from, Query { last: limit.max(1), ..page }, keep).await
         }
     };
-    let read = read.map_err(|error| error.into_problem(STEP))?;
+    let read = read?;
     let end = Direction::Newer(read.end).token();
     let next = if read.more { Some(end.clone()) } else { None };
     let next = next.or_else(|| read.older.map(|before| Direction::Older(before).token()));
@@ -120,7 +118,7 @@ fn check(namespace: &Namespace, query: &List) -> Result<Option<Direction>, Probl
     if !covers_all(namespace) && query.only_namespace.as_ref().is_some_and(is_other) {
         fault("only_namespace", "differs from the namespace in the subject, which is not `=2A`");
     }
-    if faults.is_empty() { Ok(direction.flatten()) } else { Err(Problem::bad_input(STEP, faults)) }
+    if faults.is_empty() { Ok(direction.flatten()) } else { Err(Problem::bad_input(faults)) }
 }
 
 /// The fewest subjects that cover the events; no two of them overlap.

@@ -67,15 +67,14 @@ fn covers_all(queried: &Namespace) -> bool {
 
 /// A reader, and the time that it waits.
 #[derive(Debug, Clone, Copy)]
-pub struct Reader<'a> {
-    pub step: &'a str,
+pub struct Reader {
     newer: Newer,
     until: Until,
 }
 
-impl<'a> Reader<'a> {
-    pub fn new(step: &'a str, newer: Newer, deadline: Instant) -> Self {
-        Self { step, newer, until: Until::for_request(newer, deadline) }
+impl Reader {
+    pub fn new(newer: Newer, deadline: Instant) -> Self {
+        Self { newer, until: Until::for_request(newer, deadline) }
     }
 }
 
@@ -89,13 +88,13 @@ impl StateInner {
     /// the wait is over. `concerns` says whether something has, after a revision.
     pub async fn snapshot<F: Fold, T>(
         &self,
-        reader: Reader<'_>,
+        reader: Reader,
         table: &RecordTable<F>,
         concerns: impl Fn(&F, u64) -> bool,
         show: impl FnOnce(&F) -> T,
     ) -> Result<(u64, T), Problem> {
         let mirror = &table.mirror;
-        let Reader { step, newer, until } = reader;
+        let Reader { newer, until } = reader;
         let mut changes = mirror.subscribe();
         let has_changed = |than: u64| mirror.read(|fold| concerns(fold, than));
         let arrival = |than: u64| async move {
@@ -112,14 +111,14 @@ impl StateInner {
         await_newer(newer, until, has_changed, arrival).await?;
         self.catch_up_with_leader(reader, table, ">").await?;
         let seen = mirror.snapshot(until.answer, show).await;
-        seen.map_err(|error| error.into_problem(step))
+        seen.map_err(Problem::from)
     }
 
     /// Waits until the object has a newer revision than the reader has seen, or the wait is over. A
     /// deleted object is newer than any revision. An object that never existed is waited for.
     async fn wait_for_newer<F: Fold>(
         &self,
-        reader: Reader<'_>,
+        reader: Reader,
         RecordTable { mirror, .. }: &RecordTable<F>,
         revision: impl Fn(&F) -> Option<u64>,
     ) -> Result<(), Problem> {
@@ -135,11 +134,11 @@ impl StateInner {
     /// the reader's time.
     pub async fn catch_up_with_leader<F: Fold>(
         &self,
-        reader: Reader<'_>,
+        reader: Reader,
         RecordTable { bucket, mirror }: &RecordTable<F>,
         filter: &str,
     ) -> Result<(), Problem> {
-        let Reader { step, until, .. } = reader;
+        let until = reader.until;
         let head = async {
             // The bucket's own head falls when a marker is purged; that of a volume does not.
             if filter == ">" { bucket.newest().await } else { bucket.head(filter).await }
@@ -152,8 +151,8 @@ impl StateInner {
             );
             return Err(Problem::new(Code::BusUnavailable, message).retryable());
         };
-        let head = head.map_err(|error| error.into_problem(step))?;
+        let head = head?;
         let reached = mirror.reach(head, until.answer).await;
-        reached.map_err(|error| error.into_problem(step))
+        reached.map_err(Problem::from)
     }
 }

@@ -15,7 +15,6 @@ use berth_contract::message::volume::{
 };
 use berth_contract::problem::Problem;
 use berth_contract::record::UnreadableRecord;
-use berth_contract::verb::{self, Verb as _};
 use berth_domain::alloc::each_volume;
 use berth_domain::placement::{NewClaimant, RequestedVolume, obstacles};
 use berth_domain::plugin::Half;
@@ -65,7 +64,6 @@ pub async fn place_many(
                 .next("ask for fewer at once")),
             bytes => place(state, namespace.clone(), query, bytes, deadline).await,
         };
-        let done = done.map_err(|problem| problem.at_step(verb::VolumePlacement::STEP));
         let answer = match done {
             Ok(placements) => PlacementAnswer { placements: Some(placements), error: None },
             Err(error) => PlacementAnswer { placements: None, error: Some(error) },
@@ -84,11 +82,9 @@ async fn place(
     bytes: usize,
     deadline: Instant,
 ) -> Result<Placements, Problem> {
-    const STEP: &str = verb::VolumePlacement::STEP;
-    check_volume_requests(&query.volumes, query.index)
-        .map_err(|faults| Problem::bad_input(STEP, faults))?;
-    let after = after(STEP, &query.page, |token| NodeId::new(token).ok())?;
-    let reader = Reader::new(STEP, query.newer, deadline);
+    check_volume_requests(&query.volumes, query.index).map_err(Problem::bad_input)?;
+    let after = after(&query.page, |token| NodeId::new(token).ok())?;
+    let reader = Reader::new(query.newer, deadline);
     let room = Room { bytes, ..Room::for_page(&query.page) };
     let lookup = PlacementLookup { namespace, query, after, room };
     state.catch_up_for_placement(reader).await?;
@@ -103,7 +99,7 @@ async fn place(
 }
 
 impl StateInner {
-    async fn catch_up_for_placement(&self, reader: Reader<'_>) -> Result<(), Problem> {
+    async fn catch_up_for_placement(&self, reader: Reader) -> Result<(), Problem> {
         let (volumes, nodes, plugins) = tokio::join!(
             self.catch_up_with_leader(reader, &self.volumes, ">"),
             self.catch_up_with_leader(reader, &self.nodes, ">"),
@@ -116,7 +112,7 @@ impl StateInner {
     /// change of anything that it is made of, but not after each of many.
     async fn wait_for_placement(
         &self,
-        reader: Reader<'_>,
+        reader: Reader,
         is_another: impl Fn(u64) -> bool,
     ) -> Result<(), Problem> {
         let mut volumes = self.volumes.mirror.subscribe();

@@ -9,7 +9,6 @@ use berth_contract::message::volume::{
 };
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
-use berth_contract::verb::{self, Verb as _};
 use berth_domain::access::Mode;
 use berth_domain::plugin::Half;
 use berth_domain::volume::storage::{Operation, Stage};
@@ -38,10 +37,9 @@ pub async fn volume_status(
     trace: TraceContext,
     deadline: Instant,
 ) -> Result<VolumeStatus, Problem> {
-    const STEP: &str = verb::VolumeStatus::STEP;
     let key = VolumeKey::new(namespace, query.id);
-    let place = |problem: Problem| problem.at_step(STEP).volume(&key);
-    let reader = Reader::new(STEP, query.newer, deadline);
+    let place = |problem: Problem| problem.volume(&key);
+    let reader = Reader::new(query.newer, deadline);
     let head = |volumes: &Volumes| Some(volumes.get(&key)?.head);
     state.wait_for_newer(reader, &state.volumes, head).await.map_err(place)?;
     let filter = key::subtree(&key);
@@ -56,7 +54,7 @@ pub async fn volume_status(
     });
     if is_absent {
         let confirmed = state.catch_up_surely(&key, trace).await;
-        confirmed.map_err(|error| state.problem(error, STEP, &key))?;
+        confirmed.map_err(|error| state.problem(error, &key))?;
     }
     state.volumes.mirror.read(|volumes| {
         let subtree = volumes.get(&key);
@@ -173,12 +171,11 @@ pub async fn list_volumes(
     query: List,
     deadline: Instant,
 ) -> Result<Listed, Problem> {
-    const STEP: &str = verb::VolumeList::STEP;
-    let after = after(STEP, &query.page, |token| match key::parse_volume(token)? {
+    let after = after(&query.page, |token| match key::parse_volume(token)? {
         VolumeEntry::Spec(volume) => Some(volume),
         _ => None,
     })?;
-    let reader = Reader::new(STEP, query.newer, deadline);
+    let reader = Reader::new(query.newer, deadline);
     let show_page = |volumes: &Volumes| {
         let room = Room::for_page(&query.page);
         let meant = volumes

@@ -7,7 +7,6 @@ use berth_contract::message::storage::{Capacities, Capacity, CapacityAt};
 use berth_contract::message::storage_call::Question;
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
-use berth_contract::verb::{self, Verb as _};
 use berth_domain::PluginId;
 use berth_domain::class::Class;
 use berth_domain::limits::LIST_MAX;
@@ -26,16 +25,15 @@ pub async fn list_capacities(
     trace: TraceContext,
     deadline: Instant,
 ) -> Result<Capacities, Problem> {
-    const STEP: &str = verb::PluginCapacity::STEP;
     let class = match &query.class {
         Some(id) => {
             let found = super::create::find_any_class(state, id).await;
-            Some(found.map_err(|problem| problem.at_step(STEP))?)
+            Some(found?)
         }
         None => None,
     };
-    let plugin = name_plugin(&query, class.as_ref()).map_err(|problem| problem.at_step(STEP))?;
-    let place = |problem: Problem| problem.at_step(STEP).plugin(&plugin);
+    let plugin = name_plugin(&query, class.as_ref())?;
+    let place = |problem: Problem| problem.plugin(&plugin);
     state.require(&plugin, Ability::GetCapacity).map_err(place)?;
     let places = match (query.topology, &class) {
         (Some(topology), _) => vec![Some(topology)],
@@ -84,7 +82,7 @@ pub async fn list_capacities(
 fn name_plugin(query: &Capacity, class: Option<&Class>) -> Result<PluginId, Problem> {
     let fault = |problem: String| {
         let fault = Fault { path: "plugin".to_owned(), problem, line: None };
-        Problem::bad_input(verb::PluginCapacity::STEP, vec![fault])
+        Problem::bad_input(vec![fault])
     };
     match (&query.plugin, class, &query.class) {
         (Some(plugin), Some(class), Some(id)) if *plugin != class.plugin => Err(fault(format!(

@@ -14,7 +14,6 @@ use berth_contract::message::secret::Secrets;
 use berth_contract::message::storage::SentSecrets;
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
-use berth_contract::verb::{self, Verb as _};
 use berth_domain::class::{Class, ClassUse};
 use berth_domain::limits::{CLASSES_MAX, UNREADABLE_MAX};
 use berth_domain::{ClassId, Namespace, SecretsId, VolumeKey};
@@ -38,14 +37,13 @@ pub async fn put_class(
     trace: TraceContext,
     deadline: Instant,
 ) -> Result<WrittenClass, Problem> {
-    const STEP: &str = verb::ClassPut::STEP;
     let id = &request.id;
     let (class_key, secrets_key) = (key::class(id), id.to_secrets_key());
     let given = match request.secrets.clone() {
         None => None,
         Some(SentSecrets::Given(given)) => {
-            let opened = open_given(state, &secrets_key, given, STEP);
-            Some(opened.map_err(|problem| problem.at_step(STEP))?)
+            let opened = open_given(state, &secrets_key, given);
+            Some(opened?)
         }
     };
     let is_known = state.volumes.mirror.read(|volumes| {
@@ -53,9 +51,9 @@ pub async fn put_class(
     });
     if !is_known {
         let message = format!("there are {CLASSES_MAX} classes, as many as there may be");
-        return Err(Problem::new(Code::Overloaded, message).at_step(STEP));
+        return Err(Problem::new(Code::Overloaded, message));
     }
-    retry_lost_races(STEP, || async {
+    retry_lost_races(|| async {
         let (revision, before) = state.volumes.read::<Class>(&class_key).await?;
         let kept = before.as_ref().and_then(|class| class.secrets.clone());
         let secrets =
@@ -101,14 +99,13 @@ pub async fn delete_class(
     trace: TraceContext,
     deadline: Instant,
 ) -> Result<DeletedClass, Problem> {
-    const STEP: &str = verb::ClassDelete::STEP;
     let id = &request.id;
     let class_key = key::class(id);
     let fail = |error: crate::transact::TransactError| {
         let why = berth_service::process::chain(&error);
-        Problem::new(Code::BusUnavailable, why).retryable().at_step(STEP)
+        Problem::new(Code::BusUnavailable, why).retryable()
     };
-    retry_lost_races(STEP, || async {
+    retry_lost_races(|| async {
         let (revision, before) = state.volumes.read::<Class>(&class_key).await?;
         let Some(before) = before else {
             let message = format!("no class {id}");
@@ -160,18 +157,17 @@ pub async fn list_classes(
     namespace: Namespace,
     query: List,
 ) -> Result<Classes, Problem> {
-    const STEP: &str = verb::ClassList::STEP;
-    let after = after(STEP, &query.page, parse_token)?;
+    let after = after(&query.page, parse_token)?;
     let caught_up = state.catch_up_with_all().await;
     caught_up.map_err(|error| {
         let why = berth_service::process::chain(&error);
-        Problem::new(Code::BusUnavailable, why).retryable().at_step(STEP)
+        Problem::new(Code::BusUnavailable, why).retryable()
     })?;
     let found =
         state.volumes.mirror.read(|volumes| list_page(volumes, &namespace, &query, after.as_ref()));
     match &query.id {
         Some(id) if found.classes.is_empty() && found.unreadable.is_empty() => {
-            Err(Problem::new(Code::NoSuchClass, format!("no class {id}")).at_step(STEP))
+            Err(Problem::new(Code::NoSuchClass, format!("no class {id}")))
         }
         _ => Ok(found),
     }

@@ -16,7 +16,6 @@ use berth_contract::message::volume::GivenSecrets;
 use berth_contract::problem::Problem;
 use berth_contract::record::SCHEMA_STORAGE;
 use berth_contract::trace::TraceContext;
-use berth_contract::verb::{self, Verb as _};
 use berth_domain::class::{Class, TopologyPolicy};
 use berth_domain::size::{Size, describe_bytes};
 use berth_domain::volume::storage::{
@@ -33,7 +32,6 @@ use crate::secrets::{self, SecretsChange};
 use crate::state::State;
 use crate::transact::TransactError;
 
-const STEP: &str = verb::VolumeCreate::STEP;
 /// The longest part of a name that comes from the volume's own names. CSI allows 128 bytes.
 const READABLE_BYTES_MAX: usize = 80;
 
@@ -46,11 +44,11 @@ pub async fn create(
 ) -> Result<StorageChanged, Problem> {
     let (trace, deadline) = (from.trace, from.deadline);
     let volume = VolumeKey::new(namespace, request.id.clone());
-    let place = |problem: Problem| problem.at_step(STEP).volume(&volume);
+    let place = |problem: Problem| problem.volume(&volume);
     if let Some(other) = request.namespace.as_ref().filter(|other| **other != volume.namespace) {
         let problem = format!("is {other}, but the request is for {}", volume.namespace);
         let fault = Fault { path: "namespace".to_owned(), problem, line: None };
-        return Err(Problem::bad_input(STEP, vec![fault]));
+        return Err(Problem::bad_input(vec![fault]));
     }
     let class = match &request.class {
         Some(id) => Some(find_class(state, id, &volume.namespace).await.map_err(place)?),
@@ -60,12 +58,12 @@ pub async fn create(
     let spec = build_spec(&request, from.by(), &volume.namespace, class.as_ref(), origin)
         .map_err(place)?;
     require_abilities(state, &spec).map_err(place)?;
-    state.check_readable(&volume).map_err(|error| state.problem(error, STEP, &volume))?;
+    state.check_readable(&volume).map_err(|error| state.problem(error, &volume))?;
     // Before its secrets are stored.
     let level = state.volumes.mirror.read(|all| state.level.check(all, SCHEMA_STORAGE));
     level.map_err(place)?;
     let given = given_secrets(state, &request, class.as_ref()).await.map_err(place)?;
-    let wanted = secrets::prepare_secrets(state, &volume, given, STEP, trace).await;
+    let wanted = secrets::prepare_secrets(state, &volume, given, trace).await;
     let wanted = wanted.map_err(place)?;
     let command = |now: &Volume| {
         let kept = now.spec.as_ref().and_then(|spec| spec.secrets.clone());
@@ -86,7 +84,7 @@ pub async fn create(
     {
         drop_unused(state, &volume, id, trace).await;
     }
-    let done = done.map_err(|error| of_plugin(error, state, STEP, &volume, &spec.plugin))?;
+    let done = done.map_err(|error| of_plugin(error, state, &volume, &spec.plugin))?;
     Ok(changed(state, &volume, &done))
 }
 
@@ -141,10 +139,10 @@ async fn find_origin(
     if from.snapshot.is_none() && source == *volume {
         let problem = "is the volume itself".to_owned();
         let fault = Fault { path: "from.volume".to_owned(), problem, line: None };
-        return Err(Problem::bad_input(STEP, vec![fault]));
+        return Err(Problem::bad_input(vec![fault]));
     }
     let caught_up = state.catch_up(&source).await;
-    caught_up.map_err(|error| state.problem(error, STEP, &source))?;
+    caught_up.map_err(|error| state.problem(error, &source))?;
     state.volumes.mirror.read(|volumes| {
         let none = |what: String| Problem::new(Code::NoSuchVolume, what).volume(&source);
         let found = volumes.get(&source).map(|subtree| &subtree.volume);
@@ -190,7 +188,7 @@ fn build_spec(
 ) -> Result<VolumeSpec, Problem> {
     let fault = |path: &str, problem: String| {
         let fault = Fault { path: path.to_owned(), problem, line: None };
-        Problem::bad_input(STEP, vec![fault])
+        Problem::bad_input(vec![fault])
     };
     let plugin = match (class, &request.plugin) {
         (Some(class), _) => class.plugin.clone(),

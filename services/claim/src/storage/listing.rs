@@ -18,7 +18,6 @@ use berth_contract::message::storage::{
 use berth_contract::message::storage_call::{PluginSnapshotStatus, PluginVolumeStatus, Question};
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
-use berth_contract::verb::{self, Verb as _};
 use berth_domain::volume::Handle;
 use berth_domain::{Namespace, SnapshotId, VolumeKey};
 use berth_service::page::{Page, Room, after, page};
@@ -43,9 +42,8 @@ pub async fn list_externals(
     trace: TraceContext,
     deadline: Instant,
 ) -> Result<Externals, Problem> {
-    const STEP: &str = verb::VolumeExternal::STEP;
-    let after = after(STEP, &query.page, |token| serde_json::from_str::<ListKey>(token).ok())?;
-    let place = |problem: Problem| problem.at_step(STEP).plugin(&query.plugin);
+    let after = after(&query.page, |token| serde_json::from_str::<ListKey>(token).ok())?;
+    let place = |problem: Problem| problem.plugin(&query.plugin);
     // One volume need not be looked for in a list. Of one that is registered, another call may be
     // under way, and CSI wants one call at a time of a volume.
     let can_get = state.require(&query.plugin, Ability::GetVolume).is_ok();

@@ -34,7 +34,6 @@ use berth_contract::code::Code;
 use berth_contract::message::storage::{DeleteVolume, Expand, Modify, StorageChanged};
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
-use berth_contract::verb::{self, Verb as _};
 use berth_domain::size::Size;
 use berth_domain::volume::{Command, Volume, VolumeSpec, Write};
 use berth_domain::{Namespace, PluginId, VolumeKey};
@@ -55,11 +54,10 @@ pub async fn delete(
     request: DeleteVolume,
     from: &alloc::Origin,
 ) -> Result<StorageChanged, Problem> {
-    const STEP: &str = verb::VolumeDelete::STEP;
     let (trace, deadline) = (from.trace, from.deadline);
     let volume = VolumeKey::new(namespace, request.id.clone());
     let secrets = secrets::current_secrets(state, &volume);
-    state.catch_up_with_nodes().await.map_err(|error| state.problem(error, STEP, &volume))?;
+    state.catch_up_with_nodes().await.map_err(|error| state.problem(error, &volume))?;
     let command = |now: &Volume| {
         let Some(spec) = &now.spec else { return Ok(delete_command(&request)) };
         if let Some(meant) = request.create_index.filter(|meant| *meant != spec.create_index) {
@@ -88,7 +86,7 @@ pub async fn delete(
                 }
                 _ => None,
             };
-            let problem = state.problem(error, STEP, &volume);
+            let problem = state.problem(error, &volume);
             Err(match next {
                 Some(next) => problem.next(next),
                 None => problem,
@@ -131,7 +129,6 @@ pub async fn expand(
     trace: TraceContext,
     deadline: Instant,
 ) -> Result<StorageChanged, Problem> {
-    const STEP: &str = verb::VolumeExpand::STEP;
     let volume = VolumeKey::new(namespace, request.id.clone());
     let command = |now: &Volume| {
         let offline = match &now.spec {
@@ -146,7 +143,7 @@ pub async fn expand(
         })
     };
     let done = state.transact_until(&volume, trace, deadline, command).await;
-    let done = done.map_err(|error| state.problem(error, STEP, &volume))?;
+    let done = done.map_err(|error| state.problem(error, &volume))?;
     Ok(changed(state, &volume, &done))
 }
 
@@ -158,7 +155,6 @@ pub async fn modify(
     trace: TraceContext,
     deadline: Instant,
 ) -> Result<StorageChanged, Problem> {
-    const STEP: &str = verb::VolumeModify::STEP;
     let volume = VolumeKey::new(namespace, request.id.clone());
     let command = |now: &Volume| {
         if let Some(spec) = &now.spec {
@@ -167,7 +163,7 @@ pub async fn modify(
         Ok(Command::Modify { parameters: request.parameters.clone() })
     };
     let done = state.transact_until(&volume, trace, deadline, command).await;
-    let done = done.map_err(|error| state.problem(error, STEP, &volume))?;
+    let done = done.map_err(|error| state.problem(error, &volume))?;
     Ok(changed(state, &volume, &done))
 }
 
@@ -194,11 +190,10 @@ fn changed(state: &State, volume: &VolumeKey, done: &Committed) -> StorageChange
 fn of_plugin(
     error: TransactError,
     state: &State,
-    step: &str,
     volume: &VolumeKey,
     plugin: &PluginId,
 ) -> Problem {
-    let problem = state.problem(error, step, volume);
+    let problem = state.problem(error, volume);
     match problem.plugin {
         Some(_) => problem,
         None => problem.plugin(plugin),

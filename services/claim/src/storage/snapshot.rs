@@ -16,7 +16,6 @@ use berth_contract::message::snapshot::{
 use berth_contract::message::storage_call::Question;
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
-use berth_contract::verb::{self, Verb as _};
 use berth_domain::limits::UNREADABLE_MAX;
 use berth_domain::volume::storage::{Snapshot, SnapshotWish};
 use berth_domain::volume::{Command, CutSnapshot, Handle, Volume};
@@ -41,7 +40,6 @@ pub async fn create_snapshots(
     trace: TraceContext,
     deadline: Instant,
 ) -> Result<SnapshotsChanged, Problem> {
-    const STEP: &str = verb::SnapshotCreate::STEP;
     let volumes = keys(&namespace, &request.volumes);
     let is_group = request.group || volumes.len() > 1;
     let members: Vec<_> = volumes.iter().map(|volume| volume.volume.clone()).collect();
@@ -74,7 +72,7 @@ pub async fn create_snapshots(
         })
     };
     let done = transact_members(state, &volumes, trace, Some(deadline), command).await;
-    let done = done.map_err(|(volume, error)| state.problem(error, STEP, &volume))?;
+    let done = done.map_err(|(volume, error)| state.problem(error, &volume))?;
     let snapshots = show_snapshots(state, &volumes, &request.snapshot);
     Ok(SnapshotsChanged { changed: done.written, snapshots })
 }
@@ -87,16 +85,15 @@ pub async fn delete_snapshots(
     trace: TraceContext,
     deadline: Instant,
 ) -> Result<SnapshotsChanged, Problem> {
-    const STEP: &str = verb::SnapshotDelete::STEP;
     let volume = VolumeKey::new(namespace, request.volume.clone());
     let volumes = if request.group {
         let caught_up = state.catch_up(&volume).await;
-        caught_up.map_err(|error| state.problem(error, STEP, &volume))?;
+        caught_up.map_err(|error| state.problem(error, &volume))?;
         members_of(state, &volume, &request.snapshot)
     } else {
         vec![volume]
     };
-    check_alone(state, &volumes, &request).await.map_err(|problem| problem.at_step(STEP))?;
+    check_alone(state, &volumes, &request).await?;
     let command = |member: &VolumeKey, now: &Volume| {
         if request.group {
             check_members(now, Some(&request.snapshot), &volumes)?;
@@ -120,7 +117,7 @@ pub async fn delete_snapshots(
     };
     let done = transact_members(state, &volumes, trace, Some(deadline), command).await;
     let done = done.map_err(|(volume, error)| {
-        let problem = state.problem(error, STEP, &volume);
+        let problem = state.problem(error, &volume);
         match problem.code {
             Code::SnapshotInGroup => problem.next(delete_group(&volume, &request)),
             _ => problem,
@@ -152,7 +149,7 @@ async fn check_alone(
     let Some(volume) = volumes.first() else { return Ok(()) };
     let place = |problem: Problem| problem.volume(volume);
     let caught_up = state.catch_up_with_all().await;
-    caught_up.map_err(|error| state.problem(error, verb::SnapshotDelete::STEP, volume))?;
+    caught_up.map_err(|error| state.problem(error, volume))?;
     let ids = state.volumes.mirror.read(|all| {
         let of = |key: &VolumeKey| all.get(key)?.volume.snapshots.get(&request.snapshot);
         let own: Vec<&Snapshot> = volumes.iter().filter_map(of).map(|own| &**own).collect();
@@ -203,9 +200,8 @@ pub async fn adopt_snapshot(
     trace: TraceContext,
     deadline: Instant,
 ) -> Result<SnapshotsChanged, Problem> {
-    const STEP: &str = verb::SnapshotAdopt::STEP;
     let volume = VolumeKey::new(namespace, request.volume.clone());
-    let place = |problem: Problem| problem.at_step(STEP).volume(&volume).plugin(&request.plugin);
+    let place = |problem: Problem| problem.volume(&volume).plugin(&request.plugin);
     state.require(&request.plugin, Ability::ListSnapshots).map_err(place)?;
     let question = |token| Question::Snapshots { token, limit: 0 };
     let listed = ask_everywhere(state, &request.plugin, question, trace, deadline).await;
@@ -225,7 +221,7 @@ pub async fn adopt_snapshot(
     };
     // After the list: a snapshot that is on it was requested before, and its request is seen.
     let caught_up = state.catch_up_with_all().await;
-    caught_up.map_err(|error| place(state.problem(error, STEP, &volume)))?;
+    caught_up.map_err(|error| place(state.problem(error, &volume)))?;
     check_owner(state, &volume, &request, &cut.source).map_err(place)?;
     let own = std::slice::from_ref(&volume);
     let may_be_it = |known: &Snapshot| known.may_be(&request.plugin, &cut);
@@ -239,7 +235,7 @@ pub async fn adopt_snapshot(
     let topologies = found.topologies;
     let command = Command::AdoptSnapshot { snapshot, plugin, cut, topologies, home };
     let done = state.transact_until(&volume, trace, deadline, |_| Ok(command.clone())).await;
-    let done = done.map_err(|error| place(state.problem(error, STEP, &volume)))?;
+    let done = done.map_err(|error| place(state.problem(error, &volume)))?;
     let snapshots = show_snapshots(state, &[volume], &request.snapshot);
     Ok(SnapshotsChanged { changed: done.step.write.is_some(), snapshots })
 }
@@ -283,12 +279,11 @@ pub async fn list_snapshots(
     query: List,
     deadline: Instant,
 ) -> Result<Snapshots, Problem> {
-    const STEP: &str = verb::SnapshotList::STEP;
-    let after = after(STEP, &query.page, |token| match key::parse_volume(token)? {
+    let after = after(&query.page, |token| match key::parse_volume(token)? {
         VolumeEntry::Snapshot(volume, snapshot) => Some((volume, snapshot)),
         _ => None,
     })?;
-    let reader = Reader::new(STEP, query.newer, deadline);
+    let reader = Reader::new(query.newer, deadline);
     let is_meant = |volume: &VolumeKey, id: &SnapshotId| {
         covers(&namespace, &volume.namespace)
             && query.volume.as_ref().is_none_or(|meant| *meant == volume.volume)

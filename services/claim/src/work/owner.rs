@@ -9,7 +9,6 @@
 
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
-use berth_contract::verb::{self, Verb as _};
 use berth_domain::proof::Proven;
 use berth_domain::volume::{CallOwner, State as ClaimState, Volume};
 use berth_domain::{AllocId, NodeId, SnapshotId, VolumeKey};
@@ -18,8 +17,6 @@ use tokio::time::Instant;
 use crate::proof;
 use crate::state::State;
 use crate::transact::TransactError;
-
-pub(super) const STEP: &str = verb::WorkCheckpoint::STEP;
 
 /// The work of one owner, for which a worker asks.
 pub(super) struct OwnerWork<'a> {
@@ -121,7 +118,7 @@ impl OwnerWork<'_> {
             Some((spec.create_index, spec.provision()?.for_alloc.clone()?))
         });
         let Some((made, alloc)) = made_for else { return Ok(None) };
-        let record = state.read_alloc_surely(&volume.namespace, &alloc, STEP, self.trace).await?;
+        let record = state.read_alloc_surely(&volume.namespace, &alloc, self.trace).await?;
         let is_wanted = match record {
             Some(alloc) => !alloc.state.is_terminal(),
             // The alloc may be about to be registered.
@@ -165,6 +162,6 @@ impl OwnerWork<'_> {
     }
 
     pub fn problem(&self, (volume, error): (VolumeKey, TransactError)) -> Problem {
-        self.state.problem(error, STEP, &volume)
+        self.state.problem(error, &volume)
     }
 }

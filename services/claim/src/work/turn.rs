@@ -23,7 +23,7 @@ use berth_domain::{Namespace, SecretsId, Timestamp, VolumeKey, WorkerId};
 use berth_service::clock;
 use tokio::time::Instant;
 
-use super::owner::{KnownBeside, OwnerWork, STEP};
+use super::owner::{KnownBeside, OwnerWork};
 use crate::locate::store_missing_node;
 use crate::state::State;
 use crate::storage::{self, GroupCommitted};
@@ -70,8 +70,7 @@ impl<'a> Turn<'a> {
         let readable = self.work.state.check_readable(&self.work.volume);
         readable.map_err(|error| self.work.problem((self.work.volume.clone(), error)))?;
         if let CallOwner::Claim(alloc) = &self.work.owner {
-            store_missing_node(self.work.state, &self.work.volume, alloc, STEP, self.work.trace)
-                .await?;
+            store_missing_node(self.work.state, &self.work.volume, alloc, self.work.trace).await?;
         }
         let is_claim = matches!(self.work.owner, CallOwner::Claim(_));
         let secrets = self.named_secrets();

@@ -199,7 +199,7 @@ impl Mounter {
             })
             .collect();
         if !faults.is_empty() {
-            return Err(Problem::bad_input(STEP, faults).node(&alloc.node));
+            return Err(Problem::bad_input(faults).node(&alloc.node));
         }
         let mut spots = BTreeMap::new();
         for (name, path) in &request.paths {

@@ -142,7 +142,7 @@ async fn serve_writes(bus: &Bus, service: &Service) {
                     Ok(LeaseAnswer { found, ..LeaseAnswer::default() })
                 }
                 Err(LeaseError::Lost { .. }) => Ok(LeaseAnswer::default()),
-                Err(error) => Err(error.into_problem("node.hold")),
+                Err(error) => Err(error.into()),
             }
         }
     };

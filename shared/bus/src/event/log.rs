@@ -60,10 +60,10 @@ pub struct EventError {
     source: Cause,
 }
 
-impl EventError {
-    /// The problem to answer the service's caller with.
-    pub fn into_problem(self, step: &str) -> Problem {
-        Problem::new(Code::BusUnavailable, chain(&self)).retryable().at_step(step)
+/// The problem to answer the service's caller with.
+impl From<EventError> for Problem {
+    fn from(error: EventError) -> Self {
+        Self::new(Code::BusUnavailable, chain(&error)).retryable()
     }
 }
 

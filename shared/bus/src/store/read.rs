@@ -72,15 +72,15 @@ pub enum ReadError {
     },
 }
 
-impl ReadError {
-    /// The problem to answer the service's caller with.
-    pub fn into_problem(self, step: &str) -> Problem {
-        match self {
-            Self::Unavailable { .. } => {
-                Problem::new(Code::BusUnavailable, chain(&self)).retryable().at_step(step)
+/// The problem to answer the service's caller with.
+impl From<ReadError> for Problem {
+    fn from(error: ReadError) -> Self {
+        match error {
+            ReadError::Unavailable { .. } => {
+                Self::new(Code::BusUnavailable, chain(&error)).retryable()
             }
-            Self::Lost(loss) => loss.problem().at_step(step),
-            Self::Filter { .. } => Problem::new(Code::Internal, chain(&self)).at_step(step),
+            ReadError::Lost(loss) => loss.problem(),
+            ReadError::Filter { .. } => Self::new(Code::Internal, chain(&error)),
         }
     }
 }

@@ -109,18 +109,20 @@ impl CommitError {
             Self::Unknown { .. } => "unknown",
         }
     }
+}
 
-    /// The problem to answer the service's caller with, when the service itself does not retry.
-    pub fn into_problem(self, step: &str) -> Problem {
-        let (code, retryable) = match &self {
-            Self::Conflict { .. } => (Code::Busy, true),
-            Self::Refused { .. } => (Code::Internal, false),
-            Self::Unavailable { .. } => (Code::BusUnavailable, true),
-            Self::Lost { loss, .. } => return loss.problem().at_step(step),
-            Self::Unknown { .. } => (Code::NoAnswer, true),
+/// The problem to answer the service's caller with, when the service itself does not retry.
+impl From<CommitError> for Problem {
+    fn from(error: CommitError) -> Self {
+        let (code, retryable) = match &error {
+            CommitError::Conflict { .. } => (Code::Busy, true),
+            CommitError::Refused { .. } => (Code::Internal, false),
+            CommitError::Unavailable { .. } => (Code::BusUnavailable, true),
+            CommitError::Lost { loss, .. } => return loss.problem(),
+            CommitError::Unknown { .. } => (Code::NoAnswer, true),
         };
-        let mut problem = Problem::new(code, chain(&self)).at_step(step);
-        if matches!(self, Self::Unavailable { .. } | Self::Unknown { .. }) {
+        let mut problem = Self::new(code, chain(&error));
+        if matches!(error, CommitError::Unavailable { .. } | CommitError::Unknown { .. }) {
             problem = problem.next(CHECK_STORE);
         }
         if retryable { problem.retryable() } else { problem }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use berth_bus::event::{Position, Query};
 use berth_bus::{Copies, Events};
 use berth_contract::actor::Actor;
+use berth_contract::problem::Problem;
 use berth_contract::stream::EVENTS;
 use berth_harness::dirs::Dir;
 use berth_harness::nats::{NatsOptions, NatsServers};
@@ -81,7 +82,7 @@ async fn what_is_stored_is_read_by_several_filters_and_followed_without_a_gap() 
     let log = bus.event_log(&EVENTS);
     let filters = [of("a"), of("b")];
     let query = Query { last: 4, ..Query::new(&filters, PATIENCE) };
-    let missing = log.read(query, |_| true).await.unwrap_err().into_problem("events");
+    let missing = Problem::from(log.read(query, |_| true).await.unwrap_err());
     assert!(missing.retryable && missing.message.contains("stream not found"), "{missing}");
 
     let events = bus.events(&EVENTS, 1).await.unwrap();

@@ -266,7 +266,7 @@ async fn answers_that_all_come_late_end_at_the_deadline_as_perhaps_done() {
 /// record that it cannot read, and of a request with fields that it does not know.
 fn refusals_of_older() -> [Problem; 2] {
     let of_record = Problem::new(Code::NewerRecord, "schema 2");
-    let of_request = Problem::bad_input_of(Some(u32::MAX), "node.leave", Vec::new());
+    let of_request = Problem::bad_input_of(Some(u32::MAX), Vec::new()).at_step("node.leave");
     [of_record, of_request].map(|problem| Problem { retryable: false, ..problem })
 }
 
@@ -303,8 +303,9 @@ async fn where_every_replica_is_too_old_the_tries_are_bounded_and_the_caller_dec
 #[tokio::test]
 async fn bad_input_for_a_service_of_the_same_version_is_asked_once() {
     let site = Site::start().await;
-    let refuse =
-        |_| async { Err(Problem::bad_input_of(Some(CONTRACT_VERSION), "node.leave", Vec::new())) };
+    let refuse = |_| async {
+        Err(Problem::bad_input_of(Some(CONTRACT_VERSION), Vec::new()).at_step("node.leave"))
+    };
     let (_service, received) = serve(&site.bus, refuse).await;
     let (result, _) = site.pursue(&call(PATIENCE), retry(Duration::MAX), is_retryable).await;
     assert_eq!((result.unwrap_err().code, received.get().len()), (Code::BadInput, 1));

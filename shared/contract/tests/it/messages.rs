@@ -519,7 +519,7 @@ fn problems_and_events() {
         .trace("0af7651916cd43dd8448eb211c80319c");
     reply("reply-problem", &problem);
     let fault = Fault { path: "id".to_owned(), problem: "is missing".to_owned(), line: Some(1) };
-    reply("reply-problem-of-input", &Problem::bad_input("volume.register", vec![fault]));
+    reply("reply-problem-of-input", &Problem::bad_input(vec![fault]).at_step("volume.register"));
     let event = sample::event();
     assert_eq!(event.subject(), "berth.v1.event.team=20a.claim.data.web-1._._");
     reply("event", &event);

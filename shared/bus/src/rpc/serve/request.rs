@@ -40,7 +40,8 @@ impl Request {
 
     /// The problem of a body with these faults.
     pub fn bad_input(&self, step: &str, faults: Vec<Fault>) -> Problem {
-        Problem::bad_input_of(self.contract, step, faults).trace(self.trace.trace_id())
+        let problem = Problem::bad_input_of(self.contract, faults).at_step(step);
+        problem.trace(self.trace.trace_id())
     }
 
     /// The token at `place` (from 0) of the subject.

@@ -72,15 +72,15 @@ pub enum LeaseError {
     },
 }
 
-impl LeaseError {
-    /// The problem to answer the service's caller with.
-    pub fn into_problem(self, step: &str) -> Problem {
-        let code = match &self {
-            Self::Held { .. } | Self::Lost { .. } => Code::Busy,
-            Self::Refused { .. } => Code::Internal,
-            Self::Unavailable { .. } => Code::BusUnavailable,
+/// The problem to answer the service's caller with.
+impl From<LeaseError> for Problem {
+    fn from(error: LeaseError) -> Self {
+        let code = match &error {
+            LeaseError::Held { .. } | LeaseError::Lost { .. } => Code::Busy,
+            LeaseError::Refused { .. } => Code::Internal,
+            LeaseError::Unavailable { .. } => Code::BusUnavailable,
         };
-        Problem::new(code, chain(&self)).retryable().at_step(step)
+        Self::new(code, chain(&error)).retryable()
     }
 }
 

@@ -102,10 +102,10 @@ pub enum MirrorError {
     },
 }
 
-impl MirrorError {
-    /// The problem to answer the service's caller with.
-    pub fn into_problem(self, step: &str) -> Problem {
-        Problem::new(Code::BusUnavailable, crate::cause::chain(&self)).retryable().at_step(step)
+/// The problem to answer the service's caller with.
+impl From<MirrorError> for Problem {
+    fn from(error: MirrorError) -> Self {
+        Self::new(Code::BusUnavailable, crate::cause::chain(&error)).retryable()
     }
 }
 

@@ -20,7 +20,7 @@ pub fn example(code: Code) -> Problem {
     let problem = match code {
         Code::BadInput => {
             let fault = Fault { path: "id".into(), problem: "is missing".into(), line: None };
-            Problem::bad_input("volume.register", vec![fault])
+            Problem::bad_input(vec![fault]).at_step("volume.register")
         }
         Code::Unknown => {
             Problem::new(code, "what a newer version has to say").at_step("claim.take")
