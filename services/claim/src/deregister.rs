@@ -6,8 +6,8 @@ use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
 use berth_domain::volume::{Claim, Command, Refusal, Volume, VolumeSpec, Write};
 use berth_domain::{AllocId, Namespace, SecretsId, VolumeKey};
-use tokio::time::Instant;
 
+use crate::caller::Caller;
 use crate::running::{self, ClaimActivity};
 use crate::state::State;
 use crate::transact::{Committed, TransactError};
@@ -16,12 +16,12 @@ use crate::{mount_lookup, secrets, storage};
 /// Deregisters a volume. By force, the volume closes and is deregistered after its last claim.
 pub async fn deregister(
     state: &State,
-    namespace: Namespace,
+    namespace: &Namespace,
     request: Deregister,
-    trace: TraceContext,
-    deadline: Instant,
+    caller: &Caller,
 ) -> Result<Deregistered, Problem> {
-    let volume = VolumeKey::new(namespace, request.id.clone());
+    let (trace, deadline) = (caller.trace, caller.deadline);
+    let volume = VolumeKey::new(namespace.clone(), request.id.clone());
     let reason = match request.reason.as_str() {
         "" if request.force => "deregistered by force",
         reason => reason,

@@ -31,6 +31,7 @@ use berth_explain::{Cause, Facts, Finding};
 use berth_service::clock;
 use tokio::time::Instant;
 
+use crate::caller::Caller;
 use crate::state::State;
 use crate::transact::TransactError;
 use crate::{deregister, locate, mounts, query, refuse, running};
@@ -50,12 +51,12 @@ const TOO_EARLY_ON_NODE: &str = "that nothing of the volume is left on the node 
 /// Releases the node's claims of the volume, or names the allocs that still run with it.
 pub async fn detach(
     state: &State,
-    namespace: Namespace,
+    namespace: &Namespace,
     request: Detach,
-    trace: TraceContext,
-    deadline: Instant,
+    caller: &Caller,
 ) -> Result<Detached, Problem> {
-    let volume = VolumeKey::new(namespace, request.id.clone());
+    let (trace, deadline) = (caller.trace, caller.deadline);
+    let volume = VolumeKey::new(namespace.clone(), request.id.clone());
     let place = |problem: Problem| problem.volume(&volume).node(&request.node);
     let fail = |error: TransactError| place(state.problem(error, &volume));
     state.catch_up(&volume).await.map_err(fail)?;

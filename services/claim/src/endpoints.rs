@@ -13,6 +13,7 @@ use berth_service::process::Process;
 use berth_service::projection::Allocs;
 use berth_service::refusals::RequestSubject;
 
+use crate::caller::Caller;
 use crate::state::State;
 use crate::{
     alloc, deregister, detach, forget, observe, query, raise_level, recover, register, release,
@@ -24,97 +25,92 @@ const MAX_IN_FLIGHT: u32 = 1024;
 /// Pages of events that are read at once. Each may read much of the stream.
 const EVENT_PAGES_MAX: u32 = 32;
 
+/// Answers each verb with the handler behind its arrow.
+macro_rules! answer {
+    ($on:ident, $($verb:ident => $handler:path),* $(,)?) => {$(
+        $on.verb::<verb::$verb, _>(|s, n, r| async move {
+            $handler(&s, &n, r.message()?, &caller(&r)).await
+        })
+        .await?;
+    )*};
+}
+
 pub async fn serve(state: &State, process: &Process) -> Result<Service, ServeError> {
     let service = process.announce().await?;
     let on = Endpoints { service: &service, state };
 
     on.verb::<verb::VolumeRegister, _>(|s, n, r| async move {
         let request = register::decode_document(&s, &n, &r)?;
-        register::register(&s, n, request, r.trace, r.deadline).await
+        register::register(&s, &n, request, &caller(&r)).await
     })
     .await?;
-    on.verb::<verb::VolumeDeregister, _>(|s, n, r| async move {
-        deregister::deregister(&s, n, r.message()?, r.trace, r.deadline).await
-    })
-    .await?;
-    on.verb::<verb::VolumeDetach, _>(|s, n, r| async move {
-        detach::detach(&s, n, r.message()?, r.trace, r.deadline).await
-    })
-    .await?;
-    on.verb::<verb::VolumeStatus, _>(|s, n, r| async move {
-        query::volume_status(&s, n, r.message()?, r.trace, r.deadline).await
-    })
-    .await?;
-    on.verb::<verb::VolumeList, _>(|s, n, r| async move {
-        query::list_volumes(&s, n, r.message()?, r.deadline).await
-    })
-    .await?;
-    on.verb::<verb::VolumePlacement, _>(|s, n, r| async move {
-        query::list_placements(&s, n, r.message()?, r.deadline).await
-    })
-    .await?;
-
     on.verb::<verb::ClaimTake, _>(|s, n, r| async move {
         let request = r.message()?;
         r.check_node(&request.node)?;
-        take::take(&s, n, request, r.own_node(), r.trace, r.deadline).await
+        take::take(&s, &n, request, &caller(&r)).await
     })
     .await?;
     on.verb::<verb::ClaimRecover, _>(|s, n, r| async move {
         let request = r.message()?;
         r.check_node(&request.node)?;
-        recover::recover(&s, n, request, r.trace, r.deadline).await
-    })
-    .await?;
-    on.verb::<verb::ClaimRelease, _>(|s, n, r| async move {
-        release::release(&s, n, r.message()?, r.own_node(), r.trace, r.deadline).await
-    })
-    .await?;
-    on.verb::<verb::ClaimCheckpoint, _>(|s, n, r| async move {
-        work::claim_checkpoint(&s, n, r.message()?, r.trace, r.deadline).await
-    })
-    .await?;
-    on.verb::<verb::WorkCheckpoint, _>(|s, n, r| async move {
-        work::work_checkpoint(&s, n, r.message()?, r.trace, r.deadline).await
-    })
-    .await?;
-    on.verb::<verb::ClaimObserve, _>(|s, n, r| async move {
-        observe::observe(&s, n, r.message()?, r.own_node(), r.trace, r.deadline).await
+        recover::recover(&s, &n, request, &caller(&r)).await
     })
     .await?;
     on.verb::<verb::ClaimStatus, _>(|s, n, r| async move {
         let request = r.message()?;
         r.check_reads_own_node(request.node.as_ref())?;
-        query::list_claims(&s, n, request, r.deadline).await
+        query::list_claims(&s, &n, request, &caller(&r)).await
     })
     .await?;
-
     on.verb::<verb::AllocRegister, _>(|s, n, r| async move {
         let request = r.message()?;
         r.check_node(&request.node)?;
-        alloc::register(&s, &n, request, &origin(&r)).await
-    })
-    .await?;
-    on.verb::<verb::AllocStop, _>(|s, n, r| async move {
-        alloc::stop(&s, &n, r.message()?, &origin(&r)).await
-    })
-    .await?;
-    on.verb::<verb::AllocStatus, _>(|s, n, r| async move {
-        query::alloc_status(&s, n, r.message()?, r.own_node(), r.deadline).await
+        alloc::register(&s, &n, request, &caller(&r)).await
     })
     .await?;
     on.verb::<verb::AllocList, _>(|s, n, r| async move {
         let request = r.message()?;
         r.check_reads_own_node(request.node.as_ref())?;
-        query::list_allocs(&s, n, request, r.deadline).await
+        query::list_allocs(&s, &n, request, &caller(&r)).await
     })
     .await?;
-    on.verb::<verb::AllocForget, _>(|s, n, r| async move {
-        forget::forget(&s, n, r.message()?, r.trace, r.deadline).await
+    on.verb::<verb::ClassList, _>(|s, n, r| async move {
+        storage::list_classes(&s, &n, r.message()?).await
     })
     .await?;
-    serve_owners(&on).await?;
-    serve_storage(&on).await?;
+    answer!(on,
+        VolumeDeregister => deregister::deregister,
+        VolumeDetach => detach::detach,
+        VolumeStatus => query::volume_status,
+        VolumeList => query::list_volumes,
+        VolumePlacement => query::list_placements,
+        VolumePlaceMany => query::place_many,
+        VolumeCreate => storage::create,
+        VolumeDelete => storage::delete,
+        VolumeExpand => storage::expand,
+        VolumeModify => storage::modify,
+        VolumeExternal => storage::list_externals,
+        VolumeCheckpoint => work::volume_checkpoint,
+        ClaimRelease => release::release,
+        ClaimCheckpoint => work::claim_checkpoint,
+        ClaimObserve => observe::observe,
+        WorkCheckpoint => work::work_checkpoint,
+        AllocStop => alloc::stop,
+        AllocStatus => query::alloc_status,
+        AllocWait => query::wait_for_alloc,
+        AllocForget => forget::forget,
+        AllocRegisterMany => alloc::register_many,
+        AllocStopMany => alloc::stop_many,
+        AllocStopOwned => alloc::stop_owned,
+        AllocAdopt => alloc::adopt,
+        OwnerHold => alloc::hold,
+        OwnerYield => alloc::give_up,
+        OwnerList => alloc::list_owners,
+        SnapshotCreate => storage::create_snapshots,
+        SnapshotDelete => storage::delete_snapshots,
+        SnapshotAdopt => storage::adopt_snapshot,
+        SnapshotList => storage::list_snapshots,
+    );
     serve_fleet(&service, state).await?;
     serve_history(&service, state).await?;
     serve_secrets(&service, state).await?;
@@ -133,97 +129,9 @@ fn is_sent_for(alloc: &Alloc, sender: Option<&Actor>) -> bool {
 }
 
 /// Who sent the request.
-fn origin<V>(request: &VerbRequest<V>) -> alloc::Origin {
+fn caller<V>(request: &VerbRequest<V>) -> Caller {
     let (trace, deadline) = (request.trace, request.deadline);
-    alloc::Origin { actor: request.actor.clone(), trace, deadline }
-}
-
-/// Owners of allocs, and requests about many allocs.
-async fn serve_owners(on: &Endpoints<'_>) -> Result<(), ServeError> {
-    on.verb::<verb::AllocRegisterMany, _>(|s, n, r| async move {
-        alloc::register_many(&s, &n, r.message()?, &origin(&r)).await
-    })
-    .await?;
-    on.verb::<verb::AllocStopMany, _>(|s, n, r| async move {
-        alloc::stop_many(&s, &n, r.message()?, &origin(&r)).await
-    })
-    .await?;
-    on.verb::<verb::AllocStopOwned, _>(|s, n, r| async move {
-        alloc::stop_owned(&s, &n, r.message()?, &origin(&r)).await
-    })
-    .await?;
-    on.verb::<verb::AllocAdopt, _>(|s, n, r| async move {
-        alloc::adopt(&s, &n, r.message()?, &origin(&r)).await
-    })
-    .await?;
-    on.verb::<verb::AllocWait, _>(|s, n, r| async move {
-        query::wait_for_alloc(&s, n, r.message()?, r.deadline).await
-    })
-    .await?;
-    on.verb::<verb::OwnerHold, _>(|s, n, r| async move {
-        alloc::hold(&s, &n, r.message()?, &origin(&r)).await
-    })
-    .await?;
-    on.verb::<verb::OwnerYield, _>(|s, n, r| async move {
-        alloc::give_up(&s, &n, r.message()?, &origin(&r)).await
-    })
-    .await?;
-    on.verb::<verb::OwnerList, _>(|s, n, r| async move {
-        alloc::list_owners(&s, &n, r.message()?, r.deadline).await
-    })
-    .await?;
-    on.verb::<verb::VolumePlaceMany, _>(|s, n, r| async move {
-        query::place_many(&s, &n, r.message()?, r.deadline).await
-    })
-    .await
-}
-
-/// Volumes at their storage, snapshots and classes.
-async fn serve_storage(on: &Endpoints<'_>) -> Result<(), ServeError> {
-    on.verb::<verb::VolumeCreate, _>(|s, n, r| async move {
-        storage::create(&s, n, r.message()?, &origin(&r)).await
-    })
-    .await?;
-    on.verb::<verb::VolumeDelete, _>(|s, n, r| async move {
-        storage::delete(&s, n, r.message()?, &origin(&r)).await
-    })
-    .await?;
-    on.verb::<verb::VolumeExpand, _>(|s, n, r| async move {
-        storage::expand(&s, n, r.message()?, r.trace, r.deadline).await
-    })
-    .await?;
-    on.verb::<verb::VolumeModify, _>(|s, n, r| async move {
-        storage::modify(&s, n, r.message()?, r.trace, r.deadline).await
-    })
-    .await?;
-    on.verb::<verb::VolumeExternal, _>(|s, n, r| async move {
-        storage::list_externals(&s, n, r.message()?, r.trace, r.deadline).await
-    })
-    .await?;
-    on.verb::<verb::VolumeCheckpoint, _>(|s, n, r| async move {
-        work::volume_checkpoint(&s, n, r.message()?, r.trace, r.deadline).await
-    })
-    .await?;
-    on.verb::<verb::SnapshotCreate, _>(|s, n, r| async move {
-        storage::create_snapshots(&s, n, r.message()?, r.trace, r.deadline).await
-    })
-    .await?;
-    on.verb::<verb::SnapshotDelete, _>(|s, n, r| async move {
-        storage::delete_snapshots(&s, n, r.message()?, r.trace, r.deadline).await
-    })
-    .await?;
-    on.verb::<verb::SnapshotAdopt, _>(|s, n, r| async move {
-        storage::adopt_snapshot(&s, n, r.message()?, r.trace, r.deadline).await
-    })
-    .await?;
-    on.verb::<verb::SnapshotList, _>(|s, n, r| async move {
-        storage::list_snapshots(&s, n, r.message()?, r.deadline).await
-    })
-    .await?;
-    on.verb::<verb::ClassList, _>(|s, n, r| async move {
-        storage::list_classes(&s, n, r.message()?).await
-    })
-    .await
+    Caller { actor: request.actor.clone(), trace, deadline }
 }
 
 /// Requests about no namespace: classes, and what plugins have room for.
@@ -249,7 +157,7 @@ async fn serve_fleet(service: &Service, state: &State) -> Result<(), ServeError>
     let shared = state.clone();
     let hold = move |request: VerbRequest<verb::LevelHold>| {
         let state = shared.clone();
-        async move { raise_level::hold(&state, request.message()?, &origin(&request)).await }
+        async move { raise_level::hold(&state, request.message()?, &caller(&request)).await }
     };
     service.on(Listen::All, MAX_IN_FLIGHT, hold).await?;
     let shared = state.clone();

@@ -21,18 +21,19 @@ use berth_service::projection::{Nodes, Volumes};
 use berth_service::record_table::{StoreError, retry_lost_races};
 use tokio::time::Instant;
 
+use crate::caller::Caller;
 use crate::events::alloc_event;
 use crate::state::State;
 
 /// Deletes the alloc's record, unless it is still needed. An alloc without a record is forgotten.
 pub async fn forget(
     state: &State,
-    namespace: Namespace,
+    namespace: &Namespace,
     request: Forget,
-    trace: TraceContext,
-    deadline: Instant,
+    caller: &Caller,
 ) -> Result<Forgotten, Problem> {
-    let delete = || delete_record(state, &namespace, &request, trace, deadline);
+    let (trace, deadline) = (caller.trace, caller.deadline);
+    let delete = || delete_record(state, namespace, &request, trace, deadline);
     retry_lost_races(delete).await
 }
 

@@ -16,6 +16,7 @@
 //! volume: the volumewatcher releases claims, and asks for each step through `work.checkpoint`.
 
 mod alloc;
+mod caller;
 mod claimant;
 mod class_guard;
 mod config;

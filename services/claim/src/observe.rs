@@ -3,23 +3,22 @@
 
 use berth_contract::message::claim::{Observe, Observed};
 use berth_contract::problem::Problem;
-use berth_contract::trace::TraceContext;
 use berth_domain::volume::{Command, Refusal};
-use berth_domain::{Namespace, NodeId, VolumeKey};
-use tokio::time::Instant;
+use berth_domain::{Namespace, VolumeKey};
 
+use crate::caller::Caller;
 use crate::state::State;
 use crate::transact::TransactError;
 
 pub async fn observe(
     state: &State,
-    namespace: Namespace,
+    namespace: &Namespace,
     request: Observe,
-    sender: Option<NodeId>,
-    trace: TraceContext,
-    deadline: Instant,
+    caller: &Caller,
 ) -> Result<Observed, Problem> {
-    let volume = VolumeKey::new(namespace, request.volume);
+    let (trace, deadline) = (caller.trace, caller.deadline);
+    let sender = caller.own_node();
+    let volume = VolumeKey::new(namespace.clone(), request.volume);
     let Observe { alloc, epoch, mount, .. } = request;
     let command = Command::Observe { alloc, epoch, mount, node: sender };
     match state.transact_until(&volume, trace, deadline, |_| Ok(command.clone())).await {

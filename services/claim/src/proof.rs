@@ -20,6 +20,7 @@ use berth_domain::{AllocId, Namespace, VolumeKey};
 use tokio::time::Instant;
 
 use crate::alloc;
+use crate::caller::Caller;
 use crate::state::State;
 
 /// The proof that replaces the answer of the claim's node. `None` for a node that was not
@@ -58,8 +59,8 @@ pub async fn end_alloc_by_proof(
     let stop = Stop::new(id.clone(), AllocState::Failed, note);
     // As the node's agent would, which is gone.
     let actor = Some(Actor::Node(proven.node.clone()));
-    let origin = alloc::Origin { actor, trace, deadline };
-    match alloc::stop(state, namespace, stop, &origin).await {
+    let caller = Caller { actor, trace, deadline };
+    match alloc::stop(state, namespace, stop, &caller).await {
         Ok(_) => Ok(()),
         Err(problem) if problem.code == Code::NoSuchAlloc => Ok(()),
         Err(problem) => Err(problem),

@@ -28,7 +28,7 @@ use berth_service::{clock, deadline};
 use futures_util::future::join_all;
 use serde::Deserialize;
 
-use crate::alloc;
+use crate::caller::Caller;
 use crate::level::Obstacle;
 use crate::state::State;
 
@@ -107,12 +107,12 @@ async fn raise(state: &State, all_read: bool) -> Result<(), StoreError> {
 pub async fn hold(
     state: &State,
     request: HoldLevel,
-    from: &alloc::Origin,
+    caller: &Caller,
 ) -> Result<LevelStatus, Problem> {
-    let by = from.by().unwrap_or_else(|| "somebody".to_owned());
+    let by = caller.by().unwrap_or_else(|| "somebody".to_owned());
     let found = state.volumes.mirror.read(Volumes::newest_schema);
     let level = retry_lost_races(|| async {
-        deadline::check(from.deadline)?;
+        deadline::check(caller.deadline)?;
         let (revision, stored) = state.volumes.read::<Level>(key::LEVEL).await?;
         let before = stored.clone().unwrap_or_default();
         let level = if request.hold {
@@ -121,7 +121,7 @@ pub async fn hold(
             Level { held: None, ..before }
         };
         if stored.as_ref() != Some(&level) {
-            state.volumes.put(key::LEVEL, &level, revision, from.trace).await?;
+            state.volumes.put(key::LEVEL, &level, revision, caller.trace).await?;
         }
         Ok(level)
     });

@@ -8,23 +8,22 @@
 use berth_contract::code::Code;
 use berth_contract::message::claim::{Recover, Recovered};
 use berth_contract::problem::Problem;
-use berth_contract::trace::TraceContext;
 use berth_domain::access::Capability;
 use berth_domain::plugin::UnaccountedMount;
 use berth_domain::volume::{Command, Handle, LostClaim, State as ClaimState};
 use berth_domain::{AllocId, Namespace, NodeId, VolumeKey};
-use tokio::time::Instant;
 
+use crate::caller::Caller;
 use crate::state::State;
 
 pub async fn recover(
     state: &State,
-    namespace: Namespace,
+    namespace: &Namespace,
     request: Recover,
-    trace: TraceContext,
-    deadline: Instant,
+    caller: &Caller,
 ) -> Result<Recovered, Problem> {
-    let volume = VolumeKey::new(namespace, request.volume);
+    let (trace, deadline) = (caller.trace, caller.deadline);
+    let volume = VolumeKey::new(namespace.clone(), request.volume);
     let Recover { alloc, node, plugin, external_id, mode, access, attachment, .. } = request;
     check_shown(state, &volume, &alloc, &node).await?;
     let lost = |_: &_| {

@@ -28,6 +28,7 @@ use berth_service::projection::Instances;
 use serde_json::Value;
 use tokio::time::Instant;
 
+use crate::caller::Caller;
 use crate::handle;
 use crate::plan;
 use crate::secrets::{self, SecretsChange};
@@ -71,12 +72,12 @@ pub fn decode_document(
 /// Registers a volume that its plugin knows, or updates its spec.
 pub async fn register(
     state: &State,
-    namespace: Namespace,
+    namespace: &Namespace,
     request: Register,
-    trace: TraceContext,
-    deadline: Instant,
+    caller: &Caller,
 ) -> Result<Registered, Problem> {
-    let volume = VolumeKey::new(namespace, request.id.clone());
+    let (trace, deadline) = (caller.trace, caller.deadline);
+    let volume = VolumeKey::new(namespace.clone(), request.id.clone());
     let plugin = request.spec.plugin.clone();
     let place = |problem: Problem| problem.volume(&volume).plugin(&plugin);
     // Checked before secrets are stored and the plugin is asked, because nothing would be written.

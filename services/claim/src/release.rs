@@ -3,24 +3,23 @@
 
 use berth_contract::message::claim::{Release, Released};
 use berth_contract::problem::Problem;
-use berth_contract::trace::TraceContext;
 use berth_domain::volume::{Command, Refusal, Volume};
 use berth_domain::{Namespace, NodeId, VolumeKey};
-use tokio::time::Instant;
 
+use crate::caller::Caller;
 use crate::state::State;
 use crate::transact::TransactError;
 
 /// Records that a claim is no longer wanted. Once this is answered, the release will happen.
 pub async fn release(
     state: &State,
-    namespace: Namespace,
+    namespace: &Namespace,
     request: Release,
-    sender: Option<NodeId>,
-    trace: TraceContext,
-    deadline: Instant,
+    caller: &Caller,
 ) -> Result<Released, Problem> {
-    let volume = VolumeKey::new(namespace, request.volume);
+    let (trace, deadline) = (caller.trace, caller.deadline);
+    let sender = caller.own_node();
+    let volume = VolumeKey::new(namespace.clone(), request.volume);
     let reason = match request.reason.as_str() {
         "" => "released",
         reason => reason,

@@ -36,6 +36,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
+use crate::caller::Caller;
 use crate::query::{ClaimContext, VolumeQueue};
 use crate::regrant::check_regrant;
 use crate::state::State;
@@ -53,13 +54,13 @@ const RECORD_RETRY: Duration = Duration::from_millis(200);
 /// for others is told so after [`HELD_MAX`], and keeps its place by asking again.
 pub async fn take(
     state: &State,
-    namespace: Namespace,
+    namespace: &Namespace,
     request: Take,
-    own: Option<NodeId>,
-    trace: TraceContext,
-    deadline: Instant,
+    caller: &Caller,
 ) -> Result<Grant, Problem> {
-    let volume = VolumeKey::new(namespace, request.volume.clone());
+    let (trace, deadline) = (caller.trace, caller.deadline);
+    let own = caller.own_node();
+    let volume = VolumeKey::new(namespace.clone(), request.volume.clone());
     let held_until = deadline.min(Instant::now() + HELD_MAX);
     let claim = ClaimRequest { state, volume, request, own, trace, deadline, held_until };
     let granted = claim.take().await;

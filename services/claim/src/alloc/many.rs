@@ -19,7 +19,8 @@ use berth_domain::owner::{AllocOwner, ChangeGuard};
 use berth_domain::{AllocId, Namespace, OwnerId};
 use futures_util::stream::{self, StreamExt as _};
 
-use super::{Origin, check_is_end, end, end_event, refused};
+use super::{check_is_end, end, end_event, refused};
+use crate::caller::Caller;
 use crate::owner_leases::LeaseHolder;
 use crate::query::Reader;
 use crate::state::State;
@@ -32,11 +33,11 @@ pub async fn register_many(
     state: &State,
     namespace: &Namespace,
     request: RegisterMany,
-    origin: &Origin,
+    caller: &Caller,
 ) -> Result<AllocAnswers, Problem> {
     let work = request.allocs.into_iter().map(|one| async move {
         let id = one.id.clone();
-        let done = super::register(state, namespace, one, origin).await;
+        let done = super::register(state, namespace, one, caller).await;
         answer(id, done.map_err(|error| error.at_step(super::REGISTER)))
     });
     Ok(AllocAnswers { answers: stream::iter(work).buffered(AT_ONCE_MAX).collect().await })
@@ -47,11 +48,11 @@ pub async fn stop_many(
     state: &State,
     namespace: &Namespace,
     request: StopMany,
-    origin: &Origin,
+    caller: &Caller,
 ) -> Result<AllocAnswers, Problem> {
     let work = request.stops.into_iter().map(|one| async move {
         let id = one.id.clone();
-        let done = super::stop(state, namespace, one, origin).await;
+        let done = super::stop(state, namespace, one, caller).await;
         answer(id, done.map_err(|error| error.at_step(super::STOP)))
     });
     Ok(AllocAnswers { answers: stream::iter(work).buffered(AT_ONCE_MAX).collect().await })
@@ -69,23 +70,23 @@ pub async fn stop_owned(
     state: &State,
     namespace: &Namespace,
     request: StopOwned,
-    origin: &Origin,
+    caller: &Caller,
 ) -> Result<ChangedAllocs, Problem> {
     let StopOwned { owner, node, state: ended, note } = request;
     check_is_end(ended)?;
-    let by = origin.by();
+    let by = caller.by();
     let guard = ChangeGuard { by: by.as_deref(), owner: Some(&owner), revision: None };
     let is_meant = |_: &AllocId, alloc: &Alloc| {
         alloc.is_owned_by(&owner, by.as_deref())
             && node.as_ref().is_none_or(|node| *node == alloc.node)
     };
-    let meant = live_allocs(state, namespace, origin, is_meant).await?;
+    let meant = live_allocs(state, namespace, caller, is_meant).await?;
     let decide = |id: &AllocId, revision: u64, known: &Alloc| {
         known.check_change(revision, guard).map_err(|refusal| refused(id, &refusal))?;
         Ok(Some(end(known, ended, note.as_deref())))
     };
     let change = Change { event: end_event(ended), decide };
-    change_each(state, namespace, meant, origin, change).await
+    change_each(state, namespace, meant, caller, change).await
 }
 
 /// Gives live allocs of an owner whose lease has ended to the sender.
@@ -93,12 +94,12 @@ pub async fn adopt(
     state: &State,
     namespace: &Namespace,
     request: Adopt,
-    origin: &Origin,
+    caller: &Caller,
 ) -> Result<ChangedAllocs, Problem> {
     let Adopt { from, owner, ids } = request;
-    let by = origin.by();
-    let leased = state.has_lease(namespace, &owner, by.as_deref(), origin.trace).await?;
-    let holder = state.surely_held_by(namespace, &from, origin.trace).await?;
+    let by = caller.by();
+    let leased = state.has_lease(namespace, &owner, by.as_deref(), caller.trace).await?;
+    let holder = state.surely_held_by(namespace, &from, caller.trace).await?;
     let taken = |alloc: &Alloc| {
         let is_own = alloc.is_owned_by(&owner, by.as_deref());
         is_own && alloc.owner.as_ref().is_some_and(|owner| owner.unowned_since.is_none())
@@ -107,7 +108,7 @@ pub async fn adopt(
         let is_from = alloc.owner.as_ref().is_some_and(|owner| owner.name == from);
         is_from && !taken(alloc) && (ids.is_empty() || ids.contains(id))
     };
-    let meant = live_allocs(state, namespace, origin, is_meant).await?;
+    let meant = live_allocs(state, namespace, caller, is_meant).await?;
     let decide = |id: &AllocId, _: u64, known: &Alloc| {
         let Some(of) = known.owner.as_ref().filter(|of| of.name == from && !taken(known)) else {
             return Ok(None);
@@ -117,7 +118,7 @@ pub async fn adopt(
         Ok(Some(Alloc { owner, by: by.clone(), ..known.clone() }))
     };
     let change = Change { event: EventName::AllocAdopted, decide };
-    change_each(state, namespace, meant, origin, change).await
+    change_each(state, namespace, meant, caller, change).await
 }
 
 /// Refuses to take an alloc from an owner that has it.
@@ -146,10 +147,10 @@ fn check_adoptable(
 async fn live_allocs(
     state: &State,
     namespace: &Namespace,
-    origin: &Origin,
+    caller: &Caller,
     is_meant: impl Fn(&AllocId, &Alloc) -> bool,
 ) -> Result<(Vec<AllocId>, bool), Problem> {
-    let reader = Reader::new(Newer::default(), origin.deadline);
+    let reader = Reader::new(Newer::default(), caller.deadline);
     state.catch_up_with_leader(reader, &state.allocs, ">").await?;
     let mut ids: Vec<AllocId> = state.allocs.mirror.read(|allocs| {
         let live = allocs.iter().filter(|(their, id, alloc)| {
@@ -175,7 +176,7 @@ async fn change_each<D>(
     state: &State,
     namespace: &Namespace,
     (ids, more): (Vec<AllocId>, bool),
-    origin: &Origin,
+    caller: &Caller,
     change: Change<D>,
 ) -> Result<ChangedAllocs, Problem>
 where
@@ -192,7 +193,7 @@ where
             has_changed.store(next.is_some(), Ordering::Relaxed);
             Ok(next)
         };
-        let done = state.change(namespace, &id, origin, *event, &decide).await;
+        let done = state.change(namespace, &id, caller, *event, &decide).await;
         done.map(|status| has_changed.load(Ordering::Relaxed).then(|| AllocStub::from(status)))
     });
     let done: Vec<_> = stream::iter(work).buffered(AT_ONCE_MAX).collect().await;

@@ -28,8 +28,8 @@ use berth_domain::owner::{AllocOwner, ChangeGuard, GuardRefusal};
 use berth_domain::{AllocId, Namespace, VolumeKey};
 use berth_service::record_table::{StoreError, retry_lost_races};
 use berth_service::{clock, deadline};
-use tokio::time::Instant;
 
+use crate::caller::Caller;
 use crate::claimant::check_live;
 use crate::events::alloc_event;
 use crate::made::{check_made_alloc, check_own_id};
@@ -45,34 +45,18 @@ pub use unowned::mark_unowned;
 const REGISTER: &str = verb::AllocRegister::STEP;
 const STOP: &str = verb::AllocStop::STEP;
 
-/// The request that a change is made for.
-#[derive(Debug, Clone)]
-pub struct Origin {
-    /// Who sent it.
-    pub actor: Option<Actor>,
-    pub trace: TraceContext,
-    pub deadline: Instant,
-}
-
-impl Origin {
-    /// As records and events name the sender.
-    pub fn by(&self) -> Option<String> {
-        self.actor.as_ref().map(Actor::tokens)
-    }
-}
-
 /// Registers an alloc. The same registration again changes nothing. Only the note and the labels
 /// may be others: an alloc is one run. One that has ended is refused.
 pub async fn register(
     state: &State,
     namespace: &Namespace,
     request: Register,
-    origin: &Origin,
+    caller: &Caller,
 ) -> Result<AllocStatus, Problem> {
-    check_own_id(origin.actor.as_ref(), &request.id)?;
-    let by = origin.by();
+    check_own_id(caller.actor.as_ref(), &request.id)?;
+    let by = caller.by();
     let leased = match &request.owner {
-        Some(owner) => state.has_lease(namespace, owner, by.as_deref(), origin.trace).await?,
+        Some(owner) => state.has_lease(namespace, owner, by.as_deref(), caller.trace).await?,
         None => false,
     };
     let wanted = Alloc {
@@ -89,7 +73,7 @@ pub async fn register(
     check_volume_requests(&wanted.volumes, wanted.index).map_err(Problem::bad_input)?;
     check_mountable(&wanted, request.task_driver_mounts)?;
     if !request.allow_missing
-        && let Some(missing) = missing_objects(state, namespace, &wanted, origin.trace).await?
+        && let Some(missing) = missing_objects(state, namespace, &wanted, caller.trace).await?
         // A registered alloc stays registered when its volumes are gone.
         && state.read_alloc(namespace, &request.id).await?.1.is_none()
     {
@@ -103,10 +87,10 @@ pub async fn register(
             };
         };
         check_live(&request.id, known)?;
-        check_made_alloc(origin.actor.as_ref(), &request.id, known)?;
+        check_made_alloc(caller.actor.as_ref(), &request.id, known)?;
         changed_registration(&request.id, (revision, known), &wanted, request.revision)
     };
-    state.change(namespace, &request.id, origin, EventName::AllocRegistered, &decide).await
+    state.change(namespace, &request.id, caller, EventName::AllocRegistered, &decide).await
 }
 
 /// The record with the note and the labels of another registration; none if they are the same.
@@ -206,20 +190,20 @@ pub async fn stop(
     state: &State,
     namespace: &Namespace,
     request: Stop,
-    origin: &Origin,
+    caller: &Caller,
 ) -> Result<AllocStatus, Problem> {
     let Stop { id, state: ended, note, owner, revision } = request;
     check_is_end(ended)?;
-    let by = origin.by();
+    let by = caller.by();
     let decide = |current: u64, known: Option<&Alloc>| {
-        let own = origin.actor.as_ref().and_then(Actor::node);
+        let own = caller.actor.as_ref().and_then(Actor::node);
         if known.is_some_and(|known| !is_known_to(known, own)) {
             return Err(no_such_alloc(&id));
         }
         let Some(known) = known.filter(|known| !known.state.is_terminal()) else {
             return Ok(None);
         };
-        match &origin.actor {
+        match &caller.actor {
             // The agent of its node knows that it has ended.
             Some(Actor::Node(_)) => {}
             actor => {
@@ -230,7 +214,7 @@ pub async fn stop(
         }
         Ok(Some(end(known, ended, note.as_deref())))
     };
-    state.change(namespace, &id, origin, end_event(ended), &decide).await
+    state.change(namespace, &id, caller, end_event(ended), &decide).await
 }
 
 /// Refuses an end that is none.
@@ -270,11 +254,11 @@ impl State {
         &self,
         namespace: &Namespace,
         id: &AllocId,
-        origin: &Origin,
+        caller: &Caller,
         event: EventName,
         decide: &impl Fn(u64, Option<&Alloc>) -> Result<Option<Alloc>, Problem>,
     ) -> Result<AllocStatus, Problem> {
-        let change = || self.try_change(namespace, id, origin, event, decide);
+        let change = || self.try_change(namespace, id, caller, event, decide);
         retry_lost_races(change).await
     }
 
@@ -282,16 +266,16 @@ impl State {
         &self,
         namespace: &Namespace,
         id: &AllocId,
-        origin: &Origin,
+        caller: &Caller,
         event: EventName,
         decide: &impl Fn(u64, Option<&Alloc>) -> Result<Option<Alloc>, Problem>,
     ) -> Result<AllocStatus, StoreError> {
-        let (key, trace) = (key::alloc(namespace, id), origin.trace);
+        let (key, trace) = (key::alloc(namespace, id), caller.trace);
         let (mut revision, known) = self.allocs.read(&key).await?;
         let changed = match decide(revision, known.as_ref()) {
             // Of another node's alloc: answered as an alloc that is absent.
             Err(hidden) if hidden.code == Code::NoSuchAlloc => {
-                let own = origin.actor.as_ref().and_then(Actor::node);
+                let own = caller.actor.as_ref().and_then(Actor::node);
                 self.conceal_alloc(namespace, id, own, trace).await?;
                 return Err(hidden.into());
             }
@@ -302,7 +286,7 @@ impl State {
             return Err(no_such_alloc(id).into());
         };
         if changed.is_some() {
-            deadline::check(origin.deadline)?;
+            deadline::check(caller.deadline)?;
             revision = self.allocs.put(&key, alloc, revision, trace).await?;
             let event = alloc_event(event, namespace, id, alloc, trace);
             self.events.publish(&event.subject(), &event, trace);

@@ -28,7 +28,7 @@ use berth_service::{clock, deadline};
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::Origin;
+use crate::caller::Caller;
 use crate::owner_leases::{LeaseHolder, OwnerLeases, read_holder};
 use crate::query::{Reader, covers};
 use crate::state::{State, StateInner};
@@ -43,7 +43,7 @@ pub async fn hold(
     state: &State,
     namespace: &Namespace,
     request: HoldOwner,
-    origin: &Origin,
+    caller: &Caller,
 ) -> Result<OwnerHeld, Problem> {
     let faults = request.faults();
     if !faults.is_empty() {
@@ -51,17 +51,17 @@ pub async fn hold(
     }
     let HoldOwner { owner, holder, ttl_s } = request;
     let mut wanted =
-        OwnerHolder { owner: owner.clone(), by: origin.by(), holder, since: clock::now() };
+        OwnerHolder { owner: owner.clone(), by: caller.by(), holder, since: clock::now() };
     let mut terms = LeaseTerms {
         key: key::owner_lease(namespace, &owner),
         value: json!(wanted).to_string().into(),
         ttl: Duration::from_secs(ttl_s),
-        trace: origin.trace,
+        trace: caller.trace,
     };
     let mut over = None;
     for _ in 0..TRIES_MAX {
-        deadline::check(origin.deadline)?;
-        let within = WRITE_WITHIN.min(origin.deadline.saturating_duration_since(Instant::now()));
+        deadline::check(caller.deadline)?;
+        let within = WRITE_WITHIN.min(caller.deadline.saturating_duration_since(Instant::now()));
         match state.owners.bucket.hold(&terms, over, within).await {
             Ok(revision) => return Ok(OwnerHeld { revision }),
             Err(LeaseError::Held { holder: entry, .. }) => {
@@ -104,22 +104,22 @@ pub async fn give_up(
     state: &State,
     namespace: &Namespace,
     request: YieldOwner,
-    origin: &Origin,
+    caller: &Caller,
 ) -> Result<OwnerYielded, Problem> {
     let YieldOwner { owner, holder } = request;
     let key = key::owner_lease(namespace, &owner);
     // A lease that stays although its owner was told otherwise keeps others out for its time.
-    let entry = state.owners.bucket.get_surely(&key, origin.trace).await;
+    let entry = state.owners.bucket.get_surely(&key, caller.trace).await;
     let entry = entry?;
     let Some(entry) = entry.filter(|entry| entry.value.is_some()) else {
         return Ok(OwnerYielded {});
     };
-    let by = origin.by();
+    let by = caller.by();
     let wanted = OwnerHolder { owner: owner.clone(), by, holder, since: clock::now() };
     check_own(&owner, &entry, &wanted)?;
     let value = entry.value.unwrap_or_default();
-    let terms = LeaseTerms { key, value, ttl: WRITE_WITHIN, trace: origin.trace };
-    deadline::check(origin.deadline)?;
+    let terms = LeaseTerms { key, value, ttl: WRITE_WITHIN, trace: caller.trace };
+    deadline::check(caller.deadline)?;
     let released = state.owners.bucket.release(&terms, entry.revision).await;
     released?;
     Ok(OwnerYielded {})
@@ -165,8 +165,9 @@ pub async fn list_owners(
     state: &State,
     namespace: &Namespace,
     query: List,
-    deadline: Instant,
+    caller: &Caller,
 ) -> Result<Owners, Problem> {
+    let deadline = caller.deadline;
     let parse = |token: &str| {
         let (by, name) = token.split_once(' ')?;
         Some((OwnerId::new(name).ok()?, by.to_owned()))

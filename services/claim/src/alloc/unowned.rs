@@ -16,7 +16,7 @@ use berth_domain::{AllocId, Namespace, OwnerId};
 use berth_service::clock;
 use tokio::time::{Instant, sleep};
 
-use super::Origin;
+use crate::caller::Caller;
 use crate::owner_leases::OwnerLeases;
 use crate::state::{State, StateInner};
 
@@ -84,8 +84,8 @@ impl State {
                 ..known.clone()
             }))
         };
-        let origin = Origin { actor: None, trace, deadline: Instant::now() + REQUEST_TIMEOUT };
+        let caller = Caller { actor: None, trace, deadline: Instant::now() + REQUEST_TIMEOUT };
         let event = EventName::AllocUnowned;
-        self.change(namespace, id, &origin, event, &decide).await.map(drop)
+        self.change(namespace, id, &caller, event, &decide).await.map(drop)
     }
 }

@@ -8,10 +8,10 @@ use berth_domain::{AllocId, Namespace, NodeId, Timestamp, VolumeKey};
 use berth_service::newer::await_newer;
 use berth_service::page::{Room, after, page};
 use berth_service::projection::{AllocChange, Allocs};
-use tokio::time::Instant;
 
 use super::claim::{claims_of, unreadable_claims_of};
 use super::{Reader, covers, first_unreadable};
+use crate::caller::Caller;
 use crate::records::{is_known_to, no_such_alloc};
 use crate::state::{State, StateInner};
 
@@ -19,22 +19,23 @@ use crate::state::{State, StateInner};
 /// if it acts for one.
 pub async fn alloc_status(
     state: &State,
-    namespace: Namespace,
+    namespace: &Namespace,
     query: Status,
-    own: Option<NodeId>,
-    deadline: Instant,
+    caller: &Caller,
 ) -> Result<AllocStatus, Problem> {
+    let deadline = caller.deadline;
+    let own = caller.own_node();
     let id = query.id;
     let reader = Reader::new(query.newer, deadline);
-    state.wait_for_newer_status(reader, &namespace, &id, own.as_ref()).await?;
-    let (revision, alloc) = state.read_alloc(&namespace, &id).await?;
+    state.wait_for_newer_status(reader, namespace, &id, own.as_ref()).await?;
+    let (revision, alloc) = state.read_alloc(namespace, &id).await?;
     let alloc = alloc.filter(|alloc| is_known_to(alloc, own.as_ref()));
     let alloc = alloc.ok_or_else(|| no_such_alloc(&id))?;
     let caught_up = state.catch_up_with_leader(reader, &state.volumes, ">");
-    let refusal = state.last_refusal(&namespace, None, Some(&id), deadline);
+    let refusal = state.last_refusal(namespace, None, Some(&id), deadline);
     let (caught_up, last_refusal) = tokio::join!(caught_up, refusal);
     caught_up?;
-    Ok(AllocStatus { last_refusal, ..build_alloc_status(state, &namespace, &id, &alloc, revision) })
+    Ok(AllocStatus { last_refusal, ..build_alloc_status(state, namespace, &id, &alloc, revision) })
 }
 
 /// The reply about an alloc, with its claims.
@@ -129,16 +130,17 @@ impl StateInner {
 /// Allocs of a namespace, all of them for `*`, as stubs.
 pub async fn list_allocs(
     state: &State,
-    namespace: Namespace,
+    namespace: &Namespace,
     query: List,
-    deadline: Instant,
+    caller: &Caller,
 ) -> Result<Listed, Problem> {
+    let deadline = caller.deadline;
     let after = after(&query.page, key::parse_alloc)?;
     let reader = Reader::new(query.newer, deadline);
     let show_page = |allocs: &Allocs| {
         let meant = allocs
             .iter()
-            .filter(|(their, ..)| covers(&namespace, their))
+            .filter(|(their, ..)| covers(namespace, their))
             .filter(|(their, id, _)| {
                 after.as_ref().is_none_or(|(namespace, alloc)| (*their, *id) > (namespace, alloc))
             })
@@ -151,13 +153,13 @@ pub async fn list_allocs(
         let token = |(namespace, id): &(&Namespace, &AllocId)| key::alloc(namespace, id);
         let page = page(meant, Room::for_page(&query.page), show, token);
         let unreadable = allocs.unreadable().filter(|(their, id, _)| {
-            covers(&namespace, their) && id.as_str().starts_with(&query.prefix)
+            covers(namespace, their) && id.as_str().starts_with(&query.prefix)
         });
         (page, first_unreadable(unreadable.map(|(.., record)| record)))
     };
     let concerns = |allocs: &Allocs, than: u64| {
         allocs.changes().has_since(than, |AllocChange { namespace: their, id, before, after }| {
-            covers(&namespace, their)
+            covers(namespace, their)
                 && [before, after].into_iter().flatten().any(|alloc| matches(&query, id, alloc))
         })
     };

@@ -10,28 +10,28 @@ use berth_contract::problem::Problem;
 use berth_domain::alloc::Alloc;
 use berth_domain::volume::{Claim, NodeMountState, State as ClaimState};
 use berth_domain::{AllocId, Namespace, VolumeKey};
-use tokio::time::Instant;
 
 use super::Reader;
+use crate::caller::Caller;
 use crate::state::{State, StateInner};
 
 /// Waits until the alloc is as far as that, until it can never be, or until the wait is over.
 pub async fn wait_for_alloc(
     state: &State,
-    namespace: Namespace,
+    namespace: &Namespace,
     query: Wait,
-    deadline: Instant,
+    caller: &Caller,
 ) -> Result<Waited, Problem> {
+    let (deadline, anyone) = (caller.deadline, Caller { actor: None, ..caller.clone() });
     let Wait { id, until, wait_ms } = query;
     // An alloc that was registered a moment ago may not be here yet, and is not one that ended.
-    let read =
-        super::alloc_status(state, namespace.clone(), Status::current(id.clone()), None, deadline);
+    let read = super::alloc_status(state, namespace, Status::current(id.clone()), &anyone);
     if let Some(answer) = answer(read.await, until)? {
         return Ok(answer);
     }
     let reader = Reader::new(Newer { than: Some(0), wait_ms }, deadline);
-    state.wait_for_alloc_change(reader, |_| state.is_decided(&namespace, &id, until)).await?;
-    let last = super::alloc_status(state, namespace, Status::current(id), None, deadline).await;
+    state.wait_for_alloc_change(reader, |_| state.is_decided(namespace, &id, until)).await?;
+    let last = super::alloc_status(state, namespace, Status::current(id), &anyone).await;
     let left = last.clone();
     Ok(match answer(last, until)? {
         Some(answer) => answer,

@@ -16,10 +16,10 @@ use berth_explain::{Facts, WaitReason};
 use berth_service::page::{Room, after, page};
 use berth_service::projection::{Nodes, Subtree, VolumeChange, Volumes};
 use berth_service::{clock, registry_status as status};
-use tokio::time::Instant;
 
 use super::wait::{ClaimContext, VolumeQueue, waits_on_node};
 use super::{Reader, covers, covers_all, first_unreadable, read_node};
+use crate::caller::Caller;
 use crate::handle;
 use crate::state::{State, StateInner};
 
@@ -29,10 +29,11 @@ type ClaimRef<'a> = (&'a VolumeKey, &'a AllocId);
 /// Claims of a namespace that match the query.
 pub async fn list_claims(
     state: &State,
-    namespace: Namespace,
+    namespace: &Namespace,
     query: Status,
-    deadline: Instant,
+    caller: &Caller,
 ) -> Result<Claims, Problem> {
+    let deadline = caller.deadline;
     let after = after(&query.page, |token| match key::parse_volume(token)? {
         VolumeEntry::Claim(volume, alloc) => Some((volume, alloc)),
         _ => None,
@@ -54,13 +55,13 @@ pub async fn list_claims(
         };
         let room = Room::for_page(&query.page);
         let first = after.as_ref().map(|(volume, _)| volume);
-        let matching = matching(volumes, &namespace, &query, first).filter(later).take(room.keys());
+        let matching = matching(volumes, namespace, &query, first).filter(later).take(room.keys());
         let token = |(volume, alloc): &ClaimRef<'_>| key::claim(volume, alloc);
         let page = page(matching, room, show, token);
-        (page, first_unreadable(unreadable(volumes, &namespace, &query)))
+        (page, first_unreadable(unreadable(volumes, namespace, &query)))
     };
     let concerns = |volumes: &Volumes, than: u64| {
-        volumes.changes().has_since(than, |change| changes_list(&namespace, &query, change))
+        volumes.changes().has_since(than, |change| changes_list(namespace, &query, change))
     };
     let (index, (page, unreadable)) =
         state.snapshot(reader, &state.volumes, concerns, show_page).await?;

@@ -15,6 +15,7 @@ use berth_contract::message::volume::{
 };
 use berth_contract::problem::Problem;
 use berth_contract::record::UnreadableRecord;
+use berth_contract::verb::{self, Verb as _};
 use berth_domain::alloc::each_volume;
 use berth_domain::placement::{NewClaimant, RequestedVolume, obstacles};
 use berth_domain::plugin::Half;
@@ -27,6 +28,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::time::{Instant, sleep};
 
 use super::Reader;
+use crate::caller::Caller;
 use crate::handle;
 use crate::mounts::handle_of;
 use crate::refuse::{self, can_wait};
@@ -39,11 +41,12 @@ const RECOMPUTE_PAUSE: Duration = Duration::from_millis(50);
 /// Says of each node whether it could host all the volumes.
 pub async fn list_placements(
     state: &State,
-    namespace: Namespace,
+    namespace: &Namespace,
     query: Placement,
-    deadline: Instant,
+    caller: &Caller,
 ) -> Result<Placements, Problem> {
-    place(state, namespace, query, limits::PAGE_BYTES_MAX, deadline).await
+    let deadline = caller.deadline;
+    place(state, namespace.clone(), query, limits::PAGE_BYTES_MAX, deadline).await
 }
 
 /// Says of each of many workloads where it could run, as if each were asked for alone. All answers
@@ -52,8 +55,9 @@ pub async fn place_many(
     state: &State,
     namespace: &Namespace,
     request: PlaceMany,
-    deadline: Instant,
+    caller: &Caller,
 ) -> Result<PlacementAnswers, Problem> {
+    let deadline = caller.deadline;
     let (many, mut left) = (request.placements.len(), limits::PAGE_BYTES_MAX);
     let mut answers = Vec::new();
     for (at, one) in request.placements.into_iter().enumerate() {
@@ -64,7 +68,7 @@ pub async fn place_many(
                 .next("ask for fewer at once")),
             bytes => place(state, namespace.clone(), query, bytes, deadline).await,
         };
-        let answer = match done {
+        let answer = match done.map_err(|error| error.at_step(verb::VolumePlacement::STEP)) {
             Ok(placements) => PlacementAnswer { placements: Some(placements), error: None },
             Err(error) => PlacementAnswer { placements: None, error: Some(error) },
         };

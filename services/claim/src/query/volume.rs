@@ -8,7 +8,6 @@ use berth_contract::message::volume::{
     Health, List, Status, VolumeHolder, VolumeStatus, VolumeStub, Volumes as Listed,
 };
 use berth_contract::problem::Problem;
-use berth_contract::trace::TraceContext;
 use berth_domain::access::Mode;
 use berth_domain::plugin::Half;
 use berth_domain::volume::storage::{Operation, Stage};
@@ -17,11 +16,11 @@ use berth_domain::{Namespace, PluginId, VolumeKey};
 use berth_service::clock;
 use berth_service::page::{Room, after, page};
 use berth_service::projection::{Subtree, VolumeChange, Volumes};
-use tokio::time::Instant;
 
 use super::claim::show_first_claims;
 use super::storage::show_storage;
 use super::{Reader, covers, first_unreadable};
+use crate::caller::Caller;
 use crate::handle;
 use crate::refuse;
 use crate::state::State;
@@ -32,12 +31,12 @@ const HOLDERS_LISTED_MAX: usize = 8;
 /// One volume with its claims and its health.
 pub async fn volume_status(
     state: &State,
-    namespace: Namespace,
+    namespace: &Namespace,
     query: Status,
-    trace: TraceContext,
-    deadline: Instant,
+    caller: &Caller,
 ) -> Result<VolumeStatus, Problem> {
-    let key = VolumeKey::new(namespace, query.id);
+    let (trace, deadline) = (caller.trace, caller.deadline);
+    let key = VolumeKey::new(namespace.clone(), query.id);
     let place = |problem: Problem| problem.volume(&key);
     let reader = Reader::new(query.newer, deadline);
     let head = |volumes: &Volumes| Some(volumes.get(&key)?.head);
@@ -167,10 +166,11 @@ fn build_status(
 /// Volumes of a namespace, as stubs.
 pub async fn list_volumes(
     state: &State,
-    namespace: Namespace,
+    namespace: &Namespace,
     query: List,
-    deadline: Instant,
+    caller: &Caller,
 ) -> Result<Listed, Problem> {
+    let deadline = caller.deadline;
     let after = after(&query.page, |token| match key::parse_volume(token)? {
         VolumeEntry::Spec(volume) => Some(volume),
         _ => None,
@@ -180,7 +180,7 @@ pub async fn list_volumes(
         let room = Room::for_page(&query.page);
         let meant = volumes
             .iter_from(after.as_ref())
-            .filter(|(key, _)| covers(&namespace, &key.namespace))
+            .filter(|(key, _)| covers(namespace, &key.namespace))
             .filter(|(key, _)| after.as_ref().is_none_or(|after| *key > after))
             .filter(|(key, subtree)| matches(&query, key, subtree))
             .map(|(key, _)| key)
@@ -191,13 +191,13 @@ pub async fn list_volumes(
         };
         let page = page(meant, room, show, |volume| key::spec(volume));
         let meant = volumes.iter_unreadable().filter(|(key, _)| {
-            covers(&namespace, &key.namespace) && key.volume.as_str().starts_with(&query.prefix)
+            covers(namespace, &key.namespace) && key.volume.as_str().starts_with(&query.prefix)
         });
         let unreadable = meant.flat_map(|(_, subtree)| subtree.unreadable.values());
         (page, first_unreadable(unreadable))
     };
     let concerns = |volumes: &Volumes, than: u64| {
-        volumes.changes().has_since(than, |change| changes_list(&namespace, &query, change))
+        volumes.changes().has_since(than, |change| changes_list(namespace, &query, change))
     };
     let (index, (page, unreadable)) =
         state.snapshot(reader, &state.volumes, concerns, show_page).await?;

@@ -154,7 +154,7 @@ fn parse_token(token: &str) -> Option<ClassId> {
 /// The classes that a namespace may use.
 pub async fn list_classes(
     state: &State,
-    namespace: Namespace,
+    namespace: &Namespace,
     query: List,
 ) -> Result<Classes, Problem> {
     let after = after(&query.page, parse_token)?;
@@ -164,7 +164,7 @@ pub async fn list_classes(
         Problem::new(Code::BusUnavailable, why).retryable()
     })?;
     let found =
-        state.volumes.mirror.read(|volumes| list_page(volumes, &namespace, &query, after.as_ref()));
+        state.volumes.mirror.read(|volumes| list_page(volumes, namespace, &query, after.as_ref()));
     match &query.id {
         Some(id) if found.classes.is_empty() && found.unreadable.is_empty() => {
             Err(Problem::new(Code::NoSuchClass, format!("no class {id}")))

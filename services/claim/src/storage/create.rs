@@ -26,7 +26,7 @@ use berth_domain::{ClassId, Namespace, SecretsId, VolumeKey};
 
 use super::ability::Ability;
 use super::{changed, of_plugin};
-use crate::alloc;
+use crate::caller::Caller;
 use crate::class_guard::refuse_by_class;
 use crate::secrets::{self, SecretsChange};
 use crate::state::State;
@@ -38,12 +38,12 @@ const READABLE_BYTES_MAX: usize = 80;
 /// Stores a volume that is to be created. The volumewatcher makes the call.
 pub async fn create(
     state: &State,
-    namespace: Namespace,
+    namespace: &Namespace,
     request: Create,
-    from: &alloc::Origin,
+    caller: &Caller,
 ) -> Result<StorageChanged, Problem> {
-    let (trace, deadline) = (from.trace, from.deadline);
-    let volume = VolumeKey::new(namespace, request.id.clone());
+    let (trace, deadline) = (caller.trace, caller.deadline);
+    let volume = VolumeKey::new(namespace.clone(), request.id.clone());
     let place = |problem: Problem| problem.volume(&volume);
     if let Some(other) = request.namespace.as_ref().filter(|other| **other != volume.namespace) {
         let problem = format!("is {other}, but the request is for {}", volume.namespace);
@@ -55,7 +55,7 @@ pub async fn create(
         None => None,
     };
     let origin = find_origin(state, &volume, &request).await.map_err(place)?;
-    let spec = build_spec(&request, from.by(), &volume.namespace, class.as_ref(), origin)
+    let spec = build_spec(&request, caller.by(), &volume.namespace, class.as_ref(), origin)
         .map_err(place)?;
     require_abilities(state, &spec).map_err(place)?;
     state.check_readable(&volume).map_err(|error| state.problem(error, &volume))?;

@@ -17,16 +17,15 @@ use berth_contract::message::storage::{
 };
 use berth_contract::message::storage_call::{PluginSnapshotStatus, PluginVolumeStatus, Question};
 use berth_contract::problem::Problem;
-use berth_contract::trace::TraceContext;
 use berth_domain::volume::Handle;
 use berth_domain::{Namespace, SnapshotId, VolumeKey};
 use berth_service::page::{Page, Room, after, page};
 use berth_service::projection::Volumes;
 use serde::Serialize;
-use tokio::time::Instant;
 
 use super::ability::Ability;
 use super::external::ask_everywhere;
+use crate::caller::Caller;
 use crate::query::covers;
 use crate::state::State;
 
@@ -37,11 +36,11 @@ type ListKey = (Registration, String, String);
 /// What a plugin has, beside what is registered. Registrations of other namespaces are not named.
 pub async fn list_externals(
     state: &State,
-    namespace: Namespace,
+    namespace: &Namespace,
     query: External,
-    trace: TraceContext,
-    deadline: Instant,
+    caller: &Caller,
 ) -> Result<Externals, Problem> {
+    let (trace, deadline) = (caller.trace, caller.deadline);
     let after = after(&query.page, |token| serde_json::from_str::<ListKey>(token).ok())?;
     let place = |problem: Problem| problem.plugin(&query.plugin);
     // One volume need not be looked for in a list. Of one that is registered, another call may be
@@ -82,12 +81,12 @@ pub async fn list_externals(
     state.volumes.mirror.read(|volumes| {
         if query.snapshots {
             let mut all =
-                match_snapshots(volumes, &namespace, &query, listed.snapshots, is_complete);
+                match_snapshots(volumes, namespace, &query, listed.snapshots, is_complete);
             all.retain(|key, _| is_meant(key));
             let page = cut_page(&all, after.as_ref(), room);
             (shown.snapshots, shown.next) = (page.entries, page.next);
         } else {
-            let mut all = match_volumes(volumes, &namespace, &query, listed.volumes, is_complete);
+            let mut all = match_volumes(volumes, namespace, &query, listed.volumes, is_complete);
             all.retain(|key, _| is_meant(key));
             let page = cut_page(&all, after.as_ref(), room);
             (shown.volumes, shown.next) = (page.entries, page.next);

@@ -37,9 +37,8 @@ use berth_contract::trace::TraceContext;
 use berth_domain::size::Size;
 use berth_domain::volume::{Command, Volume, VolumeSpec, Write};
 use berth_domain::{Namespace, PluginId, VolumeKey};
-use tokio::time::Instant;
 
-use crate::alloc;
+use crate::caller::Caller;
 use crate::made::check_made_volume;
 use crate::query::show_storage;
 use crate::secrets;
@@ -50,12 +49,12 @@ use ability::Ability;
 /// `volume.delete`: deletes the volume at its storage (rules 20 and 21).
 pub async fn delete(
     state: &State,
-    namespace: Namespace,
+    namespace: &Namespace,
     request: DeleteVolume,
-    from: &alloc::Origin,
+    caller: &Caller,
 ) -> Result<StorageChanged, Problem> {
-    let (trace, deadline) = (from.trace, from.deadline);
-    let volume = VolumeKey::new(namespace, request.id.clone());
+    let (trace, deadline) = (caller.trace, caller.deadline);
+    let volume = VolumeKey::new(namespace.clone(), request.id.clone());
     let secrets = secrets::current_secrets(state, &volume);
     state.catch_up_with_nodes().await.map_err(|error| state.problem(error, &volume))?;
     let command = |now: &Volume| {
@@ -65,7 +64,7 @@ pub async fn delete(
             let message = format!("it was made again at {made}, and {meant} was meant");
             return Err(Problem::new(Code::NoSuchVolume, message));
         }
-        check_made_volume(from.actor.as_ref(), spec)?;
+        check_made_volume(caller.actor.as_ref(), spec)?;
         // What was never created needs no plugin.
         if may_be_at_storage(spec) {
             state.require(&spec.plugin, Ability::CreateDeleteVolume)?;
@@ -124,12 +123,12 @@ pub async fn remove_secrets(
 /// `volume.expand` (rule 22).
 pub async fn expand(
     state: &State,
-    namespace: Namespace,
+    namespace: &Namespace,
     request: Expand,
-    trace: TraceContext,
-    deadline: Instant,
+    caller: &Caller,
 ) -> Result<StorageChanged, Problem> {
-    let volume = VolumeKey::new(namespace, request.id.clone());
+    let (trace, deadline) = (caller.trace, caller.deadline);
+    let volume = VolumeKey::new(namespace.clone(), request.id.clone());
     let command = |now: &Volume| {
         let offline = match &now.spec {
             Some(spec) => state.require(&spec.plugin, Ability::ExpandVolume)?.expand_offline_only,
@@ -150,12 +149,12 @@ pub async fn expand(
 /// `volume.modify`.
 pub async fn modify(
     state: &State,
-    namespace: Namespace,
+    namespace: &Namespace,
     request: Modify,
-    trace: TraceContext,
-    deadline: Instant,
+    caller: &Caller,
 ) -> Result<StorageChanged, Problem> {
-    let volume = VolumeKey::new(namespace, request.id.clone());
+    let (trace, deadline) = (caller.trace, caller.deadline);
+    let volume = VolumeKey::new(namespace.clone(), request.id.clone());
     let command = |now: &Volume| {
         if let Some(spec) = &now.spec {
             state.require(&spec.plugin, Ability::ModifyVolume)?;

@@ -15,7 +15,6 @@ use berth_contract::message::snapshot::{
 };
 use berth_contract::message::storage_call::Question;
 use berth_contract::problem::Problem;
-use berth_contract::trace::TraceContext;
 use berth_domain::limits::UNREADABLE_MAX;
 use berth_domain::volume::storage::{Snapshot, SnapshotWish};
 use berth_domain::volume::{Command, CutSnapshot, Handle, Volume};
@@ -23,24 +22,24 @@ use berth_domain::{Namespace, SnapshotId, VolumeKey};
 use berth_service::clock;
 use berth_service::page::{Room, after, page};
 use berth_service::projection::Volumes;
-use tokio::time::Instant;
 
 use super::ability::Ability;
 use super::external::ask_everywhere;
 use super::group::{check_members, keys, members_of, transact_members};
 use super::snapshot_id::find_other;
+use crate::caller::Caller;
 use crate::query::{Reader, covers, show_snapshot};
 use crate::state::State;
 
 /// Stores snapshots that are to be cut. The volumewatcher makes the call.
 pub async fn create_snapshots(
     state: &State,
-    namespace: Namespace,
+    namespace: &Namespace,
     request: CreateSnapshot,
-    trace: TraceContext,
-    deadline: Instant,
+    caller: &Caller,
 ) -> Result<SnapshotsChanged, Problem> {
-    let volumes = keys(&namespace, &request.volumes);
+    let (trace, deadline) = (caller.trace, caller.deadline);
+    let volumes = keys(namespace, &request.volumes);
     let is_group = request.group || volumes.len() > 1;
     let members: Vec<_> = volumes.iter().map(|volume| volume.volume.clone()).collect();
     let name = format!("berth-snapshot-{}", clock::new_secrets_id());
@@ -80,12 +79,12 @@ pub async fn create_snapshots(
 /// Has a snapshot deleted at its storage, or its whole group.
 pub async fn delete_snapshots(
     state: &State,
-    namespace: Namespace,
+    namespace: &Namespace,
     request: DeleteSnapshot,
-    trace: TraceContext,
-    deadline: Instant,
+    caller: &Caller,
 ) -> Result<SnapshotsChanged, Problem> {
-    let volume = VolumeKey::new(namespace, request.volume.clone());
+    let (trace, deadline) = (caller.trace, caller.deadline);
+    let volume = VolumeKey::new(namespace.clone(), request.volume.clone());
     let volumes = if request.group {
         let caught_up = state.catch_up(&volume).await;
         caught_up.map_err(|error| state.problem(error, &volume))?;
@@ -195,12 +194,12 @@ fn delete_group(volume: &VolumeKey, request: &DeleteSnapshot) -> String {
 /// Registers a snapshot that the plugin has and Berth does not know (A16).
 pub async fn adopt_snapshot(
     state: &State,
-    namespace: Namespace,
+    namespace: &Namespace,
     request: AdoptSnapshot,
-    trace: TraceContext,
-    deadline: Instant,
+    caller: &Caller,
 ) -> Result<SnapshotsChanged, Problem> {
-    let volume = VolumeKey::new(namespace, request.volume.clone());
+    let (trace, deadline) = (caller.trace, caller.deadline);
+    let volume = VolumeKey::new(namespace.clone(), request.volume.clone());
     let place = |problem: Problem| problem.volume(&volume).plugin(&request.plugin);
     state.require(&request.plugin, Ability::ListSnapshots).map_err(place)?;
     let question = |token| Question::Snapshots { token, limit: 0 };
@@ -275,17 +274,18 @@ fn show_snapshots(state: &State, volumes: &[VolumeKey], id: &SnapshotId) -> Vec<
 /// Snapshots of a namespace.
 pub async fn list_snapshots(
     state: &State,
-    namespace: Namespace,
+    namespace: &Namespace,
     query: List,
-    deadline: Instant,
+    caller: &Caller,
 ) -> Result<Snapshots, Problem> {
+    let deadline = caller.deadline;
     let after = after(&query.page, |token| match key::parse_volume(token)? {
         VolumeEntry::Snapshot(volume, snapshot) => Some((volume, snapshot)),
         _ => None,
     })?;
     let reader = Reader::new(query.newer, deadline);
     let is_meant = |volume: &VolumeKey, id: &SnapshotId| {
-        covers(&namespace, &volume.namespace)
+        covers(namespace, &volume.namespace)
             && query.volume.as_ref().is_none_or(|meant| *meant == volume.volume)
             && id.as_str().starts_with(&query.prefix)
     };
@@ -309,13 +309,13 @@ pub async fn list_snapshots(
         let page = page(meant, room, show, |(volume, id)| key::snapshot(volume, id));
         let unreadable = volumes
             .iter_unreadable()
-            .filter(|(volume, _)| covers(&namespace, &volume.namespace))
+            .filter(|(volume, _)| covers(namespace, &volume.namespace))
             .flat_map(|(_, subtree)| subtree.unreadable.values().cloned());
         (page, unreadable.take(UNREADABLE_MAX).collect())
     };
     let concerns = |volumes: &Volumes, than: u64| {
         volumes.changes().has_since(than, |change| {
-            covers(&namespace, &change.volume.namespace)
+            covers(namespace, &change.volume.namespace)
                 && query.volume.as_ref().is_none_or(|meant| *meant == change.volume.volume)
         })
     };

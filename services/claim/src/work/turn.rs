@@ -15,15 +15,14 @@ use berth_contract::code::Code;
 use berth_contract::message::call::Call;
 use berth_contract::message::work::{WorkCheckpoint, WorkCheckpointed, WorkReport};
 use berth_contract::problem::Problem;
-use berth_contract::trace::TraceContext;
 use berth_domain::volume::{
     Attempt, Begin, CallOwner, Command, Progress, Refusal, State as ClaimState, Volume,
 };
 use berth_domain::{Namespace, SecretsId, Timestamp, VolumeKey, WorkerId};
 use berth_service::clock;
-use tokio::time::Instant;
 
 use super::owner::{KnownBeside, OwnerWork};
+use crate::caller::Caller;
 use crate::locate::store_missing_node;
 use crate::state::State;
 use crate::storage::{self, GroupCommitted};
@@ -45,17 +44,17 @@ impl<'a> Turn<'a> {
     /// The turn of the worker that sends this request.
     pub fn new(
         state: &'a State,
-        namespace: Namespace,
+        namespace: &Namespace,
         request: &WorkCheckpoint,
-        trace: TraceContext,
-        deadline: Instant,
+        caller: &Caller,
     ) -> Self {
-        let volume = VolumeKey::new(namespace, request.volume.clone());
+        let volume = VolumeKey::new(namespace.clone(), request.volume.clone());
         let members = match &request.owner {
             CallOwner::Snapshot(id) => storage::members_of(state, &volume, id),
             CallOwner::Claim(_) | CallOwner::Volume => vec![volume.clone()],
         };
         let owner = request.owner.clone();
+        let (trace, deadline) = (caller.trace, caller.deadline);
         let work = OwnerWork { state, volume, owner, members, trace, deadline };
         Self { work, worker: request.worker.clone() }
     }
