@@ -13,12 +13,22 @@ use berth_service::process::Process;
 use berth_service::projection::Allocs;
 use berth_service::refusals::RequestSubject;
 
+use crate::alloc;
+use crate::alloc::forget;
 use crate::caller::Caller;
-use crate::state::State;
-use crate::{
-    alloc, deregister, detach, forget, observe, query, raise_level, recover, register, release,
-    secrets, storage, take, work,
-};
+use crate::claim::observe;
+use crate::claim::recover;
+use crate::claim::release;
+use crate::claim::take;
+use crate::read;
+use crate::storage;
+use crate::store::raise_level;
+use crate::store::secrets;
+use crate::store::state::State;
+use crate::volume::deregister;
+use crate::volume::detach;
+use crate::volume::register;
+use crate::work;
 
 /// Requests of one verb under way at once. Takes may wait for minutes, and cost little meanwhile.
 const MAX_IN_FLIGHT: u32 = 1024;
@@ -59,7 +69,7 @@ pub async fn serve(state: &State, process: &Process) -> Result<Service, ServeErr
     on.verb::<verb::ClaimStatus, _>(|s, n, r| async move {
         let request = r.message()?;
         r.check_reads_own_node(request.node.as_ref())?;
-        query::list_claims(&s, &n, request, &caller(&r)).await
+        read::list_claims(&s, &n, request, &caller(&r)).await
     })
     .await?;
     on.verb::<verb::AllocRegister, _>(|s, n, r| async move {
@@ -71,7 +81,7 @@ pub async fn serve(state: &State, process: &Process) -> Result<Service, ServeErr
     on.verb::<verb::AllocList, _>(|s, n, r| async move {
         let request = r.message()?;
         r.check_reads_own_node(request.node.as_ref())?;
-        query::list_allocs(&s, &n, request, &caller(&r)).await
+        read::list_allocs(&s, &n, request, &caller(&r)).await
     })
     .await?;
     on.verb::<verb::ClassList, _>(|s, n, r| async move {
@@ -81,10 +91,10 @@ pub async fn serve(state: &State, process: &Process) -> Result<Service, ServeErr
     answer!(on,
         VolumeDeregister => deregister::deregister,
         VolumeDetach => detach::detach,
-        VolumeStatus => query::volume_status,
-        VolumeList => query::list_volumes,
-        VolumePlacement => query::list_placements,
-        VolumePlaceMany => query::place_many,
+        VolumeStatus => read::volume_status,
+        VolumeList => read::list_volumes,
+        VolumePlacement => read::list_placements,
+        VolumePlaceMany => read::place_many,
         VolumeCreate => storage::create,
         VolumeDelete => storage::delete,
         VolumeExpand => storage::expand,
@@ -96,8 +106,8 @@ pub async fn serve(state: &State, process: &Process) -> Result<Service, ServeErr
         ClaimObserve => observe::observe,
         WorkCheckpoint => work::work_checkpoint,
         AllocStop => alloc::stop,
-        AllocStatus => query::alloc_status,
-        AllocWait => query::wait_for_alloc,
+        AllocStatus => read::alloc_status,
+        AllocWait => read::wait_for_alloc,
         AllocForget => forget::forget,
         AllocRegisterMany => alloc::register_many,
         AllocStopMany => alloc::stop_many,
@@ -177,7 +187,7 @@ async fn serve_history(service: &Service, state: &State) -> Result<(), ServeErro
         let state = shared.clone();
         async move {
             let (namespace, query) = (request.to()?, request.message()?);
-            query::list_events(&state, namespace, query, request.deadline).await
+            read::list_events(&state, namespace, query, request.deadline).await
         }
     };
     service.on(Listen::All, EVENT_PAGES_MAX, list).await.map(drop)

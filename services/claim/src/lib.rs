@@ -17,53 +17,23 @@
 
 mod alloc;
 mod caller;
-mod claimant;
-mod class_guard;
+mod claim;
 mod config;
-mod deadlock;
-mod deregister;
-mod detach;
 mod endpoints;
-mod events;
-mod forget;
-pub mod handle;
-mod handle_repair;
-mod level;
-mod locate;
-mod made;
-mod measure;
-mod mount_lookup;
-mod mounts;
-mod node_leases;
-mod observe;
-mod owner_leases;
-mod plan;
-mod proof;
-mod query;
-mod raise_level;
-mod records;
-mod recover;
-mod refuse;
-mod register;
-mod regrant;
-mod release;
-mod running;
-mod secrets;
-mod state;
+mod read;
 mod storage;
-mod take;
-mod trail;
-mod transact;
-mod unrecorded;
-mod vault;
-mod volume_requests;
+mod store;
+mod volume;
 mod work;
 
 use berth_service::process::{Fatal, Process};
 use berth_service::purge;
 use tokio::task::JoinHandle;
 
+use store::{handle_repair, measure, mount_lookup, raise_level, secrets, state};
+
 pub use config::Config;
+pub use store::handle;
 
 /// Runs until told to end.
 pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {

@@ -21,9 +21,9 @@ use futures_util::stream::{self, StreamExt as _};
 
 use super::{check_is_end, end, end_event, refused};
 use crate::caller::Caller;
-use crate::owner_leases::LeaseHolder;
-use crate::query::Reader;
-use crate::state::State;
+use crate::read::Reader;
+use crate::store::owner_leases::LeaseHolder;
+use crate::store::state::State;
 
 /// Allocs of one request that are changed at once.
 const AT_ONCE_MAX: usize = 16;

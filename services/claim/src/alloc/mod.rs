@@ -8,6 +8,9 @@
 //!
 //! **Never** stops an alloc because a time has passed.
 
+pub mod claimant;
+pub mod forget;
+pub mod made;
 mod many;
 mod owner;
 mod unowned;
@@ -29,14 +32,14 @@ use berth_domain::{AllocId, Namespace, VolumeKey};
 use berth_service::record_table::{StoreError, retry_lost_races};
 use berth_service::{clock, deadline};
 
+use crate::alloc::claimant::check_live;
+use crate::alloc::made::{check_made_alloc, check_own_id};
 use crate::caller::Caller;
-use crate::claimant::check_live;
-use crate::events::alloc_event;
-use crate::made::{check_made_alloc, check_own_id};
-use crate::query;
-use crate::records::{is_known_to, no_such_alloc};
-use crate::state::State;
-use crate::volume_requests::{check_mountable, check_volume_requests};
+use crate::read;
+use crate::read::volume_requests::{check_mountable, check_volume_requests};
+use crate::store::events::alloc_event;
+use crate::store::records::{is_known_to, no_such_alloc};
+use crate::store::state::State;
 
 pub use many::{adopt, register_many, stop_many, stop_owned};
 pub use owner::{give_up, hold, list_owners};
@@ -291,6 +294,6 @@ impl State {
             let event = alloc_event(event, namespace, id, alloc, trace);
             self.events.publish(&event.subject(), &event, trace);
         }
-        Ok(query::build_alloc_status(self, namespace, id, alloc, revision))
+        Ok(read::build_alloc_status(self, namespace, id, alloc, revision))
     }
 }

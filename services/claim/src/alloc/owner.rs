@@ -29,9 +29,9 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use crate::caller::Caller;
-use crate::owner_leases::{LeaseHolder, OwnerLeases, read_holder};
-use crate::query::{Reader, covers};
-use crate::state::{State, StateInner};
+use crate::read::{Reader, covers};
+use crate::store::owner_leases::{LeaseHolder, OwnerLeases, read_holder};
+use crate::store::state::{State, StateInner};
 
 /// How long a write may take. The caller asks again, for as long as it holds the lease.
 const WRITE_WITHIN: Duration = Duration::from_secs(2);

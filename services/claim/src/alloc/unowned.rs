@@ -17,8 +17,8 @@ use berth_service::clock;
 use tokio::time::{Instant, sleep};
 
 use crate::caller::Caller;
-use crate::owner_leases::OwnerLeases;
-use crate::state::{State, StateInner};
+use crate::store::owner_leases::OwnerLeases;
+use crate::store::state::{State, StateInner};
 
 /// How often it is looked whether a lease has ended.
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);

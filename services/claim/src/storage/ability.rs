@@ -5,7 +5,7 @@ use berth_contract::problem::Problem;
 use berth_domain::PluginId;
 use berth_domain::plugin::{ControllerAbilities, Half};
 
-use crate::state::StateInner;
+use crate::store::state::StateInner;
 
 /// One ability of a plugin, by CSI's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

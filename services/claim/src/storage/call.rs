@@ -25,7 +25,7 @@ use berth_domain::{NodeId, PluginId, SnapshotId, VolumeId, VolumeKey};
 use berth_service::clock;
 use berth_service::projection::Volumes;
 
-use crate::state::{StateInner, busy_controllers};
+use crate::store::state::{StateInner, busy_controllers};
 
 /// Why no controller is called.
 pub const UNKNOWN_CONTROLLER: &str = "no node from which the volume can be reached reports the \

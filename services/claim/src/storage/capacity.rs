@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use super::ability::Ability;
 use super::external::ask_controller;
-use crate::state::State;
+use crate::store::state::State;
 
 /// How much room a plugin has: in the topology asked for, or in each one of its nodes.
 pub async fn list_capacities(

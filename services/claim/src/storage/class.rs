@@ -23,9 +23,9 @@ use berth_service::projection::Volumes;
 use berth_service::record_table::retry_lost_races;
 use tokio::time::Instant;
 
-use crate::class_guard::count_uses;
-use crate::secrets::open_given;
-use crate::state::State;
+use crate::store::class_guard::count_uses;
+use crate::store::secrets::open_given;
+use crate::store::state::State;
 
 /// Volumes of a class that a refusal names.
 const NAMED_MAX: usize = 5;
@@ -101,7 +101,7 @@ pub async fn delete_class(
 ) -> Result<DeletedClass, Problem> {
     let id = &request.id;
     let class_key = key::class(id);
-    let fail = |error: crate::transact::TransactError| {
+    let fail = |error: crate::store::transact::TransactError| {
         let why = berth_service::process::chain(&error);
         Problem::new(Code::BusUnavailable, why).retryable()
     };

@@ -27,10 +27,10 @@ use berth_domain::{ClassId, Namespace, SecretsId, VolumeKey};
 use super::ability::Ability;
 use super::{changed, of_plugin};
 use crate::caller::Caller;
-use crate::class_guard::refuse_by_class;
-use crate::secrets::{self, SecretsChange};
-use crate::state::State;
-use crate::transact::TransactError;
+use crate::store::class_guard::refuse_by_class;
+use crate::store::secrets::{self, SecretsChange};
+use crate::store::state::State;
+use crate::store::transact::TransactError;
 
 /// The longest part of a name that comes from the volume's own names. CSI allows 128 bytes.
 const READABLE_BYTES_MAX: usize = 80;
@@ -325,7 +325,7 @@ async fn given_secrets(
     let found: Option<Secrets> = state.vault.load(&id.to_secrets_key(), secrets).await?;
     let missing = || {
         let message = format!("those of class {id} were replaced meanwhile");
-        crate::vault::unavailable(message).retryable()
+        crate::store::vault::unavailable(message).retryable()
     };
     found.map(GivenSecrets::Plain).map(Some).ok_or_else(missing)
 }

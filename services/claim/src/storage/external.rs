@@ -20,7 +20,7 @@ use berth_domain::volume::storage::Topology;
 use berth_domain::{NodeId, PluginId};
 use tokio::time::Instant;
 
-use crate::state::State;
+use crate::store::state::State;
 
 /// The part of the caller's time after which no further page is asked for. The rest is for the
 /// answer.

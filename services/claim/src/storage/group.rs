@@ -10,8 +10,8 @@ use berth_domain::volume::{Attempt, Command, Volume};
 use berth_domain::{Namespace, SnapshotId, VolumeId, VolumeKey};
 use tokio::time::Instant;
 
-use crate::state::State;
-use crate::transact::{Committed, TransactError};
+use crate::store::state::State;
+use crate::store::transact::{Committed, TransactError};
 
 /// The volumes whose snapshot the caller names, or the group that it belongs to: as far as this
 /// replica knows.

@@ -26,8 +26,8 @@ use serde::Serialize;
 use super::ability::Ability;
 use super::external::ask_everywhere;
 use crate::caller::Caller;
-use crate::query::covers;
-use crate::state::State;
+use crate::read::covers;
+use crate::store::state::State;
 
 /// The place of an entry in the list: its registration, the plugin's id, and the name of what it
 /// is registered as, if that is told. Several volumes may be registered with one id.

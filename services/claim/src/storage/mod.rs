@@ -38,12 +38,12 @@ use berth_domain::size::Size;
 use berth_domain::volume::{Command, Volume, VolumeSpec, Write};
 use berth_domain::{Namespace, PluginId, VolumeKey};
 
+use crate::alloc::made::check_made_volume;
 use crate::caller::Caller;
-use crate::made::check_made_volume;
-use crate::query::show_storage;
-use crate::secrets;
-use crate::state::State;
-use crate::transact::{Committed, TransactError};
+use crate::read::show_storage;
+use crate::store::secrets;
+use crate::store::state::State;
+use crate::store::transact::{Committed, TransactError};
 use ability::Ability;
 
 /// `volume.delete`: deletes the volume at its storage (rules 20 and 21).

@@ -28,8 +28,8 @@ use super::external::ask_everywhere;
 use super::group::{check_members, keys, members_of, transact_members};
 use super::snapshot_id::find_other;
 use crate::caller::Caller;
-use crate::query::{Reader, covers, show_snapshot};
-use crate::state::State;
+use crate::read::{Reader, covers, show_snapshot};
+use crate::store::state::State;
 
 /// Stores snapshots that are to be cut. The volumewatcher makes the call.
 pub async fn create_snapshots(

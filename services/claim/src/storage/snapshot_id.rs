@@ -9,8 +9,8 @@ use berth_domain::volume::storage::Snapshot;
 use berth_domain::volume::{Outcome, StorageAnswer, name_in};
 use berth_domain::{SnapshotId, VolumeKey};
 
-use crate::state::State;
-use crate::transact::TransactError;
+use crate::store::state::State;
+use crate::store::transact::TransactError;
 
 /// The name of a snapshot on the record that is meant, except the one of these volumes. Only as far
 /// as this replica knows.

@@ -15,7 +15,7 @@ use berth_domain::Namespace;
 use berth_domain::volume::CallOwner;
 
 use crate::caller::Caller;
-use crate::state::State;
+use crate::store::state::State;
 use turn::Turn;
 
 /// Records the outcome of a worker's call, and returns the next call.

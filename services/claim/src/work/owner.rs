@@ -14,9 +14,9 @@ use berth_domain::volume::{CallOwner, State as ClaimState, Volume};
 use berth_domain::{AllocId, NodeId, SnapshotId, VolumeKey};
 use tokio::time::Instant;
 
-use crate::proof;
-use crate::state::State;
-use crate::transact::TransactError;
+use crate::claim::proof;
+use crate::store::state::State;
+use crate::store::transact::TransactError;
 
 /// The work of one owner, for which a worker asks.
 pub(super) struct OwnerWork<'a> {

@@ -23,11 +23,13 @@ use berth_service::clock;
 
 use super::owner::{KnownBeside, OwnerWork};
 use crate::caller::Caller;
-use crate::locate::store_missing_node;
-use crate::state::State;
+use crate::claim::locate::store_missing_node;
+use crate::read::plan;
 use crate::storage::{self, GroupCommitted};
-use crate::transact::TransactError;
-use crate::{deregister, plan, secrets};
+use crate::store::secrets;
+use crate::store::state::State;
+use crate::store::transact::TransactError;
+use crate::volume::deregister;
 
 /// When the worker asks again for a volume whose controller no agent reports.
 const CONTROLLER_AWAITED: Duration = Duration::from_secs(1);

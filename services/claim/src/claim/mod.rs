@@ -1,0 +1,10 @@
+//! Claims: taken, granted, given up, and what stands in for a node that is gone.
+
+pub mod deadlock;
+pub mod locate;
+pub mod observe;
+pub mod proof;
+pub mod recover;
+pub mod regrant;
+pub mod release;
+pub mod take;

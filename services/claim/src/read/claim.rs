@@ -1,0 +1,396 @@
+//! `claim.status`: claims, of a volume, of an alloc, or all.
+
+use std::cell::{OnceCell, RefCell};
+
+use berth_contract::code::Code;
+use berth_contract::key::{self, VolumeEntry};
+use berth_contract::message::claim::{ClaimStatus, ClaimWait, Claims, Status};
+use berth_contract::message::registry::PluginStatus;
+use berth_contract::problem::Problem;
+use berth_contract::record::UnreadableRecord;
+use berth_domain::alloc::Alloc;
+use berth_domain::plugin::{Half, Plugin};
+use berth_domain::volume::{Attempt, CallKind, Claim, OtherClaim, State as ClaimState};
+use berth_domain::{AllocId, Namespace, PluginId, VolumeKey};
+use berth_explain::{Facts, WaitReason};
+use berth_service::page::{Room, after, page};
+use berth_service::projection::{Nodes, Subtree, VolumeChange, Volumes};
+use berth_service::{clock, registry_status as status};
+
+use super::wait::{ClaimContext, VolumeQueue, waits_on_node};
+use super::{Reader, covers, covers_all, first_unreadable, read_node};
+use crate::caller::Caller;
+use crate::store::handle;
+use crate::store::state::{State, StateInner};
+
+/// A claim, by its volume and alloc.
+type ClaimRef<'a> = (&'a VolumeKey, &'a AllocId);
+
+/// Claims of a namespace that match the query.
+pub async fn list_claims(
+    state: &State,
+    namespace: &Namespace,
+    query: Status,
+    caller: &Caller,
+) -> Result<Claims, Problem> {
+    let deadline = caller.deadline;
+    let after = after(&query.page, |token| match key::parse_volume(token)? {
+        VolumeEntry::Claim(volume, alloc) => Some((volume, alloc)),
+        _ => None,
+    })?;
+    let reader = Reader::new(query.newer, deadline);
+    let show_page = |volumes: &Volumes| {
+        let later = |(volume, alloc): &ClaimRef<'_>| {
+            after.as_ref().is_none_or(|(v, a)| (*volume, *alloc) > (v, a))
+        };
+        // Claims of one volume follow each other, so its line is built once.
+        let last: RefCell<Option<ShownVolume<'_>>> = RefCell::new(None);
+        let show = |(key, alloc): &ClaimRef<'_>| {
+            let (key, subtree) = volumes.get_key_value(key)?;
+            let mut last = last.borrow_mut();
+            if last.as_ref().is_none_or(|last| last.key != key) {
+                *last = Some(ShownVolume::new(volumes, key, subtree));
+            }
+            last.as_ref()?.show_claim(state, alloc)
+        };
+        let room = Room::for_page(&query.page);
+        let first = after.as_ref().map(|(volume, _)| volume);
+        let matching = matching(volumes, namespace, &query, first).filter(later).take(room.keys());
+        let token = |(volume, alloc): &ClaimRef<'_>| key::claim(volume, alloc);
+        let page = page(matching, room, show, token);
+        (page, first_unreadable(unreadable(volumes, namespace, &query)))
+    };
+    let concerns = |volumes: &Volumes, than: u64| {
+        volumes.changes().has_since(than, |change| changes_list(namespace, &query, change))
+    };
+    let (index, (page, unreadable)) =
+        state.snapshot(reader, &state.volumes, concerns, show_page).await?;
+    let claims = page.entries.into_iter().flatten().collect();
+    let incarnation = state.volumes.bucket.incarnation();
+    let incarnation = if incarnation.origin.may_lack_records() { incarnation.number } else { 0 };
+    Ok(Claims { index, incarnation, claims, next: page.next, unreadable })
+}
+
+/// Whether a change may change what the query lists.
+fn changes_list(namespace: &Namespace, query: &Status, change: &VolumeChange) -> bool {
+    let VolumeChange { volume, plugin, claim } = change;
+    let is_meant = covers(namespace, &volume.namespace)
+        && query.volume.as_ref().is_none_or(|queried| *queried == volume.volume)
+        && volume.volume.as_str().starts_with(&query.prefix)
+        && query.plugin.as_ref().is_none_or(|queried| plugin.as_ref() == Some(queried));
+    is_meant
+        && claim.as_ref().is_some_and(|claim| {
+            query.alloc.as_ref().is_none_or(|queried| *queried == claim.alloc)
+                && claim.touches(|node, state| {
+                    query.node.as_ref().is_none_or(|queried| queried == node)
+                        && query.state.is_none_or(|queried| queried == state)
+                })
+        })
+}
+
+/// Unreadable claims that may match the query. Their nodes and states are not known.
+fn unreadable<'a>(
+    volumes: &'a Volumes,
+    namespace: &'a Namespace,
+    query: &'a Status,
+) -> impl Iterator<Item = &'a UnreadableRecord> {
+    let records = volumes.iter_unreadable().flat_map(|(_, subtree)| subtree.unreadable.values());
+    records.filter(|record| match key::parse_volume(&record.key) {
+        Some(VolumeEntry::Claim(volume, alloc)) => {
+            covers(namespace, &volume.namespace)
+                && query.volume.as_ref().is_none_or(|queried| *queried == volume.volume)
+                && query.alloc.as_ref().is_none_or(|queried| *queried == alloc)
+                && volume.volume.as_str().starts_with(&query.prefix)
+        }
+        _ => false,
+    })
+}
+
+/// The claims that match the query, by volume and alloc, from this volume on.
+fn matching<'a>(
+    volumes: &'a Volumes,
+    namespace: &'a Namespace,
+    query: &'a Status,
+    first: Option<&VolumeKey>,
+) -> impl Iterator<Item = ClaimRef<'a>> {
+    let one = query.volume.as_ref().filter(|_| !covers_all(namespace));
+    let one = one.map(|volume| VolumeKey::new(namespace.clone(), volume.clone()));
+    let found = one.as_ref().and_then(|key| volumes.get_key_value(key));
+    let all = one.is_none().then(|| volumes.iter_from(first)).into_iter().flatten();
+    found
+        .into_iter()
+        .chain(all)
+        .filter(|(key, _)| covers(namespace, &key.namespace))
+        .filter(|(key, _)| query.volume.as_ref().is_none_or(|volume| *volume == key.volume))
+        .filter(|(key, _)| key.volume.as_str().starts_with(&query.prefix))
+        .filter(|(_, subtree)| {
+            let spec = subtree.volume.spec.as_ref();
+            query.plugin.as_ref().is_none_or(|id| spec.is_none_or(|spec| spec.plugin == *id))
+        })
+        .flat_map(|(key, subtree)| {
+            let claims = &subtree.volume.claims;
+            let one = query.alloc.as_ref().and_then(|alloc| claims.get_key_value(alloc));
+            let all = query.alloc.is_none().then(|| claims.iter()).into_iter().flatten();
+            one.into_iter().chain(all).map(move |(alloc, claim)| ((key, alloc), claim))
+        })
+        .filter(|(_, claim)| {
+            query.node.as_ref().is_none_or(|node| claim.node == *node)
+                && query.state.is_none_or(|state| claim.state == state)
+                && (query.plugin.is_none()
+                    || claim.plugin.is_none()
+                    || claim.plugin == query.plugin)
+        })
+        .map(|(place, _)| place)
+}
+
+/// All claims of one alloc. An alloc has claims only on volumes that it requested.
+pub fn claims_of(
+    state: &StateInner,
+    namespace: &Namespace,
+    id: &AllocId,
+    alloc: &Alloc,
+) -> Vec<ClaimStatus> {
+    let requested = alloc.requests().map(|(volume, _)| VolumeKey::new(namespace.clone(), volume));
+    let mut requested: Vec<VolumeKey> = requested.collect();
+    requested.sort();
+    state.volumes.mirror.read(|volumes| {
+        let known = requested.iter().filter_map(|key| volumes.get_key_value(key));
+        let shown = known.filter_map(|(key, subtree)| {
+            ShownVolume::new(volumes, key, subtree).show_claim(state, id)
+        });
+        shown.collect()
+    })
+}
+
+/// The unreadable claims of one alloc.
+pub fn unreadable_claims_of(
+    state: &StateInner,
+    namespace: &Namespace,
+    id: &AllocId,
+    alloc: &Alloc,
+) -> Vec<UnreadableRecord> {
+    state.volumes.mirror.read(|volumes| {
+        let of = |volume| {
+            let key = VolumeKey::new(namespace.clone(), volume);
+            volumes.get(&key)?.unreadable.get(&key::claim(&key, id)).cloned()
+        };
+        alloc.requests().filter_map(|(volume, _)| of(volume)).collect()
+    })
+}
+
+/// The claims of these allocs on one volume.
+pub fn show_claims<'a>(
+    state: &StateInner,
+    volumes: &Volumes,
+    key: &VolumeKey,
+    subtree: &Subtree,
+    allocs: impl IntoIterator<Item = &'a AllocId>,
+) -> Vec<ClaimStatus> {
+    let volume = ShownVolume::new(volumes, key, subtree);
+    allocs.into_iter().filter_map(|alloc| volume.show_claim(state, alloc)).collect()
+}
+
+/// The first claims of one volume, as many as there is room for.
+pub(super) fn show_first_claims(
+    state: &StateInner,
+    volumes: &Volumes,
+    key: &VolumeKey,
+    subtree: &Subtree,
+    room: Room,
+) -> Vec<ClaimStatus> {
+    let volume = ShownVolume::new(volumes, key, subtree);
+    let show = |alloc: &&AllocId| volume.show_claim(state, alloc);
+    let page = page(subtree.volume.claims.keys(), room, show, ToString::to_string);
+    page.entries.into_iter().flatten().collect()
+}
+
+/// The alloc's record, if it is unreadable. Such an alloc may be running, so its claim stays.
+fn unreadable_alloc(
+    state: &StateInner,
+    key: &VolumeKey,
+    alloc: &AllocId,
+) -> Option<UnreadableRecord> {
+    state.allocs.mirror.read(|allocs| allocs.unreadable_of(&key.namespace, alloc).cloned())
+}
+
+/// A volume whose claims are shown.
+struct ShownVolume<'a> {
+    volumes: &'a Volumes,
+    key: &'a VolumeKey,
+    subtree: &'a Subtree,
+    line: VolumeQueue<'a>,
+    /// The claim that those in line wait for first, with what explains it.
+    holder: OnceCell<Facts>,
+}
+
+impl<'a> ShownVolume<'a> {
+    fn new(volumes: &'a Volumes, key: &'a VolumeKey, subtree: &'a Subtree) -> Self {
+        let line = VolumeQueue::new(&subtree.volume);
+        Self { volumes, key, subtree, line, holder: OnceCell::new() }
+    }
+
+    fn show_claim(&self, state: &StateInner, alloc: &AllocId) -> Option<ClaimStatus> {
+        let mut shown = self.show_without_hint(state, alloc)?;
+        shown.hint = self.hint(state, &shown);
+        Some(shown)
+    }
+
+    fn show_without_hint(&self, state: &StateInner, alloc: &AllocId) -> Option<ClaimStatus> {
+        let Self { key, subtree, .. } = self;
+        let claim = subtree.volume.claims.get(alloc)?;
+        let context = ClaimContext {
+            now: clock::now(),
+            claim,
+            line: &self.line,
+            wanted: state.is_wanted(&key.namespace, alloc),
+        };
+        let (position, ahead) = context.ahead().unzip();
+        let (wait, waits_for) = self.waits_for(state, alloc, &context).unzip();
+        Some(ClaimStatus {
+            namespace: key.namespace.clone(),
+            volume: key.volume.clone(),
+            alloc: alloc.clone(),
+            state: claim.state,
+            node: claim.node.clone(),
+            mode: claim.mode,
+            since: claim.since,
+            step: context.step(),
+            wait,
+            waits_for,
+            position,
+            ahead: ahead.unwrap_or_default(),
+            tries: claim.progress.tries,
+            failure: claim.progress.failure.as_deref().cloned(),
+            next_try: claim.progress.next_try,
+            exhausted: claim.exhausted,
+            reason: claim.reason.clone(),
+            proof: claim.proof.clone(),
+            unstaged_by: claim.unstaged_by.clone(),
+            hint: None,
+            attempt: claim.progress.attempt.as_ref().map(Attempt::with_believed_deadline),
+            plugin: plugin_of(subtree, claim).cloned(),
+            external_id: claim.external_id.clone(),
+            stray: is_stray(key, subtree, claim),
+            mount: claim.mount.clone(),
+            epoch: claim.epoch,
+            trace: subtree.trace(alloc),
+        })
+    }
+
+    /// What the claim waits for, with words for people.
+    fn waits_for(
+        &self,
+        state: &StateInner,
+        alloc: &AllocId,
+        context: &ClaimContext<'_>,
+    ) -> Option<(ClaimWait, String)> {
+        let words = |reason: WaitReason<'_>| (reason.kind(), reason.to_string());
+        // Also for a claim at rest: the release that was requested may be what cannot be stored.
+        if let Some(fault) = state.volumes.bucket.store_fault() {
+            return Some(words(WaitReason::Store(fault.since, &fault.reason)));
+        }
+        let of_other =
+            |other: OtherClaim| words(WaitReason::OtherName(&self.key.namespace, &other));
+        let own = || {
+            if let Some(record) = unreadable_alloc(state, self.key, alloc) {
+                return Some(words(WaitReason::Record(&record)));
+            }
+            if let Some(reason) = context.waits_for() {
+                return Some(words(reason));
+            }
+            let claim = context.claim;
+            let on_node = |nodes: &Nodes| waits_on_node(claim, nodes.get(&claim.node)).map(words);
+            state.nodes.mirror.read(on_node)
+        };
+        self.other_name(state, context.claim).map(of_other).or_else(own)
+    }
+
+    /// The claim of the same storage volume under another name that keeps the controller from
+    /// detaching this one.
+    fn other_name(&self, state: &StateInner, claim: &Claim) -> Option<OtherClaim> {
+        let leaves = claim.state == ClaimState::NodeDetached
+            && claim.controller
+            && claim.progress.attempt.is_none();
+        let known = leaves.then(|| handle::current_use(self.volumes, self.key))?;
+        known.in_the_way(claim, clock::now(), state.policy.clock_margin).cloned()
+    }
+
+    /// What an operator can do, by the records alone.
+    fn hint(&self, state: &StateInner, shown: &ClaimStatus) -> Option<String> {
+        let unreadable = self.subtree.first_unreadable();
+        if shown.wait.is_none() && !shown.stray && unreadable.is_none() {
+            return None;
+        }
+        if shown.wait == Some(ClaimWait::OtherName) {
+            let other = self.other_name(state, self.subtree.volume.claims.get(&shown.alloc)?)?;
+            return berth_explain::behind_other_name(&self.key.namespace, &other).hint();
+        }
+        let mut facts = match shown.state {
+            ClaimState::Waiting => self.holder.get_or_init(|| self.read_holder(state)).clone(),
+            _ => record_facts(state, shown),
+        };
+        if let Some(record) = unreadable {
+            facts.volumes.insert(self.key.clone(), Err(record.problem()));
+        }
+        if let Some(record) = unreadable_alloc(state, self.key, &shown.alloc) {
+            let alloc = (self.key.namespace.clone(), shown.alloc.clone());
+            facts.allocs.insert(alloc, Err(record.problem()));
+        }
+        berth_explain::find_claim(&facts, shown).hint()
+    }
+
+    fn read_holder(&self, state: &StateInner) -> Facts {
+        let holder = self.line.first_holder();
+        let Some(holder) = holder.and_then(|alloc| self.show_without_hint(state, alloc)) else {
+            return Facts { now: clock::now(), ..Facts::default() };
+        };
+        let mut facts = record_facts(state, &holder);
+        facts.holders.insert(self.key.clone(), holder);
+        facts
+    }
+}
+
+/// What the records say of the claim's node and plugin. The plugin is read only for a call of its
+/// controller, because its health is counted over all its nodes.
+fn record_facts(state: &StateInner, shown: &ClaimStatus) -> Facts {
+    let id = &shown.node;
+    let mut facts = Facts { now: clock::now(), ..Facts::default() };
+    state.nodes.mirror.read(|nodes| {
+        state.plugins.mirror.read(|plugins| {
+            let plugin = shown.plugin.as_ref();
+            let found = plugin.and_then(|id| Some((id, plugins.get(id)?)));
+            let instances =
+                found.map(|of| status::halves_on(of, id, nodes.get(id), of.1.shared_id(id)));
+            let node = read_node(nodes, id, instances.unwrap_or_default());
+            facts.nodes.insert(id.clone(), node);
+            let calls_controller = shown.step.is_some_and(CallKind::is_controller);
+            if let Some(plugin) = plugin.filter(|_| calls_controller) {
+                let absent = || Problem::new(Code::NoSuchPlugin, format!("no plugin {plugin}"));
+                let read =
+                    found.map(|(id, found)| controllers(id, found, nodes)).ok_or_else(absent);
+                facts.plugins.insert(plugin.clone(), read);
+            }
+        });
+    });
+    facts
+}
+
+/// A plugin with its controllers.
+fn controllers(id: &PluginId, plugin: &Plugin, nodes: &Nodes) -> PluginStatus {
+    let controllers = plugin.instances.iter().filter(|((_, half), _)| *half == Half::Controller);
+    let shown = controllers.map(|((node, half), instance)| {
+        status::instance_status((id, node, *half), instance, nodes.get(node), None)
+    });
+    status::plugin_status(id, plugin, nodes, shown.collect())
+}
+
+/// The plugin of the volume that was granted.
+fn plugin_of<'a>(subtree: &'a Subtree, claim: &'a Claim) -> Option<&'a PluginId> {
+    claim.plugin.as_ref().or_else(|| Some(&subtree.volume.spec.as_ref()?.plugin))
+}
+
+/// Whether the volume that was granted is not registered under this name any more.
+fn is_stray(key: &VolumeKey, subtree: &Subtree, claim: &Claim) -> bool {
+    let handle = subtree.volume.spec.as_ref().and_then(|spec| spec.handle(&key.volume));
+    claim.is_held() && (handle.is_none() || claim.is_of_other_than(handle.as_ref()))
+}

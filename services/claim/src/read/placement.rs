@@ -1,0 +1,336 @@
+//! `volume.placement`: which nodes could host some volumes now, and why the others cannot (D6).
+//!
+//! All mirrors are read at once, with their locks taken in one order: volumes, nodes, plugins.
+//! [`berth_domain::placement`] decides.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use berth_bus::Incarnation;
+use berth_contract::code::Code;
+use berth_contract::message::many::{PlaceMany, PlacementAnswer, PlacementAnswers};
+use berth_contract::message::query::Newer;
+use berth_contract::message::volume::{
+    NodePlacement, Obstacle, Placement, Placements, PluginSlots, VolumeDemand,
+};
+use berth_contract::problem::Problem;
+use berth_contract::record::UnreadableRecord;
+use berth_contract::verb::{self, Verb as _};
+use berth_domain::alloc::each_volume;
+use berth_domain::placement::{NewClaimant, RequestedVolume, obstacles};
+use berth_domain::plugin::Half;
+use berth_domain::volume::Context;
+use berth_domain::{AllocId, Namespace, NodeId, PluginId, VolumeId, VolumeKey, limits};
+use berth_service::newer::await_newer;
+use berth_service::page::{Page, Room, after, bytes_of, page};
+use berth_service::projection::{Instances, Nodes, Subtree, Volumes};
+use sha2::{Digest as _, Sha256};
+use tokio::time::{Instant, sleep};
+
+use super::Reader;
+use crate::caller::Caller;
+use crate::read::volume_requests::check_volume_requests;
+use crate::store::handle;
+use crate::store::mounts::handle_of;
+use crate::store::refuse::{self, can_wait};
+use crate::store::state::{
+    State, StateInner, check_node_readable, placement_site, unreported_elsewhere,
+};
+
+/// Time between two computations of an answer that is waited for.
+const RECOMPUTE_PAUSE: Duration = Duration::from_millis(50);
+
+/// Says of each node whether it could host all the volumes.
+pub async fn list_placements(
+    state: &State,
+    namespace: &Namespace,
+    query: Placement,
+    caller: &Caller,
+) -> Result<Placements, Problem> {
+    let deadline = caller.deadline;
+    place(state, namespace.clone(), query, limits::PAGE_BYTES_MAX, deadline).await
+}
+
+/// Says of each of many workloads where it could run, as if each were asked for alone. All answers
+/// go in one message, so each page has its part of it.
+pub async fn place_many(
+    state: &State,
+    namespace: &Namespace,
+    request: PlaceMany,
+    caller: &Caller,
+) -> Result<PlacementAnswers, Problem> {
+    let deadline = caller.deadline;
+    let (many, mut left) = (request.placements.len(), limits::PAGE_BYTES_MAX);
+    let mut answers = Vec::new();
+    for (at, one) in request.placements.into_iter().enumerate() {
+        let query = Placement { newer: Newer::default(), ..one };
+        let done = match left / (many - at) {
+            0 => Err(Problem::new(Code::Overloaded, "the answers before this one fill the reply")
+                .retryable()
+                .next("ask for fewer at once")),
+            bytes => place(state, namespace.clone(), query, bytes, deadline).await,
+        };
+        let answer = match done.map_err(|error| error.at_step(verb::VolumePlacement::STEP)) {
+            Ok(placements) => PlacementAnswer { placements: Some(placements), error: None },
+            Err(error) => PlacementAnswer { placements: None, error: Some(error) },
+        };
+        left = left.saturating_sub(bytes_of(&answer));
+        answers.push(answer);
+    }
+    Ok(PlacementAnswers { answers })
+}
+
+/// One answer, with so many bytes of nodes.
+async fn place(
+    state: &State,
+    namespace: Namespace,
+    query: Placement,
+    bytes: usize,
+    deadline: Instant,
+) -> Result<Placements, Problem> {
+    check_volume_requests(&query.volumes, query.index).map_err(Problem::bad_input)?;
+    let after = after(&query.page, |token| NodeId::new(token).ok())?;
+    let reader = Reader::new(query.newer, deadline);
+    let room = Room { bytes, ..Room::for_page(&query.page) };
+    let lookup = PlacementLookup { namespace, query, after, room };
+    state.catch_up_for_placement(reader).await?;
+    let first = lookup.answer(state)?;
+    if lookup.query.newer.than != Some(first.index) {
+        return Ok(first);
+    }
+    let is_another = |than: u64| lookup.answer(state).map_or(true, |answer| answer.index != than);
+    state.wait_for_placement(reader, is_another).await?;
+    state.catch_up_for_placement(reader).await?;
+    lookup.answer(state)
+}
+
+impl StateInner {
+    async fn catch_up_for_placement(&self, reader: Reader) -> Result<(), Problem> {
+        let (volumes, nodes, plugins) = tokio::join!(
+            self.catch_up_with_leader(reader, &self.volumes, ">"),
+            self.catch_up_with_leader(reader, &self.nodes, ">"),
+            self.catch_up_with_leader(reader, &self.plugins, ">"),
+        );
+        volumes.and(nodes).and(plugins)
+    }
+
+    /// Waits until the answer is another one, or the wait is over. It is computed again after a
+    /// change of anything that it is made of, but not after each of many.
+    async fn wait_for_placement(
+        &self,
+        reader: Reader,
+        is_another: impl Fn(u64) -> bool,
+    ) -> Result<(), Problem> {
+        let mut volumes = self.volumes.mirror.subscribe();
+        let mut nodes = self.nodes.mirror.subscribe();
+        let mut plugins = self.plugins.mirror.subscribe();
+        let arrival = |than| {
+            let is_another = &is_another;
+            async move {
+                while !is_another(than) {
+                    // The mirrors live as long as the state, so none of these can fail.
+                    tokio::select! {
+                        _ = volumes.changed() => {}
+                        _ = nodes.changed() => {}
+                        _ = plugins.changed() => {}
+                    }
+                    sleep(RECOMPUTE_PAUSE).await;
+                }
+            }
+        };
+        await_newer(reader.newer, reader.until, |_| false, arrival).await
+    }
+}
+
+impl PlacementLookup {
+    /// The answer, as the mirrors have it now.
+    fn answer(&self, state: &StateInner) -> Result<Placements, Problem> {
+        let context = state.decision_context();
+        // A new attempt's id: no alloc has it, so the newcomer has no claim.
+        let alloc = AllocId::new(context.attempt.as_str())
+            .map_err(|fault| Problem::new(Code::Internal, fault))?;
+        let newcomer = NewClaimant { alloc, worker: state.worker.clone() };
+        let incarnation = state.volumes.bucket.incarnation();
+        let view = PlacementView { lookup: self, newcomer, context, incarnation, state };
+        let (page, volumes) = state.volumes.mirror.read(|volumes| {
+            state.nodes.mirror.read(|nodes| {
+                state
+                    .plugins
+                    .mirror
+                    .read(|plugins| (view.page(volumes, nodes, plugins), self.demands(volumes)))
+            })
+        });
+        let answer = Placements { index: 0, volumes, nodes: page.entries, next: page.next };
+        Ok(Placements { index: fingerprint(&answer), ..answer })
+    }
+
+    fn key(&self, id: &VolumeId) -> VolumeKey {
+        VolumeKey::new(self.namespace.clone(), id.clone())
+    }
+
+    /// How much each of the volumes is in demand.
+    fn demands(&self, volumes: &Volumes) -> Vec<VolumeDemand> {
+        let ids = each_volume(&self.query.volumes, self.query.index);
+        let mut demands: Vec<VolumeDemand> = ids
+            .into_iter()
+            .filter_map(|(volume, _)| {
+                let claims = &volumes.get(&self.key(&volume))?.volume.claims;
+                let waiting = claims.in_line().count();
+                let holding = claims.len() - waiting;
+                Some(VolumeDemand { volume, holding, waiting })
+            })
+            .collect();
+        demands.sort_by(|one, other| one.volume.cmp(&other.volume));
+        demands
+    }
+}
+
+/// A number that stands for an answer, whichever replica gives it. Words do not count: they name
+/// times. It has 53 bits: every program's number has them.
+fn fingerprint(answer: &Placements) -> u64 {
+    let mut hash = Sha256::new();
+    for VolumeDemand { volume, holding, waiting } in &answer.volumes {
+        hash.update(format!("{volume:?} {holding} {waiting}\n"));
+    }
+    for NodePlacement { node, fits, fits_later, slots, obstacles } in &answer.nodes {
+        hash.update(format!("{node:?} {fits} {fits_later}\n"));
+        for PluginSlots { plugin, free, used } in slots {
+            hash.update(format!("{plugin:?} {free:?} {used}\n"));
+        }
+        for Obstacle { volume, code, retryable, can_wait, .. } in obstacles {
+            hash.update(format!("{volume:?} {code} {retryable} {can_wait}\n"));
+        }
+    }
+    hash.update(format!("{:?}", answer.next));
+    let bytes = hash.finalize();
+    bytes[..8].iter().fold(0, |number: u64, byte| (number << 8) | u64::from(*byte)) >> 11
+}
+
+fn plugin_of<'a>(one: &RequestedVolume<'a>) -> Option<&'a PluginId> {
+    one.volume?.spec.as_ref().map(|spec| &spec.plugin)
+}
+
+struct PlacementLookup {
+    namespace: Namespace,
+    query: Placement,
+    after: Option<NodeId>,
+    room: Room,
+}
+
+/// A lookup at one moment.
+struct PlacementView<'a> {
+    lookup: &'a PlacementLookup,
+    newcomer: NewClaimant,
+    context: Context,
+    /// The incarnation of the bucket of claims.
+    incarnation: Incarnation,
+    state: &'a StateInner,
+}
+
+impl PlacementView<'_> {
+    fn page(&self, volumes: &Volumes, nodes: &Nodes, plugins: &Instances) -> Page<NodePlacement> {
+        let PlacementLookup { query, after, room, .. } = self.lookup;
+        let Placement { volumes: requests, index, node, .. } = query;
+        let key = |id: &VolumeId| self.lookup.key(id);
+        let ids = each_volume(requests, *index);
+        let wanted: Vec<RequestedVolume<'_>> = ids
+            .iter()
+            .map(|(id, request)| {
+                let volume = volumes.get(&key(id)).map(|subtree| &subtree.volume);
+                let handle = handle::current_use(volumes, &key(id));
+                RequestedVolume { id, request, volume, handle }
+            })
+            .collect();
+        // Once, not for each node.
+        let unrecorded = self.state.unrecorded_nodes(nodes);
+        let show = |node: &&NodeId| {
+            let node = *node;
+            let unreported = |id: &VolumeId| {
+                let volume = key(id);
+                let handle = volumes.get(&volume).and_then(|sub| handle_of(&volume, &sub.volume));
+                let mut suspects = self.state.lost.nodes_of(&volume, handle.as_ref());
+                suspects.extend_from_slice(&unrecorded);
+                unreported_elsewhere(nodes, self.incarnation, &suspects, node)
+            };
+            let unreported: BTreeMap<_, _> =
+                ids.iter().map(|(id, _)| (id.clone(), unreported(id))).collect();
+            let found = obstacles(
+                &self.newcomer,
+                &wanted,
+                node,
+                |id, plugin| {
+                    let unreported = &unreported[id];
+                    placement_site(volumes, nodes, plugins, unreported, &key(id), plugin, node)
+                },
+                |id| nodes.is_ready(id),
+                &self.context,
+            );
+            let obstacles = found.into_iter().map(|found| {
+                let can_wait = can_wait(&found.refusal);
+                let problem = refuse::to_problem(&key(&found.volume), &found.refusal);
+                obstacle(found.volume, problem, can_wait)
+            });
+            let mut obstacles: Vec<Obstacle> = obstacles.collect();
+            for (id, plugin) in wanted.iter().map(|one| (one.id, plugin_of(one))) {
+                let volume = volumes.get(&key(id)).and_then(Subtree::first_unreadable);
+                let at = nodes.unreadable().get(node);
+                let unreadable = volume.or(at).map(UnreadableRecord::problem);
+                let there = || {
+                    let refusal = check_node_readable(nodes, plugins, plugin?, node).err()?;
+                    Some(refuse::to_problem(&key(id), &refusal.into()))
+                };
+                if let Some(problem) = unreadable.or_else(there) {
+                    // Other obstacles rest on records that could be read, and may be false.
+                    obstacles.retain(|obstacle| obstacle.volume != *id);
+                    obstacles.push(obstacle(id.clone(), problem, false));
+                }
+            }
+            NodePlacement {
+                node: node.clone(),
+                fits: obstacles.is_empty(),
+                fits_later: obstacles.iter().all(may_fit_later),
+                slots: slots(&wanted, volumes, plugins, node),
+                obstacles,
+            }
+        };
+        let meant = nodes
+            .iter()
+            .map(|(id, _)| id)
+            // An unreadable node record still counts as a node.
+            .chain(nodes.unreadable().keys())
+            .filter(|id| node.as_ref().is_none_or(|node| node == *id))
+            .filter(|id| after.as_ref().is_none_or(|after| *id > after));
+        page(meant, *room, show, ToString::to_string)
+    }
+}
+
+/// Whether a claim that waits gets past the obstacle without anybody's doing. A volume that is not
+/// registered is waited for, but not promised.
+fn may_fit_later(obstacle: &Obstacle) -> bool {
+    obstacle.can_wait && obstacle.code != Code::NoSuchVolume
+}
+
+/// The room that the volumes' plugins have on a node.
+fn slots(
+    wanted: &[RequestedVolume<'_>],
+    volumes: &Volumes,
+    plugins: &Instances,
+    node: &NodeId,
+) -> Vec<PluginSlots> {
+    let named: BTreeSet<&PluginId> = wanted.iter().filter_map(plugin_of).collect();
+    let room = named.into_iter().map(|plugin| {
+        let used = volumes.load().count(plugin, node);
+        let instance =
+            plugins.get(plugin).and_then(|all| all.instances.get(&(node.clone(), Half::Node)));
+        // Zero means no bound (CSI 1.12, `NodeGetInfoResponse.max_volumes_per_node`).
+        let most = instance.and_then(|one| one.node.as_ref()?.max_volumes).filter(|most| *most > 0);
+        let free = most.map(|most| most.saturating_sub(used));
+        PluginSlots { plugin: plugin.clone(), free, used }
+    });
+    room.collect()
+}
+
+fn obstacle(volume: VolumeId, problem: Problem, can_wait: bool) -> Obstacle {
+    let Problem { code, message, retryable, .. } = problem;
+    Obstacle { volume, code, message, retryable, can_wait }
+}

@@ -1,0 +1,339 @@
+//! `volume.status` and `volume.list`.
+
+use berth_contract::code::Code;
+use berth_contract::key::{self, VolumeEntry};
+use berth_contract::message::query::{Page, RefusedRequest};
+use berth_contract::message::storage::{StorageStatus, StorageWait};
+use berth_contract::message::volume::{
+    Health, List, Status, VolumeHolder, VolumeStatus, VolumeStub, Volumes as Listed,
+};
+use berth_contract::problem::Problem;
+use berth_domain::access::Mode;
+use berth_domain::plugin::Half;
+use berth_domain::volume::storage::{Operation, Stage};
+use berth_domain::volume::{Holders, Refusal, State as ClaimState, Volume, VolumeSpec};
+use berth_domain::{Namespace, PluginId, VolumeKey};
+use berth_service::clock;
+use berth_service::page::{Room, after, page};
+use berth_service::projection::{Subtree, VolumeChange, Volumes};
+
+use super::claim::show_first_claims;
+use super::storage::show_storage;
+use super::{Reader, covers, first_unreadable};
+use crate::caller::Caller;
+use crate::store::handle;
+use crate::store::refuse;
+use crate::store::state::State;
+
+/// Holders of one volume that a list of volumes names.
+const HOLDERS_LISTED_MAX: usize = 8;
+
+/// One volume with its claims and its health.
+pub async fn volume_status(
+    state: &State,
+    namespace: &Namespace,
+    query: Status,
+    caller: &Caller,
+) -> Result<VolumeStatus, Problem> {
+    let (trace, deadline) = (caller.trace, caller.deadline);
+    let key = VolumeKey::new(namespace.clone(), query.id);
+    let place = |problem: Problem| problem.volume(&key);
+    let reader = Reader::new(query.newer, deadline);
+    let head = |volumes: &Volumes| Some(volumes.get(&key)?.head);
+    state.wait_for_newer(reader, &state.volumes, head).await.map_err(place)?;
+    let filter = key::subtree(&key);
+    let caught_up = state.catch_up_with_leader(reader, &state.volumes, &filter);
+    let refusal = state.last_refusal(&key.namespace, Some(&key.volume), None, deadline);
+    let (caught_up, refusal) = tokio::join!(caught_up, refusal);
+    caught_up.map_err(place)?;
+    // A program may act on it that there is no such volume: a leader with a quorum confirms that.
+    let is_absent = state.volumes.mirror.read(|volumes| {
+        let subtree = volumes.get(&key);
+        subtree.is_none_or(|it| it.volume.spec.is_none() && it.unreadable.is_empty())
+    });
+    if is_absent {
+        let confirmed = state.catch_up_surely(&key, trace).await;
+        confirmed.map_err(|error| state.problem(error, &key))?;
+    }
+    state.volumes.mirror.read(|volumes| {
+        let subtree = volumes.get(&key);
+        // An unreadable spec is not replaced by its last readable state, which may be outdated.
+        let unreadable = subtree.and_then(|subtree| subtree.unreadable.get(&key::spec(&key)));
+        if let Some(record) = unreadable {
+            return Err(place(record.problem()));
+        }
+        let found = subtree.and_then(|found| Some((found, found.volume.spec.as_ref()?)));
+        if let Some(lost) = subtree.and_then(|subtree| registration_lost(&key, &subtree.volume)) {
+            return Err(place(lost));
+        }
+        let none = || place(Problem::new(Code::NoSuchVolume, format!("no volume {key}")));
+        let (subtree, spec) = found.ok_or_else(none)?;
+        Ok(build_status(state, volumes, &key, subtree, spec, refusal))
+    })
+}
+
+/// The state of a name below which claims stand and no volume is registered.
+fn registration_lost(key: &VolumeKey, now: &Volume) -> Option<Problem> {
+    let holders: Holders = now.holders().collect();
+    let is_lost = now.spec.is_none() && !holders.named.is_empty();
+    let handle = now.holders().find_map(|(_, claim)| claim.handle());
+    let name =
+        handle.map(|of| format!(" (plugin {}, external id {:?})", of.plugin, of.external_id));
+    is_lost.then(|| {
+        let refusal = Refusal::OtherVolumesClaims { holders: holders.clone() };
+        let message = format!(
+            "no volume {key} is registered, and claims of one that was{} stand: {holders}",
+            name.unwrap_or_default()
+        );
+        Problem { message, ..refuse::to_problem(key, &refusal) }
+    })
+}
+
+/// Says that no call is made because the controller that knows the volume is away. It is on no
+/// record, because it may end at any moment.
+fn with_controller_wait(state: &State, now: &Volume, mut shown: StorageStatus) -> StorageStatus {
+    if let Some(operation) = &mut shown.operation
+        && !operation.calling
+        && operation.waits_for.is_none()
+        && state.storage_executor(now, None).is_err()
+    {
+        operation.waits_for = Some(StorageWait::Controller);
+    }
+    shown
+}
+
+fn build_status(
+    state: &State,
+    volumes: &Volumes,
+    key: &VolumeKey,
+    subtree: &Subtree,
+    spec: &VolumeSpec,
+    last_refusal: Option<RefusedRequest>,
+) -> VolumeStatus {
+    let known = handle::current_use(volumes, key);
+    let now = &subtree.volume;
+    let full = now.claims.exhausted().next().map(|(_, claim)| claim);
+    let health = health(state, spec);
+    let handle = spec.handle(&key.volume);
+    let mounts = handle.map(|handle| state.mounts_of_handle(key, &handle)).unwrap_or_default();
+    let mut shown = VolumeStatus {
+        id: key.volume.clone(),
+        namespace: key.namespace.clone(),
+        name: spec.name.clone(),
+        closing: spec.closing.clone(),
+        plugin: spec.plugin.clone(),
+        external_id: spec.handle(&key.volume).map(|handle| handle.external_id),
+        capabilities: spec.capabilities.clone(),
+        in_use: now.in_use(),
+        fs_type: spec.mount.fs_type.clone(),
+        mount_flags: spec.mount.flags.len(),
+        mount_group: spec.mount.group.clone(),
+        topologies: spec.topologies.clone(),
+        capacity_bytes: spec.capacity_bytes,
+        parameters: spec.parameters.clone(),
+        context: spec.context.clone(),
+        has_secrets: spec.secrets.is_some(),
+        exhausted: full.map(|claim| {
+            let told = claim.progress.failure.as_ref().map(|failure| failure.message.clone());
+            told.unwrap_or_else(|| "the plugin has no room for it".to_owned())
+        }),
+        hint: None,
+        registered_twice: known.others,
+        unaccounted: mounts
+            .iter()
+            .filter(|doubt| doubt.is_mounted())
+            .map(ToString::to_string)
+            .collect(),
+        mounts,
+        health,
+        last_refusal,
+        storage: Some(with_controller_wait(state, now, show_storage(now, spec))),
+        snapshot_count: now.snapshots.len(),
+        claim_count: now.claims.len(),
+        claims: Vec::new(),
+        create_index: spec.create_index,
+        modify_index: subtree.head,
+        unreadable: first_unreadable(subtree.unreadable.values()),
+    };
+    let room = Room::for_page(&Page::default()).beside(&shown);
+    shown.claims = show_first_claims(state, volumes, key, subtree, room);
+    // A claim has a hint of its own.
+    let found = berth_explain::find_volume(clock::now(), &shown);
+    shown.hint = found.and_then(|finding| finding.hint());
+    shown
+}
+
+/// Volumes of a namespace, as stubs.
+pub async fn list_volumes(
+    state: &State,
+    namespace: &Namespace,
+    query: List,
+    caller: &Caller,
+) -> Result<Listed, Problem> {
+    let deadline = caller.deadline;
+    let after = after(&query.page, |token| match key::parse_volume(token)? {
+        VolumeEntry::Spec(volume) => Some(volume),
+        _ => None,
+    })?;
+    let reader = Reader::new(query.newer, deadline);
+    let show_page = |volumes: &Volumes| {
+        let room = Room::for_page(&query.page);
+        let meant = volumes
+            .iter_from(after.as_ref())
+            .filter(|(key, _)| covers(namespace, &key.namespace))
+            .filter(|(key, _)| after.as_ref().is_none_or(|after| *key > after))
+            .filter(|(key, subtree)| matches(&query, key, subtree))
+            .map(|(key, _)| key)
+            .take(room.keys());
+        let show = |key: &&VolumeKey| {
+            let subtree = volumes.get(key)?;
+            Some(stub(state, volumes, key, subtree, subtree.volume.spec.as_ref()?))
+        };
+        let page = page(meant, room, show, |volume| key::spec(volume));
+        let meant = volumes.iter_unreadable().filter(|(key, _)| {
+            covers(namespace, &key.namespace) && key.volume.as_str().starts_with(&query.prefix)
+        });
+        let unreadable = meant.flat_map(|(_, subtree)| subtree.unreadable.values());
+        (page, first_unreadable(unreadable))
+    };
+    let concerns = |volumes: &Volumes, than: u64| {
+        volumes.changes().has_since(than, |change| changes_list(namespace, &query, change))
+    };
+    let (index, (page, unreadable)) =
+        state.snapshot(reader, &state.volumes, concerns, show_page).await?;
+    let volumes = page.entries.into_iter().flatten().collect();
+    Ok(Listed { index, volumes, next: page.next, unreadable })
+}
+
+/// Whether a change may change what the query lists: a volume's line counts its claims.
+fn changes_list(namespace: &Namespace, query: &List, change: &VolumeChange) -> bool {
+    let VolumeChange { volume, plugin, claim } = change;
+    covers(namespace, &volume.namespace)
+        && volume.volume.as_str().starts_with(&query.prefix)
+        && query.plugin.as_ref().is_none_or(|queried| plugin.as_ref() == Some(queried))
+        && match (&query.node, claim) {
+            (Some(queried), Some(claim)) => claim.touches(|node, _| node == queried),
+            _ => true,
+        }
+}
+
+fn matches(query: &List, key: &VolumeKey, subtree: &Subtree) -> bool {
+    let readable = !subtree.unreadable.contains_key(&key::spec(key));
+    let Some(spec) = subtree.volume.spec.as_ref().filter(|_| readable) else { return false };
+    let claimed = |state| subtree.volume.claims.count(state) > 0;
+    key.volume.as_str().starts_with(&query.prefix)
+        && query.plugin.as_ref().is_none_or(|plugin| *plugin == spec.plugin)
+        && query.node.as_ref().is_none_or(|node| subtree.volume.claims.held_on(node))
+        && query.state.is_none_or(claimed)
+}
+
+fn stub(
+    state: &State,
+    volumes: &Volumes,
+    key: &VolumeKey,
+    subtree: &Subtree,
+    spec: &VolumeSpec,
+) -> VolumeStub {
+    let now = &subtree.volume;
+    let held = |mode| {
+        let held = [ClaimState::Publishing, ClaimState::Taken];
+        held.into_iter().map(|state| now.claims.count_of(state, mode)).sum()
+    };
+    let releasing = [ClaimState::Unpublishing, ClaimState::NodeDetached];
+    VolumeStub {
+        id: key.volume.clone(),
+        namespace: key.namespace.clone(),
+        name: spec.name.clone(),
+        plugin: spec.plugin.clone(),
+        in_use: now.in_use(),
+        readers: held(Mode::Read),
+        writers: held(Mode::Write),
+        releasing: releasing.into_iter().map(|state| now.claims.count(state)).sum(),
+        waiting: now.claims.count(ClaimState::Waiting),
+        holders: holders(now),
+        healthy: health(state, spec).healthy,
+        stage: Some(spec.stage()).filter(|stage| *stage != Stage::Ready),
+        operation: spec.operation().map(Operation::kind),
+        refused: spec.failure().map(|failure| failure.operation),
+        class: spec.provision().and_then(|provision| provision.class.clone()),
+        capacity_bytes: spec.capacity_bytes,
+        registered_twice: !handle::current_use(volumes, key).others.is_empty(),
+        fs_type: spec.mount.fs_type.clone(),
+        modify_index: subtree.head,
+    }
+}
+
+/// The first holders of the volume, in the order of their ids.
+fn holders(now: &Volume) -> Vec<VolumeHolder> {
+    let held = now.claims.iter().filter(|(_, claim)| claim.is_held());
+    let named =
+        held.map(|(alloc, claim)| VolumeHolder { alloc: alloc.clone(), node: claim.node.clone() });
+    named.take(HOLDERS_LISTED_MAX).collect()
+}
+
+/// The volume's health, from the instances of its plugin at each request (A6).
+fn health(state: &State, spec: &VolumeSpec) -> Health {
+    judge_health(spec, plugin_health(state, &spec.plugin))
+}
+
+/// A volume that was not created is not healthy, however well its plugin is.
+fn judge_health(spec: &VolumeSpec, of_plugin: Health) -> Health {
+    if spec.stage() != Stage::Failed {
+        return of_plugin;
+    }
+    let description = format!("plugin {} refused to create the volume", spec.plugin);
+    Health { healthy: false, description, ..of_plugin }
+}
+
+fn plugin_health(state: &State, id: &PluginId) -> Health {
+    state.nodes.mirror.read(|nodes| {
+        state.plugins.mirror.read(|plugins| {
+            let Some(plugin) = plugins.get(id) else {
+                return Health {
+                    healthy: false,
+                    description: format!("no agent has reported plugin {id}"),
+                    controllers: None,
+                    nodes: berth_domain::plugin::Count::default(),
+                };
+            };
+            let ready = |node: &berth_domain::NodeId| nodes.is_ready(node);
+            let (healthy, description) = plugin.health(ready);
+            let controllers =
+                plugin.has_controller().then(|| plugin.count(Half::Controller, ready));
+            Health { healthy, description, controllers, nodes: plugin.count(Half::Node, ready) }
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn is_healthy(external_id: Option<&str>, more: &Value) -> bool {
+        let mut storage = json!({
+            "provision": {"name": "n", "requested": "2026-11-21T20:00:00.000Z"},
+        });
+        storage.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let spec = json!({
+            "plugin": "p", "capabilities": [], "external_id": external_id, "storage": storage,
+        });
+        let spec: VolumeSpec = serde_json::from_value(spec).unwrap();
+        let count = berth_domain::plugin::Count { healthy: 1, expected: 1 };
+        let description = "healthy".to_owned();
+        let of_plugin = Health { healthy: true, description, controllers: None, nodes: count };
+        judge_health(&spec, of_plugin).healthy
+    }
+
+    #[test]
+    fn a_volume_that_the_storage_refused_to_create_is_not_healthy() {
+        let failure = |of: &str| {
+            let at = "2026-11-21T20:00:00.000Z";
+            json!({"failure": {"operation": of, "at": at, "error": "no"}})
+        };
+        assert!(!is_healthy(None, &failure("create")));
+        assert!(is_healthy(None, &json!({})), "it is created at its first use");
+        assert!(is_healthy(Some("vol-1"), &failure("expand")), "it can be used as before");
+    }
+}

@@ -1,0 +1,23 @@
+//! What is stored: the buckets and their mirrors, one transition of one volume, and the records beside it.
+//!
+//! **Owns** all writes. **Never** answers a request by itself: the shelves above do.
+
+pub mod class_guard;
+pub mod events;
+pub mod handle;
+pub mod handle_repair;
+pub mod level;
+pub mod measure;
+pub mod mount_lookup;
+pub mod mounts;
+pub mod node_leases;
+pub mod owner_leases;
+pub mod raise_level;
+pub mod records;
+pub mod refuse;
+pub mod secrets;
+pub mod state;
+pub mod trail;
+pub mod transact;
+pub mod unrecorded;
+pub mod vault;
