@@ -141,6 +141,11 @@ impl Namespace {
     pub fn is_wildcard(&self) -> bool {
         &*self.0 == "*"
     }
+
+    /// Whether a caller that names this asks about the other namespace, too.
+    pub fn covers(&self, other: &Self) -> bool {
+        self.is_wildcard() || self == other
+    }
 }
 
 impl Default for Namespace {

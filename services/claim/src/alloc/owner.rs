@@ -29,7 +29,7 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use crate::caller::Caller;
-use crate::read::{Reader, covers};
+use crate::read::Reader;
 use crate::store::owner_leases::{LeaseHolder, OwnerLeases, read_holder};
 use crate::store::state::{State, StateInner};
 
@@ -207,7 +207,7 @@ fn count_owners(
         }));
     };
     state.owners.mirror.read(|leases| {
-        for (_, holder) in leases.iter().filter(|(their, _)| covers(namespace, their)) {
+        for (_, holder) in leases.iter().filter(|(their, _)| namespace.covers(their)) {
             entry(&holder.owner, &holder.by, &|stub| {
                 stub.held = true;
                 stub.holder = Some(holder.holder.clone());
@@ -218,7 +218,7 @@ fn count_owners(
     state.allocs.mirror.read(|allocs| {
         let live = allocs
             .iter()
-            .filter(|(their, _, alloc)| covers(namespace, their) && !alloc.state.is_terminal());
+            .filter(|(their, _, alloc)| namespace.covers(their) && !alloc.state.is_terminal());
         for (_, _, alloc) in live {
             let Some(owner) = &alloc.owner else { continue };
             entry(&owner.name, &alloc.by, &|stub| {

@@ -10,7 +10,7 @@ use berth_service::page::{Room, after, page};
 use berth_service::projection::{AllocChange, Allocs};
 
 use super::claim::{claims_of, unreadable_claims_of};
-use super::{Reader, covers, first_unreadable};
+use super::{Reader, first_unreadable};
 use crate::caller::Caller;
 use crate::store::records::{is_known_to, no_such_alloc};
 use crate::store::state::{State, StateInner};
@@ -140,7 +140,7 @@ pub async fn list_allocs(
     let show_page = |allocs: &Allocs| {
         let meant = allocs
             .iter()
-            .filter(|(their, ..)| covers(namespace, their))
+            .filter(|(their, ..)| namespace.covers(their))
             .filter(|(their, id, _)| {
                 after.as_ref().is_none_or(|(namespace, alloc)| (*their, *id) > (namespace, alloc))
             })
@@ -153,13 +153,13 @@ pub async fn list_allocs(
         let token = |(namespace, id): &(&Namespace, &AllocId)| key::alloc(namespace, id);
         let page = page(meant, Room::for_page(&query.page), show, token);
         let unreadable = allocs.unreadable().filter(|(their, id, _)| {
-            covers(namespace, their) && id.as_str().starts_with(&query.prefix)
+            namespace.covers(their) && id.as_str().starts_with(&query.prefix)
         });
         (page, first_unreadable(unreadable.map(|(.., record)| record)))
     };
     let concerns = |allocs: &Allocs, than: u64| {
         allocs.changes().has_since(than, |AllocChange { namespace: their, id, before, after }| {
-            covers(namespace, their)
+            namespace.covers(their)
                 && [before, after].into_iter().flatten().any(|alloc| matches(&query, id, alloc))
         })
     };

@@ -18,7 +18,7 @@ use berth_service::projection::{Nodes, Subtree, VolumeChange, Volumes};
 use berth_service::{clock, registry_status as status};
 
 use super::wait::{ClaimContext, VolumeQueue, waits_on_node};
-use super::{Reader, covers, covers_all, first_unreadable, read_node};
+use super::{Reader, first_unreadable, read_node};
 use crate::caller::Caller;
 use crate::store::handle;
 use crate::store::state::{State, StateInner};
@@ -74,7 +74,7 @@ pub async fn list_claims(
 /// Whether a change may change what the query lists.
 fn changes_list(namespace: &Namespace, query: &Status, change: &VolumeChange) -> bool {
     let VolumeChange { volume, plugin, claim } = change;
-    let is_meant = covers(namespace, &volume.namespace)
+    let is_meant = namespace.covers(&volume.namespace)
         && query.volume.as_ref().is_none_or(|queried| *queried == volume.volume)
         && volume.volume.as_str().starts_with(&query.prefix)
         && query.plugin.as_ref().is_none_or(|queried| plugin.as_ref() == Some(queried));
@@ -97,7 +97,7 @@ fn unreadable<'a>(
     let records = volumes.iter_unreadable().flat_map(|(_, subtree)| subtree.unreadable.values());
     records.filter(|record| match key::parse_volume(&record.key) {
         Some(VolumeEntry::Claim(volume, alloc)) => {
-            covers(namespace, &volume.namespace)
+            namespace.covers(&volume.namespace)
                 && query.volume.as_ref().is_none_or(|queried| *queried == volume.volume)
                 && query.alloc.as_ref().is_none_or(|queried| *queried == alloc)
                 && volume.volume.as_str().starts_with(&query.prefix)
@@ -113,14 +113,14 @@ fn matching<'a>(
     query: &'a Status,
     first: Option<&VolumeKey>,
 ) -> impl Iterator<Item = ClaimRef<'a>> {
-    let one = query.volume.as_ref().filter(|_| !covers_all(namespace));
+    let one = query.volume.as_ref().filter(|_| !namespace.is_wildcard());
     let one = one.map(|volume| VolumeKey::new(namespace.clone(), volume.clone()));
     let found = one.as_ref().and_then(|key| volumes.get_key_value(key));
     let all = one.is_none().then(|| volumes.iter_from(first)).into_iter().flatten();
     found
         .into_iter()
         .chain(all)
-        .filter(|(key, _)| covers(namespace, &key.namespace))
+        .filter(|(key, _)| namespace.covers(&key.namespace))
         .filter(|(key, _)| query.volume.as_ref().is_none_or(|volume| *volume == key.volume))
         .filter(|(key, _)| key.volume.as_str().starts_with(&query.prefix))
         .filter(|(_, subtree)| {

@@ -17,7 +17,6 @@ use berth_contract::subject::{EventsOf, event_filter, refusal_filter};
 use berth_domain::{AllocId, Namespace, NodeId, PluginId, Timestamp, VolumeId, limits};
 use tokio::time::Instant;
 
-use super::covers_all;
 use crate::store::state::State;
 
 /// The longest a page is read. What was not read by then is left to the next page.
@@ -114,8 +113,8 @@ fn check(namespace: &Namespace, query: &List) -> Result<Option<Direction>, Probl
     if direction == Some(None) {
         fault("after", "is no `next` and no `end` of a page of events");
     }
-    let is_other = |only: &Namespace| covers_all(only) || only != namespace;
-    if !covers_all(namespace) && query.only_namespace.as_ref().is_some_and(is_other) {
+    let is_other = |only: &Namespace| only.is_wildcard() || only != namespace;
+    if !namespace.is_wildcard() && query.only_namespace.as_ref().is_some_and(is_other) {
         fault("only_namespace", "differs from the namespace in the subject, which is not `=2A`");
     }
     if faults.is_empty() { Ok(direction.flatten()) } else { Err(Problem::bad_input(faults)) }
@@ -124,9 +123,9 @@ fn check(namespace: &Namespace, query: &List) -> Result<Option<Direction>, Probl
 /// The fewest subjects that cover the events; no two of them overlap.
 fn filters(namespace: &Namespace, query: &List) -> Vec<String> {
     let scopes = match &query.only_namespace {
-        _ if !covers_all(namespace) => vec![EventsOf::Namespace(namespace)],
+        _ if !namespace.is_wildcard() => vec![EventsOf::Namespace(namespace)],
         None => vec![EventsOf::All],
-        Some(only) if covers_all(only) => vec![EventsOf::All],
+        Some(only) if only.is_wildcard() => vec![EventsOf::All],
         Some(only) => vec![EventsOf::Namespace(only), EventsOf::None],
     };
     let mut all = BTreeSet::new();

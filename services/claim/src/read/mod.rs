@@ -25,8 +25,8 @@ use berth_contract::message::query::Newer;
 use berth_contract::message::registry::{InstanceStatus, NodeStatus};
 use berth_contract::problem::Problem;
 use berth_contract::record::UnreadableRecord;
+use berth_domain::NodeId;
 use berth_domain::limits::UNREADABLE_MAX;
-use berth_domain::{Namespace, NodeId};
 use berth_service::newer::{Until, await_newer};
 use berth_service::projection::Nodes;
 use berth_service::record_table::RecordTable;
@@ -56,15 +56,6 @@ pub fn read_node(
     let absent = || Problem::new(Code::NoSuchNode, format!("no node {id} is on record"));
     let node = nodes.get(id).ok_or_else(absent)?;
     Ok(node_status(id, (node, nodes.revision(id)), instances))
-}
-
-/// Whether a query for a namespace covers another: `*` covers all.
-pub fn covers(queried: &Namespace, namespace: &Namespace) -> bool {
-    covers_all(queried) || queried == namespace
-}
-
-fn covers_all(queried: &Namespace) -> bool {
-    queried.as_str() == "*"
 }
 
 /// A reader, and the time that it waits.

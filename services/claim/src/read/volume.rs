@@ -19,7 +19,7 @@ use berth_service::projection::{Subtree, VolumeChange, Volumes};
 
 use super::claim::show_first_claims;
 use super::storage::show_storage;
-use super::{Reader, covers, first_unreadable};
+use super::{Reader, first_unreadable};
 use crate::caller::Caller;
 use crate::store::handle;
 use crate::store::refuse;
@@ -180,7 +180,7 @@ pub async fn list_volumes(
         let room = Room::for_page(&query.page);
         let meant = volumes
             .iter_from(after.as_ref())
-            .filter(|(key, _)| covers(namespace, &key.namespace))
+            .filter(|(key, _)| namespace.covers(&key.namespace))
             .filter(|(key, _)| after.as_ref().is_none_or(|after| *key > after))
             .filter(|(key, subtree)| matches(&query, key, subtree))
             .map(|(key, _)| key)
@@ -191,7 +191,7 @@ pub async fn list_volumes(
         };
         let page = page(meant, room, show, |volume| key::spec(volume));
         let meant = volumes.iter_unreadable().filter(|(key, _)| {
-            covers(namespace, &key.namespace) && key.volume.as_str().starts_with(&query.prefix)
+            namespace.covers(&key.namespace) && key.volume.as_str().starts_with(&query.prefix)
         });
         let unreadable = meant.flat_map(|(_, subtree)| subtree.unreadable.values());
         (page, first_unreadable(unreadable))
@@ -208,7 +208,7 @@ pub async fn list_volumes(
 /// Whether a change may change what the query lists: a volume's line counts its claims.
 fn changes_list(namespace: &Namespace, query: &List, change: &VolumeChange) -> bool {
     let VolumeChange { volume, plugin, claim } = change;
-    covers(namespace, &volume.namespace)
+    namespace.covers(&volume.namespace)
         && volume.volume.as_str().starts_with(&query.prefix)
         && query.plugin.as_ref().is_none_or(|queried| plugin.as_ref() == Some(queried))
         && match (&query.node, claim) {

@@ -26,7 +26,6 @@ use serde::Serialize;
 use super::ability::Ability;
 use super::external::ask_everywhere;
 use crate::caller::Caller;
-use crate::read::covers;
 use crate::store::state::State;
 
 /// The place of an entry in the list: its registration, the plugin's id, and the name of what it
@@ -121,7 +120,7 @@ fn match_volumes(
     is_complete: bool,
 ) -> BTreeMap<ListKey, ExternalVolume> {
     let names = |key: &VolumeKey| {
-        let is_named = covers(namespace, &key.namespace);
+        let is_named = namespace.covers(&key.namespace);
         (is_named.then(|| key.volume.clone()), is_named.then(|| key.namespace.clone()))
     };
     let mut seen = BTreeSet::new();
@@ -151,7 +150,7 @@ fn match_volumes(
         is_complete && handle.plugin == query.plugin && !seen.contains(&handle.external_id)
     });
     for (handle, entry) in missing {
-        for owner in entry.registered.iter().filter(|key| covers(namespace, &key.namespace)) {
+        for owner in entry.registered.iter().filter(|key| namespace.covers(&key.namespace)) {
             let (volume, of) = names(owner);
             let listed = PluginVolumeStatus {
                 external_id: handle.external_id.clone(),
@@ -186,7 +185,7 @@ fn match_snapshots(
     let mut shown = BTreeMap::new();
     let mut show = |registration, listed: PluginSnapshotStatus, owner: Option<&_>| {
         let named =
-            owner.filter(|(key, _): &&(VolumeKey, SnapshotId)| covers(namespace, &key.namespace));
+            owner.filter(|(key, _): &&(VolumeKey, SnapshotId)| namespace.covers(&key.namespace));
         // One snapshot at most is registered with an id.
         let key = (registration, listed.external_id.clone(), String::new());
         let entry = ExternalSnapshot {
@@ -211,7 +210,7 @@ fn match_snapshots(
         show(registration, listed, owner);
     }
     let missing = known.iter().filter(|(id, _)| is_complete && !seen.contains(*id));
-    for (external_id, owner) in missing.filter(|(_, (key, _))| covers(namespace, &key.namespace)) {
+    for (external_id, owner) in missing.filter(|(_, (key, _))| namespace.covers(&key.namespace)) {
         let listed = PluginSnapshotStatus {
             topologies: Vec::new(),
             external_id: external_id.clone(),

@@ -28,7 +28,7 @@ use super::external::ask_everywhere;
 use super::group::{check_members, keys, members_of, transact_members};
 use super::snapshot_id::find_other;
 use crate::caller::Caller;
-use crate::read::{Reader, covers, show_snapshot};
+use crate::read::{Reader, show_snapshot};
 use crate::store::state::State;
 
 /// Stores snapshots that are to be cut. The volumewatcher makes the call.
@@ -285,7 +285,7 @@ pub async fn list_snapshots(
     })?;
     let reader = Reader::new(query.newer, deadline);
     let is_meant = |volume: &VolumeKey, id: &SnapshotId| {
-        covers(namespace, &volume.namespace)
+        namespace.covers(&volume.namespace)
             && query.volume.as_ref().is_none_or(|meant| *meant == volume.volume)
             && id.as_str().starts_with(&query.prefix)
     };
@@ -309,13 +309,13 @@ pub async fn list_snapshots(
         let page = page(meant, room, show, |(volume, id)| key::snapshot(volume, id));
         let unreadable = volumes
             .iter_unreadable()
-            .filter(|(volume, _)| covers(namespace, &volume.namespace))
+            .filter(|(volume, _)| namespace.covers(&volume.namespace))
             .flat_map(|(_, subtree)| subtree.unreadable.values().cloned());
         (page, unreadable.take(UNREADABLE_MAX).collect())
     };
     let concerns = |volumes: &Volumes, than: u64| {
         volumes.changes().has_since(than, |change| {
-            covers(namespace, &change.volume.namespace)
+            namespace.covers(&change.volume.namespace)
                 && query.volume.as_ref().is_none_or(|meant| *meant == change.volume.volume)
         })
     };

@@ -17,7 +17,6 @@ use berth_domain::volume::{CallOwner, Command, Step, Volume, VolumeSpec, Write};
 use berth_domain::{ClassId, Namespace, VolumeKey};
 use berth_service::projection::Volumes;
 
-use crate::read::covers;
 use crate::store::handle::SideWrite;
 
 /// Volumes that are being created as copies of what the command deletes, deregisters or renames.
@@ -135,7 +134,7 @@ pub fn class_use(volumes: &Volumes, class: &ClassId, namespace: &Namespace) -> C
 /// What a namespace has of each class that it uses; what all have together for `*`.
 pub fn count_uses(volumes: &Volumes, namespace: &Namespace) -> BTreeMap<ClassId, ClassUse> {
     let mut uses: BTreeMap<ClassId, ClassUse> = BTreeMap::new();
-    let meant = volumes.iter().filter(|(key, _)| covers(namespace, &key.namespace));
+    let meant = volumes.iter().filter(|(key, _)| namespace.covers(&key.namespace));
     for spec in meant.filter_map(|(_, subtree)| subtree.volume.spec.as_ref()) {
         let class = spec.provision().and_then(|provision| provision.class.clone());
         if let Some(class) = class {
