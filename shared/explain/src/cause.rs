@@ -5,93 +5,95 @@ use std::fmt;
 use berth_domain::{PluginId, Timestamp};
 use serde::Serialize;
 
-/// The kind of a cause, in order. While an earlier cause holds, no remedy for a later one helps, so
-/// the earlier one hides it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Cause {
-    /// nats-server cannot be reached, or has no leader.
-    BusAway,
-    /// A service of Berth does not answer.
-    ServiceAway,
-    /// The identity of a service lacks a right that the step needs, or the caller's one to read.
-    RightMissing,
-    /// A record cannot be read.
-    RecordUnreadable,
-    /// The server stores no writes.
-    StoreFault,
-    /// A clock is too far off for deadlines.
-    ClockWrong,
-    /// The same volume of the plugin is registered under another name.
-    RegisteredTwice,
-    /// Claims stand of a volume that is registered under this name no more.
-    RegistrationLost,
-    /// A mount that no claim covers.
-    MountUnaccounted,
-    /// An operator declared the node gone.
-    NodeGone,
-    /// The node's lease has ended.
-    NodeDown,
-    /// The node holds its lease, and its agent does not answer.
-    AgentAway,
-    /// No node of this id is on record.
-    NodeUnknown,
-    /// The agent cannot write its journal.
-    JournalFault,
-    /// The agent cannot see whether an alloc's guard or command lives.
-    RunUnknown,
-    /// Operations on the host do not return.
-    HostHangs,
-    /// The plugin gives two nodes one id.
-    SharedNodeId,
-    /// A file that names a plugin has faults.
-    PluginFile,
-    /// The plugin has no healthy instance where one is needed.
-    PluginDown,
-    /// The plugin took a call and does not answer.
-    PluginHangs,
-    /// Processes on the node use the volume.
-    HeldByProcess,
-    /// Something else is mounted where the volume was.
-    ForeignMount,
-    /// The volume is still mounted after the plugin's call, and no process is seen that uses it.
-    MountLeft,
-    /// An agent refused the request as older than another one (rule 4). The plugin was not called.
-    RequestOutdated,
-    /// The plugin answers with a permanent error.
-    PluginRefuses,
-    /// The plugin answers with an error that it calls temporary.
-    PluginRetries,
-    /// The plugin has no room for the volume.
-    NoRoom,
-    /// The plugin refuses to create a volume that an earlier call may have made.
-    CreationInDoubt,
-    /// The storage refused a change of the volume, or a snapshot, for good.
-    ChangeRefused,
-    /// Other claims hold the volume, or come first in the queue.
-    HeldByOthers,
-    /// No node may host the volume now.
-    PlacementRefuses,
-    /// The node could not mount the volume.
-    MountFails,
-    /// The mount does not answer.
-    MountHangs,
-    /// The mount exists and is useless: it fails, or shows another disk or a deleted directory.
-    MountDead,
-    /// The mount is gone.
-    MountMissing,
-    /// The volume is mounted, and its plugin says that it is not well.
-    VolumeUnwell,
-    /// No volumewatcher makes the calls of the release.
-    NobodyWorks,
-    /// The last claim could not be granted.
-    Refused,
-    /// A fact could not be read.
-    NotAskedFor,
-    /// A step is running, or due within moments.
-    UnderWay,
-    /// Nothing is wrong.
-    Nothing,
+/// Declares the causes, in order, each with its meaning and where the documentation tells more.
+macro_rules! causes {
+    ($($cause:ident: $meaning:literal, $section:literal;)*) => {
+        /// The kind of a cause, in order. While an earlier cause holds, no remedy for a later one
+        /// helps, so the earlier one hides it.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+        #[serde(rename_all = "kebab-case")]
+        pub enum Cause {
+            $(#[doc = $meaning] $cause,)*
+        }
+
+        impl Cause {
+            /// All causes, the one that hides all others first.
+            pub const ALL: &[Self] = &[$(Self::$cause,)*];
+
+            /// What it means, in a sentence.
+            pub const fn meaning(self) -> &'static str {
+                match self { $(Self::$cause => $meaning,)* }
+            }
+
+            /// The page of `docs/` about it, and where on that page.
+            pub const fn section(self) -> &'static str {
+                match self { $(Self::$cause => $section,)* }
+            }
+        }
+    };
+}
+
+causes! {
+    BusAway: "nats-server cannot be reached, or has no leader.", "inspect.md#the-bus";
+    ServiceAway: "A service of Berth does not answer.", "inspect.md#the-bus";
+    RightMissing:
+        "The identity of a service lacks a right that the step needs, or yours lacks one to read.",
+        "access.md#does-an-identity-have-every-right";
+    RecordUnreadable: "A record cannot be read.", "errors.md";
+    StoreFault: "nats-server stores no writes.", "inspect.md#the-disk-of-nats-server-is-full";
+    ClockWrong: "A clock is too far off for deadlines.", "inspect.md#a-clock-is-wrong";
+    RegisteredTwice: "The same volume of the plugin is registered under another name.",
+        "claims.md#rule-17-a-plugins-volume-is-registered-once";
+    RegistrationLost: "A volume has claims, and is registered under its name no more.", "backup.md";
+    MountUnaccounted: "A mount on a node is covered by no claim.",
+        "node.md#a-mount-without-a-claim";
+    NodeGone: "An operator declared the node gone.", "failover.md#4-when-the-host-comes-back";
+    NodeDown: "The node's lease has ended.", "inspect.md#the-node-is-gone";
+    AgentAway: "The node holds its lease, and its agent does not answer.",
+        "inspect.md#the-node-is-gone";
+    NodeUnknown: "No node of this id is on record.", "inspect.md#the-node-is-gone";
+    JournalFault: "The agent cannot write its journal.", "node.md";
+    RunUnknown: "The agent cannot see whether the guard or the command of an alloc lives.",
+        "node.md#what-runs-cannot-be-seen";
+    HostHangs: "Operations on the host do not return.", "node.md#an-unmount-hangs";
+    SharedNodeId: "The plugin gives two nodes one id.",
+        "plugins.md#node-ids-volume-ids-and-topology";
+    PluginFile: "A file that names a plugin has faults.", "plugins.md#a-file";
+    PluginDown: "The plugin has no healthy instance where one is needed.",
+        "inspect.md#the-plugin-is-down";
+    PluginHangs: "The plugin took a call and does not answer.", "inspect.md#the-plugin-hangs";
+    HeldByProcess: "Processes on the node use the volume.", "node.md#a-release-waits-for-a-process";
+    ForeignMount: "Something else is mounted where the volume was.",
+        "node.md#the-plugin-never-takes-the-volume-down";
+    MountLeft:
+        "The volume is still mounted after the plugin's call, and no process is seen that uses it.",
+        "node.md#the-plugin-never-takes-the-volume-down";
+    RequestOutdated:
+        "An agent refused the request as older than another one. The plugin was not called.",
+        "claims.md#rule-4-executors-refuse-late-and-outdated-calls";
+    PluginRefuses: "The plugin answers with a permanent error.", "inspect.md#the-storage-refuses";
+    PluginRetries: "The plugin answers with an error that it calls temporary.",
+        "inspect.md#the-storage-refuses";
+    NoRoom: "The plugin has no room for the volume.", "inspect.md#no-room";
+    CreationInDoubt: "The plugin refuses to create a volume that an earlier call may have made.",
+        "volumes.md#when-it-fails";
+    ChangeRefused: "The storage refused a change of the volume, or a snapshot, for good.",
+        "volumes.md#the-storage-refused";
+    HeldByOthers: "Other claims hold the volume, or come first in the queue.", "inspect.md#in-line";
+    PlacementRefuses: "No node may host the volume now.",
+        "plugins.md#node-ids-volume-ids-and-topology";
+    MountFails: "The node could not mount the volume.", "inspect.md#the-mount-hangs-or-fails";
+    MountHangs: "The mount does not answer.", "inspect.md#the-mount-hangs-or-fails";
+    MountDead:
+        "The mount exists and is useless: it fails, or shows another disk or a deleted directory.",
+        "node.md#a-mount-is-missing-or-dead";
+    MountMissing: "The mount is gone.", "node.md#a-mount-is-missing-or-dead";
+    VolumeUnwell: "The volume is mounted, and its plugin says that it is not well.", "node.md";
+    NobodyWorks: "No volumewatcher makes the calls of the release.", "inspect.md#no-worker";
+    Refused: "The last claim could not be granted.", "inspect.md#a-run-was-refused";
+    NotAskedFor: "A fact could not be read.", "doctor.md";
+    UnderWay: "A step is running, or due within moments.", "inspect.md";
+    Nothing: "Nothing is wrong.", "inspect.md";
 }
 
 /// The actor: who must act.

@@ -2,6 +2,7 @@
 
 mod golden;
 mod order;
+mod page;
 mod problems;
 mod records;
 

@@ -1,4 +1,5 @@
-//! What is stored: the buckets and their mirrors, one transition of one volume, and the records beside it.
+//! What is stored: the buckets and their mirrors, one transition of one volume, and the records
+//! beside it.
 //!
 //! **Owns** all writes. **Never** answers a request by itself: the shelves above do.
 

@@ -8,8 +8,8 @@
 //! - The request may be repeated, and the reply then says how far the release is by now.
 //!
 //! **Never** releases a claim of an alloc that may be live: then nothing is written. A node that
-//! does not answer proves nothing: only a [proof](crate::claim::proof) replaces its answer. An operator's
-//! confirmation replaces the answer of a plugin that returned an error (rules 16, 18).
+//! does not answer proves nothing: only a [proof](crate::claim::proof) replaces its answer. An
+//! operator's confirmation replaces the answer of a plugin that returned an error (rules 16, 18).
 
 mod plan;
 

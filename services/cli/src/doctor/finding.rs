@@ -3,7 +3,7 @@
 use std::fmt;
 
 use berth_contract::problem::Problem;
-use berth_explain::{Cause, Finding};
+use berth_explain::{Actor, Cause, Finding};
 use serde::Serialize;
 
 use crate::exit;
@@ -60,6 +60,12 @@ pub struct DoctorFinding {
     /// Where: `node n1`, `stream KV_berth-volumes`.
     #[serde(rename = "where")]
     pub place: String,
+    /// The kind of the cause, where `berth why` has a word for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cause: Option<Cause>,
+    /// Who must act, where `berth why` says it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub who: Option<Actor>,
     /// The facts that show it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub evidence: Vec<String>,
@@ -74,7 +80,15 @@ impl DoctorFinding {
         what: impl Into<String>,
     ) -> Self {
         let (place, what) = (place.to_string(), what.into());
-        Self { severity, what, place, evidence: Vec::new(), next: Vec::new() }
+        Self {
+            severity,
+            what,
+            place,
+            cause: None,
+            who: None,
+            evidence: Vec::new(),
+            next: Vec::new(),
+        }
     }
 
     pub(super) fn fault(place: impl fmt::Display, what: impl Into<String>) -> Self {
@@ -98,8 +112,9 @@ impl DoctorFinding {
     /// The finding of `berth why`; none when nothing is wrong.
     pub(super) fn from_finding(place: impl fmt::Display, finding: Finding) -> Option<Self> {
         let severity = judge_cause(finding.cause)?;
-        let Finding { sentence, evidence, next, .. } = finding;
-        Some(Self { evidence, next, ..Self::new(severity, place, sentence) })
+        let Finding { cause, sentence, evidence, who, next } = finding;
+        let (cause, who) = (Some(cause), Some(who));
+        Some(Self { cause, who, evidence, next, ..Self::new(severity, place, sentence) })
     }
 
     /// A check that cannot be made, because its source does not answer.

@@ -23,9 +23,14 @@ pub fn doctor(report: &DoctorReport, quiet: bool) -> String {
 }
 
 fn finding(check: &str, finding: &DoctorFinding) -> String {
-    let DoctorFinding { severity, what, place, evidence, next } = finding;
-    let parts: [(&str, &[String]); 3] =
-        [("where:", std::slice::from_ref(place)), ("shown by:", evidence), ("next:", next)];
+    let DoctorFinding { severity, what, place, cause: _, who, evidence, next } = finding;
+    let who: Vec<String> = who.iter().map(ToString::to_string).collect();
+    let parts: [(&str, &[String]); 4] = [
+        ("where:", std::slice::from_ref(place)),
+        ("shown by:", evidence),
+        ("who acts:", &who),
+        ("next:", next),
+    ];
     let lines = parts.iter().flat_map(|(label, lines)| {
         lines.iter().enumerate().map(move |(at, line)| {
             let label = if at == 0 { label } else { "" };

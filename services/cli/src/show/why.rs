@@ -25,6 +25,7 @@ fn screen(told: &Diagnosis, now: Timestamp) -> String {
         parts.push(("evidence", finding.evidence.clone()));
         parts.push(("who acts", vec![finding.who.to_string()]));
         parts.push(("next", finding.next.clone()));
+        parts.push(("more", vec![format!("docs/{}", finding.cause.section())]));
     }
     parts.push(("also", told.also.clone()));
     parts.push(("not known", told.not_known.clone()));
@@ -57,7 +58,7 @@ mod tests {
         assert!(well.starts_with(line) && well.lines().count() == 2, "{well}");
         let away = Finding::new(Cause::AgentAway, Actor::You, "the agent of node n1 has ended");
         let screen = shown(away.shown_by(["agent.status: none".to_owned()]).next("berth doctor"));
-        for label in ["cause:", "evidence:", "who acts:  you", "next:", "not known:"] {
+        for label in ["cause:", "evidence:", "who acts:  you", "next:", "more:", "not known:"] {
             assert!(screen.contains(label), "{label} is not in\n{screen}");
         }
         assert!(screen.lines().count() < 24, "{screen}");

@@ -59,7 +59,7 @@ fn the_commands_of_every_page_exist() {
 const MUTATIONS: &[(&str, &str)] = &[
     // Commands, their verbs, their flags and the values of these.
     ("berth claim status --volume ref", "berth claim status --volumes ref"),
-    ("`berth node status`", "`berth nodes status`"),
+    ("`berth volume status`", "`berth volume stats`"),
     ("berth alloc stop holder", "berth alloc end holder"),
     ("berth node gone n2", "berth node lost n2"),
     ("berth events --volume ref --follow", "berth events --volume ref --tail"),
