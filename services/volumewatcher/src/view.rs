@@ -12,7 +12,7 @@ use std::time::Duration;
 use berth_bus::Mirror;
 use berth_contract::trace::TraceContext;
 use berth_domain::plugin::Half;
-use berth_domain::volume::storage::NextStorageCall;
+use berth_domain::volume::NextStorageCall;
 use berth_domain::volume::{CallOwner, Claim, State, Volume, VolumeSpec};
 use berth_domain::{AllocId, NodeId, PluginId, VolumeKey};
 use berth_service::clock;

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::attempt::Attempt;
-use super::claim::{Claim, State};
+use super::call::Attempt;
 use super::handle::Handle;
+use super::record::{Claim, State};
 use crate::{AllocId, Namespace, NodeId, Timestamp, VolumeKey};
 
 /// A volume's handle, and who else uses it. The default is a volume without a handle.

@@ -4,12 +4,10 @@ use std::fmt;
 
 use thiserror::Error;
 
-use super::attempt::CallKind;
-use super::claim::{Claim, State};
-use super::command::{Context, NoRoute};
-use super::failure::CallFailure;
+use super::call::{CallFailure, CallKind, CallOwner};
+use super::command::NoRoute;
 use super::mounted::MountDoubt;
-use super::owner::CallOwner;
+use super::record::{Claim, State};
 use super::storage::{OperationKind, SnapshotState, Stage};
 use crate::access::{Capability, CapabilityFilter, Conflict, Mode};
 use crate::size::describe_bytes;
@@ -91,16 +89,6 @@ impl Refusal {
     /// Whether the volume is being created: a claim waits for it as for a call under way.
     pub fn is_of_creation(&self) -> bool {
         matches!(self, Self::NotReady { stage: Stage::Creating, .. })
-    }
-}
-
-impl Context {
-    /// Refuses while the volume may be mounted where no claim covers it.
-    pub(super) fn check_unmounted(&self) -> Result<(), Refusal> {
-        match self.mounts.as_slice() {
-            [] => Ok(()),
-            mounts => Err(Refusal::MayBeMounted { mounts: mounts.to_vec() }),
-        }
     }
 }
 

@@ -42,8 +42,6 @@ const KNOWN_CIRCLES: &[KnownCircle] = &[
     KnownCircle::new("services/node-agent", "node/", 11),
     KnownCircle::new("services/node-agent", "plugin/", 5),
     KnownCircle::new("shared/contract", "message/", 9),
-    KnownCircle::new("shared/domain", "volume/", 16),
-    KnownCircle::new("shared/domain", "volume/", 2),
 ];
 
 #[test]

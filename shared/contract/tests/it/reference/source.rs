@@ -221,9 +221,14 @@ fn paths() -> Vec<(PathBuf, bool)> {
     let single = ["decode/fault", "event", "lease", "level", "problem", "record", "trail"]
         .map(|name| format!("contract/src/{name}.rs"));
     let mut paths: Vec<_> = single.iter().map(|path| (crates.join(path), false)).collect();
-    for dir in
-        ["contract/src/message", "domain/src", "domain/src/volume", "domain/src/volume/storage"]
-    {
+    for dir in [
+        "contract/src/message",
+        "domain/src",
+        "domain/src/volume",
+        "domain/src/volume/call",
+        "domain/src/volume/record",
+        "domain/src/volume/storage",
+    ] {
         let entries = fs::read_dir(crates.join(dir)).unwrap().map(|entry| entry.unwrap().path());
         let sources = entries.filter(|path| path.extension().is_some_and(|kind| kind == "rs"));
         paths.extend(sources.map(|path| (path, dir.ends_with("message"))));

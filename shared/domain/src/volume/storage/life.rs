@@ -1,123 +1,93 @@
-//! The life of a volume and of a snapshot at the storage, as two tables: what a call was for, what
-//! came of it, and what the record is by that (rules 19, 20, 22 and 23).
-//!
-//! **Promises** that what may be at the storage stays on a record: a refusal ends nothing that an
-//! earlier call may have done (`uncertain`).
-//!
-//! **Never** changes a record: `operation_calls` and `snapshot_calls` do.
+//! The life of a volume at its storage, as far as Berth had a hand in it.
 
-use super::operation::{Expansion, Work};
-use super::progress::StorageProgress;
-use super::snapshot::{Snapshot, SnapshotState};
-use crate::volume::command::{CreatedVolume, CutSnapshot, Outcome, StorageAnswer};
-use crate::volume::failure::CallFailure;
+use std::collections::BTreeMap;
+use std::fmt;
 
-/// What the outcome of its call makes of a volume's operation.
-pub(super) enum VolumeStage<'a> {
-    /// The call was one of what the operation replaced: it says nothing of the operation.
-    AsBefore,
-    /// The volume is at the storage.
-    Created(&'a CreatedVolume),
-    /// Nothing is left at the storage: the record goes.
-    Gone,
-    /// The controller made it larger, and nodes may have to follow.
-    Grown { bytes: u64, at_nodes: bool },
-    /// A node that has it staged made it larger.
-    GrownAtNode,
-    /// A node refused to make it larger: another one is next.
-    RefusedByNode(&'a CallFailure),
-    /// It has the new parameters.
-    Modified,
-    /// The operation ends, and what it replaced goes on.
-    Refused(&'a CallFailure),
-    /// The call is tried again.
-    Again,
+use serde::{Deserialize, Serialize};
+
+use super::operation::{Operation, OperationKind};
+use super::provision::Provision;
+use crate::volume::call::CallFailure;
+use crate::{NodeId, Timestamp};
+
+/// What Berth did to the volume at its storage, and is doing.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct StorageLife {
+    /// The change under way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub operation: Option<Operation>,
+    /// The size that the last expansion required, in bytes. The plugin may have made it larger: the
+    /// same request again changes nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expanded_for: Option<u64>,
+    /// The last change that was refused, until another succeeds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<StorageFailure>,
+    /// What the plugin did otherwise than CSI wants.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub faults: Vec<String>,
+    /// Whether the volume is at the storage, and cannot be used: only its deletion is left.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unusable: bool,
+    /// How Berth created the volume. None for a volume that was registered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provision: Option<Provision>,
+    /// The mutable parameters in effect (`ControllerModifyVolume`).
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub mutable: BTreeMap<String, String>,
+    /// The node whose controller created the volume, if no other was to be called; of a volume that
+    /// was registered, the node whose controller alone knew it. While its agent reports that
+    /// controller, no other one is called: what nodes report later of where they are changes
+    /// nothing of who knows the volume.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub home: Option<NodeId>,
 }
 
-/// What comes next in a volume's life at its storage.
-pub(super) fn next_of_volume<'a>(
-    work: &Work,
-    progress: &StorageProgress,
-    outcome: &'a Outcome,
-) -> VolumeStage<'a> {
-    use Outcome::{Done, Exhausted, NotDone, Refused, Stored};
-    use StorageAnswer::{Capacity, Volume};
-    use VolumeStage as Next;
-    use Work::{Create, Delete, Expand, Modify};
-    let is_sure = !progress.uncertain;
-    let at_nodes = matches!(work, Expand(Expansion { at_nodes: true, .. }));
-    match (work, outcome) {
-        _ if progress.inherited => Next::AsBefore,
+/// A change of the storage that was refused for good.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StorageFailure {
+    /// What was refused.
+    pub operation: OperationKind,
+    /// When.
+    pub at: Timestamp,
+    /// Why.
+    #[serde(flatten)]
+    pub failure: CallFailure,
+}
 
-        (Create { .. }, Stored(Volume(made))) => Next::Created(made),
-        (Create { doomed: true }, Refused(_) | NotDone(_) | Exhausted(_)) if is_sure => Next::Gone,
-        (Create { .. }, Refused(failure)) if is_sure => Next::Refused(failure),
+/// How far a volume's life at its storage has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Stage {
+    /// It is created when the first claim says where (`first-use`).
+    Unused,
+    /// It is being created.
+    Creating,
+    /// It was not created: the plugin refused, and nothing is at the storage. Or the plugin says
+    /// that it created it, with an answer that Berth cannot use: the volume is to be deleted, or
+    /// its id is not known.
+    Failed,
+    /// It can be claimed.
+    Ready,
+    /// It is being deleted.
+    Deleting,
+}
 
-        (Delete { .. }, Done { .. } | Stored(_)) => Next::Gone,
-        (Delete { .. }, Refused(failure)) if is_sure => Next::Refused(failure),
-
-        (Expand(_), Done { .. } | Stored(_)) if at_nodes => Next::GrownAtNode,
-        (Expand(_), Refused(failure)) if at_nodes => Next::RefusedByNode(failure),
-        (Expand(_), Stored(Capacity { bytes, node_expansion_required })) => {
-            Next::Grown { bytes: *bytes, at_nodes: *node_expansion_required }
+impl Stage {
+    /// The name in records and messages.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Unused => "unused",
+            Self::Creating => "creating",
+            Self::Failed => "failed",
+            Self::Ready => "ready",
+            Self::Deleting => "deleting",
         }
-        // A size or parameters that an earlier call may have set are no volume that is lost.
-        (Expand(_) | Modify { .. }, Refused(failure)) => Next::Refused(failure),
-        (Modify { .. }, Done { .. } | Stored(_)) => Next::Modified,
-
-        _ => Next::Again,
     }
 }
 
-/// What the outcome of its call makes of a snapshot.
-pub(super) enum SnapshotStage<'a> {
-    /// The call was one of before its deletion: it says nothing of the deletion.
-    AsBefore,
-    /// It is at the storage, as the plugin says.
-    Cut(CutSnapshot, &'a StorageAnswer),
-    /// The plugin cut another one by the same name.
-    CutAgain(CutSnapshot),
-    /// The plugin answered with something else than was to be cut.
-    Other,
-    /// Nothing of it is at the storage: the record goes.
-    Gone,
-    /// The first of two that the plugin cut is deleted.
-    FirstGone,
-    /// It was not cut.
-    Failed(&'a CallFailure),
-    /// It is not deleted, and is what it was before.
-    Kept(&'a CallFailure),
-    /// The call is tried again.
-    Again,
-}
-
-/// What comes next in a snapshot's life at its storage. `made` is what an answer says of it.
-pub(super) fn next_of_snapshot<'a>(
-    snapshot: &Snapshot,
-    made: Option<CutSnapshot>,
-    outcome: &'a Outcome,
-) -> SnapshotStage<'a> {
-    use Outcome::{Done, Exhausted, NotDone, Refused, Stored};
-    use SnapshotStage as Next;
-    use SnapshotState::{Creating, Cut, Deleting};
-    let is_sure = !snapshot.progress.uncertain;
-    let is_another = made.as_ref().is_some_and(|made| snapshot.is_another(made));
-    match (snapshot.state, outcome, made) {
-        // Also the answer to a poll that came before the deletion.
-        (Cut | Deleting, _, Some(made)) if is_another => Next::CutAgain(made),
-        _ if snapshot.progress.inherited => Next::AsBefore,
-
-        (Creating | Cut, Stored(answer), Some(made)) => Next::Cut(made, answer),
-        (Creating | Cut, Stored(_), None) => Next::Other,
-        (Creating, Refused(_) | NotDone(_) | Exhausted(_), _) if snapshot.doomed && is_sure => {
-            Next::Gone
-        }
-        (Creating, Refused(failure), _) if is_sure => Next::Failed(failure),
-
-        (Deleting, Done { .. }, _) if snapshot.second_id.is_some() => Next::FirstGone,
-        (Deleting, Done { .. }, _) => Next::Gone,
-        (Deleting, Refused(failure), _) if is_sure => Next::Kept(failure),
-
-        _ => Next::Again,
+impl fmt::Display for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
     }
 }

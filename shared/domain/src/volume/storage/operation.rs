@@ -6,7 +6,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::progress::StorageProgress;
-use crate::volume::attempt::CallKind;
+use crate::volume::call::CallKind;
 use crate::volume::mounted::MountDoubt;
 use crate::{NodeId, Timestamp};
 
@@ -125,7 +125,7 @@ impl fmt::Display for OperationKind {
 
 impl Operation {
     /// A change that is requested now.
-    pub(super) fn new(work: Work, now: Timestamp) -> Self {
+    pub(in crate::volume) fn new(work: Work, now: Timestamp) -> Self {
         Self { work, since: now, progress: StorageProgress::default(), mounted: None }
     }
 

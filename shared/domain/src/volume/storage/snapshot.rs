@@ -5,11 +5,10 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::answer::CutSnapshot;
 use super::progress::StorageProgress;
 use super::provision::Topology;
-use crate::volume::attempt::CallKind;
-use crate::volume::claim::is_zero;
-use crate::volume::command::CutSnapshot;
+use crate::volume::call::{CallKind, is_zero};
 use crate::{NodeId, PluginId, SecretsId, Timestamp, VolumeId};
 
 /// How far a snapshot has come.
@@ -178,7 +177,7 @@ impl Snapshot {
 
     /// Whether the plugin cut another snapshot than this one. The agent takes no other group than
     /// the one that was cut.
-    pub(super) fn is_another(&self, made: &CutSnapshot) -> bool {
+    pub(in crate::volume) fn is_another(&self, made: &CutSnapshot) -> bool {
         let is_another = self.external_id.as_ref().is_some_and(|id| *id != made.external_id);
         is_another && self.group.is_none()
     }
@@ -195,7 +194,7 @@ impl Snapshot {
         self.group.as_ref().and_then(|group| group.members.first()).unwrap_or(volume)
     }
 
-    pub(super) fn enter(&mut self, state: SnapshotState, now: Timestamp) {
+    pub(in crate::volume) fn enter(&mut self, state: SnapshotState, now: Timestamp) {
         self.state = state;
         self.since = now;
         self.progress = StorageProgress::default();

@@ -11,18 +11,15 @@
 //! **Never** records it beside claims that hold the volume in a way that excludes it, or beside
 //! claims of another volume that has the name now: claims of one name share what a node attached.
 
-use super::Volume;
-use super::claim::{Claim, State};
-use super::command::{Context, LostClaim, Step};
-use super::refusal::Refusal;
-use super::storage::Stage;
 use super::take::{check_external_id, new_claim, route_like_neighbours};
 use crate::access::{Conflict, admit};
+use crate::volume::storage::Stage;
+use crate::volume::{Claim, Context, LostClaim, Refusal, State, Step, Volume};
 
 const REASON: &str = "recorded again, to be released, after its record was lost";
 
 /// Records the claim in release.
-pub(super) fn recover(
+pub(in crate::volume) fn recover(
     volume: &Volume,
     lost: &LostClaim,
     context: &Context,

@@ -7,11 +7,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::Volume;
-use super::claim::{Claim, State};
-use super::command::Step;
-use super::refusal::Refusal;
-use crate::{AllocId, NodeId, Timestamp};
+use crate::Timestamp;
+use crate::volume::call::is_zero;
 
 /// How far the node has got with a granted claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -74,29 +71,9 @@ pub struct NodeMount {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rpc: Option<String>,
     /// Tries that failed in a row.
-    #[serde(default, skip_serializing_if = "super::claim::is_zero")]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub tries: u32,
     /// What the last of them said, or what is wrong with the mount.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-}
-
-/// Stores a report with the granted claim that it is of.
-pub(super) fn observe(
-    volume: &Volume,
-    alloc: &AllocId,
-    epoch: u64,
-    mount: &NodeMount,
-    node: Option<&NodeId>,
-) -> Result<Step, Refusal> {
-    let claim = volume
-        .claims
-        .get(alloc)
-        .filter(|claim| claim.epoch == epoch && claim.state == State::Taken)
-        .filter(|claim| node.is_none_or(|node| claim.node == *node))
-        .ok_or_else(|| Refusal::NoSuchClaim(alloc.clone()))?;
-    if claim.mount.as_ref() == Some(mount) {
-        return Ok(Step::nothing());
-    }
-    Ok(Step::put(alloc, Claim { mount: Some(mount.clone()), ..claim.clone() }, None))
 }

@@ -9,16 +9,18 @@
 
 use std::collections::BTreeSet;
 
-use super::life::{self, VolumeStage};
-use super::operation::{Expansion, Operation, OperationKind, Work};
-use super::progress::StorageProgress;
-use super::provision::Provision;
-use super::{Stage, StorageFailure, StorageLife, request};
-use crate::volume::claim::Claim;
-use crate::volume::command::{Begin, Context, CreatedVolume, Outcome, Step};
-use crate::volume::failure::CallFailure;
-use crate::volume::refusal::Refusal;
-use crate::volume::{Due, DueCall, State, Volume, VolumeSpec};
+use super::next::{newest_epoch, next_node};
+use super::request;
+use super::table::{self, VolumeStage};
+use crate::volume::decide::due::{Due, DueCall};
+use crate::volume::storage::{
+    Expansion, Operation, OperationKind, Provision, StorageFailure, StorageLife, StorageProgress,
+    Work,
+};
+use crate::volume::{
+    Begin, CallFailure, Context, CreatedVolume, NextStorageCall, Outcome, Refusal, Step, Volume,
+    VolumeSpec,
+};
 use crate::{AttemptId, NodeId, Timestamp};
 
 /// Starts the next call of the volume's operation, if it may start now.
@@ -59,69 +61,16 @@ pub(in crate::volume) fn begin_operation(
     Ok(Step { call: Some(attempt), ..Step::put_spec(spec.living(storage)) })
 }
 
-/// What comes next of an operation.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum NextStorageCall {
-    /// A call of the controller.
-    Controller,
-    /// A call of this node.
-    Node(NodeId),
-    /// Nothing before a claim comes or goes: the next staging expands the volume, or the plugin
-    /// expands and deletes no volume that is in use.
-    Await,
-    /// Nothing is left to do.
-    Finish,
-}
-
-impl Volume {
-    /// What comes next of the volume's operation.
-    pub fn next_storage_call(&self, operation: &Operation) -> NextStorageCall {
-        match &operation.work {
-            Work::Expand(expansion) if expansion.at_nodes => next_node(self, expansion),
-            _ if operation.needs_unmounted() && self.holders().next().is_some() => {
-                NextStorageCall::Await
-            }
-            _ => NextStorageCall::Controller,
-        }
-    }
-}
-
-/// The next node that has to expand the volume. Each node where it is granted does so once. They
-/// take turns: one that does not answer holds up none of the others.
-fn next_node(volume: &Volume, expansion: &Expansion) -> NextStorageCall {
-    let taken = volume.taken_nodes().map(|(node, _, _)| node);
-    let left: BTreeSet<&NodeId> =
-        taken.filter(|node| !expansion.expanded.contains(*node)).collect();
-    let is_due = |node: &&&NodeId| {
-        let refused = expansion.refused.get(**node);
-        refused.is_none_or(|refused| newest_epoch(volume, node) > *refused)
-    };
-    let last = expansion.node.as_ref();
-    let after = left.iter().filter(|node| last.is_none_or(|last| **node > last));
-    if let Some(node) = after.chain(&left).find(is_due) {
-        NextStorageCall::Node((*node).clone())
-    } else if !left.is_empty() || expansion.expanded.is_empty() {
-        NextStorageCall::Await
-    } else {
-        NextStorageCall::Finish
-    }
-}
-
 /// Forgets nodes without a claim, because a record is bounded. Keeps one node, as a sign that a
 /// node has expanded the volume.
 fn forget_former_nodes(volume: &Volume, expansion: &mut Expansion) {
-    let taken: BTreeSet<&NodeId> = volume.taken_nodes().map(|(node, _, _)| node).collect();
+    let taken: BTreeSet<&NodeId> = volume.taken_nodes().collect();
     expansion.refused.retain(|node, _| taken.contains(node));
     let any = expansion.expanded.last().cloned();
     expansion.expanded.retain(|node| taken.contains(node));
     if expansion.expanded.is_empty() {
         expansion.expanded.extend(any);
     }
-}
-
-fn newest_epoch(volume: &Volume, node: &NodeId) -> u64 {
-    let there = |claim: &&Claim| claim.node == *node && claim.state == State::Taken;
-    volume.claims.values().filter(there).map(|claim| claim.epoch).max().unwrap_or_default()
 }
 
 /// Applies the outcome of the operation's call, if it is the call on the record.
@@ -139,7 +88,7 @@ pub(in crate::volume) fn answer_operation(
     if current.is_none() {
         return Err(Refusal::StaleAttempt);
     }
-    match life::next_of_volume(&operation.work, &operation.progress, outcome) {
+    match table::next_of_volume(&operation.work, &operation.progress, outcome) {
         VolumeStage::Gone => return Ok(Step::delete_spec()),
         VolumeStage::Created(made) => {
             storage.home = operation.progress.executor.take();
@@ -330,17 +279,4 @@ fn bounded(mut storage: StorageLife) -> StorageLife {
     let surplus = storage.faults.len().saturating_sub(FAULTS_MAX);
     storage.faults.drain(..surplus);
     storage
-}
-
-impl Refusal {
-    /// The refusal of a use of a volume whose storage is not ready.
-    pub(in crate::volume) fn not_ready(spec: &VolumeSpec) -> Self {
-        let of_operation = spec.operation().and_then(|it| it.progress.calls.failure.clone());
-        let of_failure = || spec.failure().map(|it| Box::new(it.failure.clone()));
-        let failure = match spec.stage() {
-            Stage::Failed => of_failure(),
-            _ => of_operation,
-        };
-        Self::NotReady { stage: spec.stage(), failure }
-    }
 }

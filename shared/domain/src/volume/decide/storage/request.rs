@@ -3,14 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use super::operation::{Expansion, Operation, OperationKind, Work};
-use super::{Stage, StorageLife};
-use crate::AllocId;
-use crate::volume::Volume;
-use crate::volume::claim::Claim;
-use crate::volume::command::{Context, Step};
-use crate::volume::refusal::Refusal;
-use crate::volume::spec::VolumeSpec;
+use crate::volume::storage::{Expansion, Operation, Stage, StorageLife, StorageProgress, Work};
+use crate::volume::{Context, Refusal, Step, Volume, VolumeSpec};
 
 /// Creates a volume: stores the spec, and what the plugin is to be asked for. The same request
 /// again changes nothing, unless the volume is being deleted.
@@ -23,9 +17,7 @@ pub(in crate::volume) fn create(
         let doomed = Work::Create { doomed: true };
         let is_doomed = current.operation().is_some_and(|operation| operation.work == doomed);
         // It is about to be gone: that nothing had to change would promise that it stays.
-        if let Some(closing) = &current.closing {
-            return Err(Refusal::Closing { since: closing.since, reason: closing.reason.clone() });
-        }
+        current.check_open()?;
         return match differing_fields(current, wanted) {
             fields if !fields.is_empty() => Err(Refusal::Exists { stage: current.stage(), fields }),
             _ if is_doomed || current.stage() == Stage::Deleting => {
@@ -72,13 +64,9 @@ pub(in crate::volume) fn delete(
     if let Some(unfinished) = volume.unfinished_snapshot() {
         return Err(unfinished);
     }
-    if !context.copies.is_empty() {
-        return Err(Refusal::BeingCopied { copies: context.copies.clone() });
-    }
+    context.check_not_copied()?;
     // The volume of another registration would be destroyed.
-    if !context.handle.others.is_empty() {
-        return Err(Refusal::RegisteredTwice { others: context.handle.others.clone() });
-    }
+    context.check_registered_once()?;
     // A workload whose claim was lost may write on.
     if spec.stage() != Stage::Deleting {
         context.check_unmounted()?;
@@ -127,10 +115,8 @@ pub(in crate::volume) fn expand(
     wish: &ExpansionWish,
     context: &Context,
 ) -> Result<Step, Refusal> {
-    let spec = ready(volume)?;
-    if !context.handle.others.is_empty() {
-        return Err(Refusal::RegisteredTwice { others: context.handle.others.clone() });
-    }
+    let spec = volume.ready_spec()?;
+    context.check_registered_once()?;
     let required_bytes = wish.required_bytes;
     let mut storage = spec.life();
     // The plugin may have made it larger than was required.
@@ -147,7 +133,7 @@ pub(in crate::volume) fn expand(
     if let Some(capacity) = spec.capacity_bytes.filter(|capacity| *capacity > required_bytes) {
         return Err(Refusal::Shrinks { capacity, required: required_bytes });
     }
-    let mut progress = super::StorageProgress::default();
+    let mut progress = StorageProgress::default();
     let (mut node, mut replaced) = (None, None);
     match &storage.operation {
         // A larger size replaces a smaller one. Each node is asked again for the larger one.
@@ -186,10 +172,8 @@ pub(in crate::volume) fn modify(
     parameters: &BTreeMap<String, String>,
     context: &Context,
 ) -> Result<Step, Refusal> {
-    let spec = ready(volume)?;
-    if !context.handle.others.is_empty() {
-        return Err(Refusal::RegisteredTwice { others: context.handle.others.clone() });
-    }
+    let spec = volume.ready_spec()?;
+    context.check_registered_once()?;
     let mut storage = spec.life();
     match &storage.operation {
         Some(Operation { work: Work::Modify { parameters: now }, .. }) if now == parameters => {
@@ -204,67 +188,4 @@ pub(in crate::volume) fn modify(
     let work = Work::Modify { parameters: parameters.clone() };
     storage.operation = Some(Operation::new(work, context.now));
     Ok(Step::put_spec(spec.living(storage)))
-}
-
-/// The volume's spec, if its storage may be used.
-pub(super) fn ready(volume: &Volume) -> Result<&VolumeSpec, Refusal> {
-    let spec = volume.spec.as_ref().ok_or(Refusal::NoSuchVolume)?;
-    if let Some(closing) = &spec.closing {
-        return Err(Refusal::Closing { since: closing.since, reason: closing.reason.clone() });
-    }
-    match spec.stage() {
-        Stage::Ready => Ok(spec),
-        _ => Err(Refusal::not_ready(spec)),
-    }
-}
-
-impl Refusal {
-    /// The refusal of what must not happen beside an operation.
-    pub(in crate::volume) fn under_way(operation: &Operation) -> Self {
-        Self::OperationUnderWay {
-            operation: operation.kind(),
-            since: operation.since,
-            failure: operation.progress.calls.failure.clone(),
-        }
-    }
-}
-
-impl Volume {
-    /// The refusal to take the volume from a snapshot that is at work on it.
-    pub(in crate::volume) fn unfinished_snapshot(&self) -> Option<Refusal> {
-        let mut snapshots = self.snapshots.iter();
-        let (snapshot, of) = snapshots.find(|(_, snapshot)| snapshot.is_unfinished())?;
-        let (snapshot, failure) = (snapshot.clone(), of.progress.calls.failure.clone());
-        Some(Refusal::SnapshotUnfinished { snapshot, failure })
-    }
-
-    /// Whether the run that a volume was created for is over: its alloc has ended, and no claim is
-    /// left. `wanted` says whether the alloc runs.
-    pub fn is_run_over(&self, wanted: bool) -> bool {
-        let over = |spec: &VolumeSpec| {
-            let made_for_run =
-                spec.provision().is_some_and(|provision| provision.for_alloc.is_some());
-            made_for_run
-                && spec.closing.is_none()
-                && match spec.stage() {
-                    Stage::Deleting => false,
-                    Stage::Creating => spec.operation().is_some_and(|operation| {
-                        !matches!(operation.work, Work::Create { doomed: true })
-                    }),
-                    // A refused deletion waits for an operator.
-                    Stage::Ready | Stage::Failed => spec
-                        .failure()
-                        .is_none_or(|failure| failure.operation != OperationKind::Delete),
-                    Stage::Unused => true,
-                }
-        };
-        !wanted && self.claims.is_empty() && self.spec.as_ref().is_some_and(over)
-    }
-
-    /// The nodes where a claim is granted.
-    pub(super) fn taken_nodes(&self) -> impl Iterator<Item = (&crate::NodeId, &AllocId, &Claim)> {
-        let taken = |claim: &Claim| claim.state == crate::volume::State::Taken;
-        let claims = self.claims.iter().filter(move |(_, claim)| taken(claim));
-        claims.map(|(alloc, claim)| (&claim.node, alloc, claim))
-    }
 }

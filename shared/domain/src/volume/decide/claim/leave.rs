@@ -6,11 +6,8 @@
 //! - if no other claim relies on the attachment. An attachment belongs to the plugin's id of the
 //!   node, which two nodes may share.
 
-use super::Volume;
-use super::attempt::{Attempt, CallKind};
-use super::claim::{Claim, State};
-use super::command::{Context, Policy, Step};
 use crate::proof::Proven;
+use crate::volume::{Attempt, CallKind, Claim, Context, Policy, State, Step, Volume};
 use crate::{AllocId, Timestamp, WorkerId};
 
 /// `unpublishing`: calls the node's agent, unless an earlier call may still act (rule 3).
@@ -24,7 +21,7 @@ pub(super) fn node(
     if volume.busy_on(&claim.node, context.now, &context.policy).is_some() {
         return Step::put(alloc, claim, None);
     }
-    let attempt = Attempt::new(CallKind::NodeDetach, worker, context);
+    let attempt = context.new_attempt(CallKind::NodeDetach, worker);
     Step::put(alloc, claim.attempting(&attempt), Some(attempt))
 }
 
@@ -59,7 +56,7 @@ pub(super) fn controller(
     match (detachment(volume, alloc, &claim, context.now, &context.policy), worker) {
         (Detachment::Free, _) => Step::free(alloc),
         (Detachment::Call, Some(worker)) if other_name().is_none() => {
-            let attempt = Attempt::new(CallKind::ControllerUnpublish, worker, context);
+            let attempt = context.new_attempt(CallKind::ControllerUnpublish, worker);
             Step::put(alloc, claim.attempting(&attempt), Some(attempt))
         }
         _ => Step::put(alloc, claim, None),
@@ -67,7 +64,7 @@ pub(super) fn controller(
 }
 
 /// What a claim that has left its node needs before it is freed.
-pub(super) enum Detachment {
+pub(in crate::volume) enum Detachment {
     /// Nothing: no call of the controller, or another claim is sure to make it later.
     Free,
     /// The call.
@@ -81,7 +78,7 @@ pub(super) enum Detachment {
 
 /// What a claim that has left its node needs. `volume` may still have the claim as it was before
 /// its own call was answered.
-pub(super) fn detachment(
+pub(in crate::volume) fn detachment(
     volume: &Volume,
     alloc: &AllocId,
     claim: &Claim,

@@ -9,9 +9,8 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use super::attempt::CallKind;
-use super::claims::Calls;
-use super::{Policy, Volume, VolumeSpec};
+use crate::volume::record::Calls;
+use crate::volume::{CallKind, Policy, Volume, VolumeSpec};
 use crate::{NodeId, SecretsId, Timestamp};
 
 /// A call that may have secrets of its own. A secret `create/password` goes to `CreateVolume` only,

@@ -4,10 +4,14 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::handle::Handle;
-use super::storage::StorageLife;
+use super::mount_options::MountOptions;
 use crate::access::Capability;
-use crate::{PluginId, SecretsId, Timestamp, VolumeId};
+use crate::volume::call::is_zero;
+use crate::volume::handle::Handle;
+use crate::volume::storage::{
+    Operation, Provision, Stage, StorageFailure, StorageLife, Topology, Work,
+};
+use crate::{NodeId, PluginId, SecretsId, Timestamp, VolumeId};
 
 /// What a volume is (A1). Health is derived when read and never stored here (A6).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,7 +51,7 @@ pub struct VolumeSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secrets: Option<SecretsId>,
     /// The revision of the write that registered it; 0 until the next write (see `Claim::epoch`).
-    #[serde(default, skip_serializing_if = "super::claim::is_zero")]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub create_index: u64,
 }
 
@@ -58,55 +62,6 @@ pub struct Closing {
     pub since: Timestamp,
     /// The reason that was given, for people.
     pub reason: String,
-}
-
-/// How a volume's file system is mounted. Flags may hold secrets: they stay out of logs (A11).
-#[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct MountOptions {
-    /// The file system; the plugin's own choice when absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub fs_type: Option<String>,
-    /// Mount flags.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub flags: Vec<String>,
-    /// The group that may read and write (`VolumeCapability.volume_mount_group`), in the plugin's
-    /// form: a number for most plugins.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub group: Option<String>,
-}
-
-impl MountOptions {
-    /// The request's options where given, otherwise the volume's, field by field (A11).
-    #[must_use]
-    pub fn merged_with(&self, request: &Self) -> Self {
-        Self {
-            fs_type: request.fs_type.clone().or_else(|| self.fs_type.clone()),
-            flags: if request.flags.is_empty() { &self.flags } else { &request.flags }.clone(),
-            group: request.group.clone().or_else(|| self.group.clone()),
-        }
-    }
-
-    /// The options as they may be shown: each flag is replaced by `***` (A11).
-    #[must_use]
-    pub fn struck_out(&self) -> Self {
-        let flags = self.flags.iter().map(|_| "***".to_owned()).collect();
-        Self { flags, ..self.clone() }
-    }
-
-    /// Whether no option is set.
-    pub fn is_empty(&self) -> bool {
-        self.fs_type.is_none() && self.flags.is_empty() && self.group.is_none()
-    }
-}
-
-impl std::fmt::Debug for MountOptions {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("MountOptions")
-            .field("fs_type", &self.fs_type)
-            .field("flags", &format_args!("[{} struck out]", self.flags.len()))
-            .field("group", &self.group)
-            .finish()
-    }
 }
 
 impl VolumeSpec {
@@ -174,34 +129,97 @@ impl VolumeSpec {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// Its life at the storage.
+impl VolumeSpec {
+    /// The change of the volume at its storage that is under way.
+    pub fn operation(&self) -> Option<&Operation> {
+        self.storage.as_ref()?.operation.as_ref()
+    }
 
-    /// Field by field: what the request does not say is the volume's (A11).
-    #[test]
-    fn the_requests_options_replace_the_volumes() {
-        let options = |fs_type: Option<&str>, flags: &[&str], group: Option<&str>| MountOptions {
-            fs_type: fs_type.map(str::to_owned),
-            flags: flags.iter().map(|flag| (*flag).to_owned()).collect(),
-            group: group.map(str::to_owned),
-        };
-        let of_volume = options(Some("ext4"), &["noatime", "nodev"], Some("100"));
-        for (request, expected) in [
-            (options(None, &[], None), of_volume.clone()),
-            (
-                options(Some("xfs"), &[], None),
-                options(Some("xfs"), &["noatime", "nodev"], Some("100")),
-            ),
-            // The flags as a whole, and not added to the volume's.
-            (options(None, &["ro"], None), options(Some("ext4"), &["ro"], Some("100"))),
-            (
-                options(None, &[], Some("200")),
-                options(Some("ext4"), &["noatime", "nodev"], Some("200")),
-            ),
-        ] {
-            assert_eq!(of_volume.merged_with(&request), expected, "{request:?}");
-            assert_eq!(MountOptions::default().merged_with(&request), request);
+    /// How Berth created the volume.
+    pub fn provision(&self) -> Option<&Provision> {
+        self.storage.as_ref()?.provision.as_ref()
+    }
+
+    /// What the plugin did otherwise than CSI wants. A failed volume without an id that has one may
+    /// be left at the storage.
+    pub fn faults(&self) -> &[String] {
+        self.storage.as_ref().map_or(&[], |storage| &storage.faults)
+    }
+
+    /// The last change of the storage that was refused.
+    pub fn failure(&self) -> Option<&StorageFailure> {
+        self.storage.as_ref()?.failure.as_ref()
+    }
+
+    /// Where it can be reached, or will be: everywhere if empty. A plugin that names a place where
+    /// the volume was not requested is asked where it was: no controller may be at the other place.
+    pub fn reach(&self) -> &[Topology] {
+        let Some(provision) = self.provision() else { return &self.topologies };
+        let is_elsewhere = self.topologies.iter().any(|made| !provision.is_requested_at(made));
+        if self.external_id.is_none() || is_elsewhere {
+            &provision.requisite
+        } else {
+            &self.topologies
         }
+    }
+
+    /// How far its life at the storage has come.
+    pub fn stage(&self) -> Stage {
+        let Some(storage) = &self.storage else { return Stage::Ready };
+        match storage.operation.as_ref().map(|operation| &operation.work) {
+            Some(Work::Create { .. }) => return Stage::Creating,
+            Some(Work::Delete { .. }) => return Stage::Deleting,
+            Some(Work::Expand(_) | Work::Modify { .. }) | None => {}
+        }
+        match &storage.provision {
+            Some(_) if storage.unusable => Stage::Failed,
+            Some(_) if self.external_id.is_none() => match &storage.failure {
+                Some(_) => Stage::Failed,
+                None => Stage::Unused,
+            },
+            _ => Stage::Ready,
+        }
+    }
+
+    /// This spec with another life at the storage. A life that says nothing is not stored, so that
+    /// older versions can read the record.
+    #[must_use]
+    pub(in crate::volume) fn living(&self, storage: StorageLife) -> Self {
+        let says_something = storage != StorageLife::default();
+        Self { storage: says_something.then(|| Box::new(storage)), ..self.clone() }
+    }
+
+    /// This spec with the creation that its first claim asks for, where that claim is.
+    #[must_use]
+    pub(in crate::volume) fn created_at(&self, topology: &Topology, now: Timestamp) -> Self {
+        let mut storage = self.life();
+        if let Some(provision) = &mut storage.provision {
+            provision.requisite =
+                Some(topology.clone()).filter(|it| !it.is_empty()).into_iter().collect();
+        }
+        let work = Work::Create { doomed: false };
+        storage.operation = Some(Operation::new(work, now));
+        self.living(storage)
+    }
+
+    /// This spec with another home.
+    #[must_use]
+    pub fn at_home(&self, home: Option<NodeId>) -> Self {
+        if self.home() == home.as_ref() {
+            return self.clone();
+        }
+        self.living(StorageLife { home, ..self.life() })
+    }
+
+    /// The node whose controller alone knows the volume, as far as its creation or registration
+    /// showed.
+    pub fn home(&self) -> Option<&NodeId> {
+        self.storage.as_ref()?.home.as_ref()
+    }
+
+    /// A copy of its life at the storage, to be changed.
+    pub(in crate::volume) fn life(&self) -> StorageLife {
+        self.storage.as_deref().cloned().unwrap_or_default()
     }
 }

@@ -1,17 +1,16 @@
-//! The next call of a claim's release, if it is [due](super::due): rules 6, 12 and 14. The calls
-//! are in [`leave`](super::leave).
+//! The next call of a claim's release, if it is [due](crate::volume::Due): rules 6, 12 and 14. The
+//! calls are in [`leave`](super::leave).
 
-use super::claim::{Claim, State};
-use super::command::{Begin, Context, Step, Write};
-use super::due::{Due, DueFacts};
-use super::refusal::Refusal;
-use super::{Volume, leave, release};
+use super::leave;
+use super::release;
 use crate::AllocId;
 use crate::proof::Proven;
+use crate::volume::decide::due::{Due, DueFacts};
+use crate::volume::{Begin, Claim, Context, Refusal, State, Step, Volume, Write};
 
 /// Starts the next call of a claim's release, if the claim is to be released and the call may start
 /// now.
-pub(super) fn begin_release(
+pub(in crate::volume) fn begin_release(
     volume: &Volume,
     alloc: &AllocId,
     begin: &Begin,
@@ -61,16 +60,8 @@ pub(super) fn begin_release(
             }
             // A claim under another name is in the way, and no change of this volume will say when
             // it has left.
-            not_due(Some(context.now.after(context.policy.retry.wait(1, context.jitter))))
+            not_due(Some(context.next_try(1)))
         }
-    }
-}
-
-impl Begin {
-    /// What the worker knows beside the record.
-    pub(super) fn facts<'a>(&self, context: &'a Context) -> DueFacts<'a> {
-        let Self { wanted, early, .. } = *self;
-        DueFacts { now: context.now, policy: &context.policy, wanted, gone: false, early }
     }
 }
 

@@ -1,15 +1,12 @@
 //! The outcome of a call is applied to its claim: rules 5, 6 and 9, safety rule 7.
 
-use super::attempt::CallKind;
-use super::claim::{Claim, State};
-use super::command::{Context, Outcome, Step};
-use super::refusal::Refusal;
+use super::leave;
 use super::release::undo;
-use super::{Volume, leave};
+use crate::volume::{CallKind, Claim, Context, Outcome, Refusal, State, Step, Volume};
 use crate::{AllocId, AttemptId, WorkerId};
 
 /// Applies an outcome to the claim, if the claim still has the attempt. Otherwise it is refused.
-pub(super) fn answer_claim(
+pub(in crate::volume) fn answer_claim(
     volume: &Volume,
     alloc: &AllocId,
     attempt: &AttemptId,

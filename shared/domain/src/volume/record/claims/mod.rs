@@ -6,14 +6,21 @@
 //! **Promises** that the summary equals a fresh count. Claims change only by
 //! [`insert`](Claims::insert) and [`remove`](Claims::remove), which update it.
 
+mod change;
+mod external_nodes;
+mod summary;
+
+pub(in crate::volume) use summary::Newcomer;
+
 use std::collections::{BTreeMap, btree_map};
 use std::fmt;
 
 use super::claim::{Claim, State};
-use super::external::ExternalUse;
-use super::summary::{Change, Newcomer, OnNode, Summary};
 use crate::access::{Capability, Mode};
 use crate::{AllocId, NodeId, Timestamp};
+use change::Change;
+use external_nodes::ExternalUse;
+use summary::{OnNode, Summary};
 
 /// The claims of one volume, by alloc. Most volumes have none: then it is a null pointer.
 #[derive(Clone, Default)]
@@ -136,13 +143,13 @@ impl Claims {
     }
 
     /// The capability of the claims that hold the volume.
-    pub(super) fn in_use(&self) -> Option<Capability> {
+    pub(in crate::volume) fn in_use(&self) -> Option<Capability> {
         self.summary()?.held_as.keys().next().copied()
     }
 
     /// Whether a newcomer conflicts with no claim that holds the volume, and with none ahead of it
     /// in line (rules 7 and 13). `own` is its waiting claim, if it has one.
-    pub(super) fn admit(&self, newcomer: &Newcomer<'_>, own: Option<&Claim>) -> bool {
+    pub(in crate::volume) fn admit(&self, newcomer: &Newcomer<'_>, own: Option<&Claim>) -> bool {
         let Some(summary) = self.summary() else { return true };
         summary.holders_admit(newcomer)
             && (summary.line_admits(newcomer, own)
@@ -179,7 +186,7 @@ impl Claims {
 
     /// Rule 9: whether another alloc's claim may use the attachment that this claim's controller
     /// call would end: a claim on the same node, or under the same plugin's id of a node.
-    pub(super) fn others_use_attachment(&self, alloc: &AllocId, claim: &Claim) -> bool {
+    pub(in crate::volume) fn others_use_attachment(&self, alloc: &AllocId, claim: &Claim) -> bool {
         let uses = |other: &Claim| other.is_in_use() && other.shares_attachment(claim);
         let others = self.users(claim) > u32::from(self.get(alloc).is_some_and(uses));
         debug_assert_eq!(others, self.iter().any(|(other, claim)| other != alloc && uses(claim)));
@@ -209,7 +216,7 @@ impl Claims {
     /// A claim that holds the volume on another node under the same plugin's id, or on the same
     /// node under another id. Only if the controller attaches the volume for that claim or for the
     /// newcomer (rule 8).
-    pub(super) fn attached_unlike(
+    pub(in crate::volume) fn attached_unlike(
         &self,
         node: &NodeId,
         external: &str,
@@ -245,18 +252,18 @@ impl Claims {
     }
 
     /// The counts of a node's claims. None if it has no claim.
-    pub(super) fn on(&self, node: &NodeId) -> Option<&OnNode> {
+    pub(in crate::volume) fn on(&self, node: &NodeId) -> Option<&OnNode> {
         self.summary()?.nodes.get(node).map(Box::as_ref)
     }
 
     /// The taken claims of a node.
-    pub(super) fn taken_on(&self, node: &NodeId) -> impl Iterator<Item = &Claim> {
+    pub(in crate::volume) fn taken_on(&self, node: &NodeId) -> impl Iterator<Item = &Claim> {
         let taken = self.on(node).into_iter().flat_map(|on| &on.taken);
         taken.filter_map(|alloc| self.get(alloc))
     }
 
     /// The alloc whose attempt has the latest deadline among these calls.
-    pub(super) fn last_call(&self, of: Calls<'_>) -> Option<&AllocId> {
+    pub(in crate::volume) fn last_call(&self, of: Calls<'_>) -> Option<&AllocId> {
         let summary = self.summary()?;
         let last = match of {
             Calls::All => summary.calls.last(),
@@ -267,7 +274,7 @@ impl Claims {
     }
 
     /// Whether the summary equals a fresh count of the claims.
-    pub(super) fn is_summed(&self) -> bool {
+    pub(in crate::volume) fn is_summed(&self) -> bool {
         let mut fresh = Summary::default();
         self.iter().for_each(|(alloc, claim)| fresh.count_claim(alloc, claim, Change::Comes));
         self.summary().is_none_or(|summary| *summary == fresh)
@@ -289,7 +296,7 @@ impl Claims {
 
 /// A selection of the attempts on the record.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Calls<'a> {
+pub(in crate::volume) enum Calls<'a> {
     /// All calls.
     All,
     /// Controller calls.

@@ -1,25 +1,24 @@
 //! Taking a claim: rules 7, 8, 10 and 13.
 
-use super::attempt::{Attempt, CallKind};
-use super::claim::{Claim, State};
-use super::claims::Claims;
-use super::command::{Context, Route, Step, Take};
-use super::owner::CallOwner;
-use super::refusal::{Holder, Refusal};
-use super::storage::Stage;
-use super::summary::Newcomer;
-use super::{Volume, VolumeSpec};
 use crate::access::{Bound, Capability, Conflict, Mode, admit};
+use crate::volume::record::Newcomer;
+use crate::volume::storage::Stage;
+use crate::volume::{
+    CallKind, CallOwner, Claim, Claims, Context, Holder, Refusal, Route, State, Step, Take, Volume,
+    VolumeSpec,
+};
 use crate::{AllocId, NodeId, limits};
 
 /// Grants a claim, reserves it, puts it in line, or says why not.
-pub(super) fn take(volume: &Volume, take: &Take, context: &Context) -> Result<Step, Refusal> {
+pub(in crate::volume) fn take(
+    volume: &Volume,
+    take: &Take,
+    context: &Context,
+) -> Result<Step, Refusal> {
     let spec = volume.spec.as_ref().ok_or(Refusal::NoSuchVolume)?;
     // Neither registration is granted, not even its own claim again: the guard covers the claims of
     // one registration only.
-    if !context.handle.others.is_empty() {
-        return Err(Refusal::RegisteredTwice { others: context.handle.others.clone() });
-    }
+    context.check_registered_once()?;
     match volume.claims.get(&take.alloc) {
         None => take_new(volume, spec, take, None, context),
         Some(own) if own.node != take.node || own.mode != take.mode => {
@@ -58,9 +57,7 @@ fn take_new(
     in_line: Option<&Claim>,
     context: &Context,
 ) -> Result<Step, Refusal> {
-    if let Some(closing) = &spec.closing {
-        return Err(Refusal::Closing { since: closing.since, reason: closing.reason.clone() });
-    }
+    spec.check_open()?;
     let capability = choose_capability(spec, take)?;
     if take.mode == Mode::Write && capability.access.sharing().writers == Bound::None {
         return Err(Refusal::NoWriters { asked: capability });
@@ -107,7 +104,7 @@ fn take_new(
         claim.publish_context.clone_from(&beside.publish_context);
         return Ok(Step::put(&take.alloc, claim, None));
     }
-    let attempt = Attempt::new(CallKind::ControllerPublish, &take.worker, context);
+    let attempt = context.new_attempt(CallKind::ControllerPublish, &take.worker);
     claim.state = State::Publishing;
     claim.progress.attempt = Some(attempt.clone());
     Ok(Step::put(&take.alloc, claim, Some(attempt)))
@@ -133,7 +130,7 @@ fn first_use(spec: &VolumeSpec, take: &Take, context: &Context) -> Result<Option
         Stage::Ready => Ok(None),
         Stage::Unused => {
             let route = take.route.as_ref().map_err(|why| Refusal::from(why.clone()))?;
-            Ok(Some(Step::put_spec(spec.created_at(&route.topology, context))))
+            Ok(Some(Step::put_spec(spec.created_at(&route.topology, context.now))))
         }
         Stage::Creating | Stage::Failed | Stage::Deleting => Err(Refusal::not_ready(spec)),
     }
@@ -285,7 +282,7 @@ fn publish_again(
     if let Err(why) = &take.route {
         return Err(why.clone().into());
     }
-    let attempt = Attempt::new(CallKind::ControllerPublish, &take.worker, context);
+    let attempt = context.new_attempt(CallKind::ControllerPublish, &take.worker);
     Ok(Step::put(&take.alloc, own.clone().attempting(&attempt), Some(attempt)))
 }
 

@@ -3,19 +3,19 @@
 //! A group is decided member by member with one attempt, and stored in one atomic batch. So the
 //! records of a group never differ in their state.
 
+use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 
-use super::life::{self, SnapshotStage};
-use super::progress::StorageProgress;
-use super::provision::Topology;
-use super::request::ready;
-use super::snapshot::{Snapshot, SnapshotGroup, SnapshotState, SnapshotWish};
-use crate::volume::command::{Begin, Context, CutSnapshot, Outcome, Step, StorageAnswer};
-use crate::volume::progress::Progress;
-use crate::volume::refusal::Refusal;
-use crate::volume::{BusyCall, CallOwner, Due, Volume};
+use super::table::{self, SnapshotStage};
+use crate::volume::decide::busy::BusyCall;
+use crate::volume::decide::due::Due;
+use crate::volume::storage::{
+    Snapshot, SnapshotGroup, SnapshotState, SnapshotWish, StorageProgress, Topology,
+};
+use crate::volume::{
+    Begin, CallOwner, Context, CutSnapshot, Outcome, Progress, Refusal, Step, StorageAnswer, Volume,
+};
 use crate::{AttemptId, NodeId, PluginId, SnapshotId, limits};
-use std::collections::BTreeMap;
 
 /// Requests a snapshot of the volume. The same request again changes nothing.
 pub(in crate::volume) fn cut(
@@ -38,10 +38,8 @@ pub(in crate::volume) fn cut(
             Err(Refusal::SnapshotExists { snapshot: id.clone(), state: known.state })
         };
     }
-    let spec = ready(volume)?;
-    if !context.handle.others.is_empty() {
-        return Err(Refusal::RegisteredTwice { others: context.handle.others.clone() });
-    }
+    let spec = volume.ready_spec()?;
+    context.check_registered_once()?;
     if volume.snapshots.len() >= limits::SNAPSHOTS_MAX {
         return Err(Refusal::TooManySnapshots(volume.snapshots.len()));
     }
@@ -137,9 +135,7 @@ pub(in crate::volume) fn delete_snapshot(
     if let Some(group) = known.group.as_ref().filter(|_| !as_group) {
         return Err(Refusal::InGroup { members: group.members.clone() });
     }
-    if !context.copies.is_empty() {
-        return Err(Refusal::BeingCopied { copies: context.copies.clone() });
-    }
+    context.check_not_copied()?;
     if forget {
         let owner = CallOwner::Snapshot(id.clone());
         let calls = &known.progress.calls;
@@ -205,7 +201,7 @@ pub(in crate::volume) fn answer_snapshot(
         Outcome::Stored(answer) => part_of(answer, known),
         _ => None,
     };
-    match life::next_of_snapshot(known, made, outcome) {
+    match table::next_of_snapshot(known, made, outcome) {
         SnapshotStage::Gone => return Ok(Step::drop_snapshot(id)),
         SnapshotStage::Cut(made, answer) => apply_cut(&mut snapshot, &made, answer, context),
         SnapshotStage::CutAgain(second) => {

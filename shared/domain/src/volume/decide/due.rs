@@ -9,12 +9,11 @@
 //! **Never** knows what only the claim service looks up: other names of the volume, and mounts
 //! without a claim. A call that is due may wait for these.
 
-use super::Volume;
-use super::claim::{Claim, State};
-use super::command::Policy;
-use super::leave::{self, Detachment};
-use super::owner::CallOwner;
-use super::storage::{NextStorageCall, Snapshot};
+use super::claim::{self, Detachment};
+use crate::volume::storage::{OperationKind, Snapshot, Stage, Work};
+use crate::volume::{
+    Begin, CallOwner, Claim, Context, NextStorageCall, Policy, State, Volume, VolumeSpec,
+};
 use crate::{AllocId, NodeId, Timestamp};
 
 /// What is due.
@@ -93,7 +92,7 @@ impl Volume {
                 busy.map_or_else(|| Due::Now(call()), |busy| Due::At(busy.until))
             }),
             State::NodeDetached => facts.next_try(claim.progress.next_try).unwrap_or_else(|| {
-                match leave::detachment(self, alloc, claim, facts.now, facts.policy) {
+                match claim::detachment(self, alloc, claim, facts.now, facts.policy) {
                     Detachment::Free => Due::Now(DueCall::Nobody),
                     Detachment::Call => Due::Now(DueCall::Controller),
                     Detachment::Busy(until) => Due::At(until),
@@ -137,6 +136,37 @@ impl Volume {
         let busy = self.busy(facts.now, facts.policy).map(|busy| Due::At(busy.until));
         let waits = busy.or_else(|| facts.next_try(snapshot.progress.calls.next_try));
         waits.unwrap_or(Due::Now(DueCall::Controller))
+    }
+
+    /// Whether the run that a volume was created for is over: its alloc has ended, and no claim is
+    /// left. `wanted` says whether the alloc runs.
+    pub fn is_run_over(&self, wanted: bool) -> bool {
+        let over = |spec: &VolumeSpec| {
+            let made_for_run =
+                spec.provision().is_some_and(|provision| provision.for_alloc.is_some());
+            made_for_run
+                && spec.closing.is_none()
+                && match spec.stage() {
+                    Stage::Deleting => false,
+                    Stage::Creating => spec.operation().is_some_and(|operation| {
+                        !matches!(operation.work, Work::Create { doomed: true })
+                    }),
+                    // A refused deletion waits for an operator.
+                    Stage::Ready | Stage::Failed => spec
+                        .failure()
+                        .is_none_or(|failure| failure.operation != OperationKind::Delete),
+                    Stage::Unused => true,
+                }
+        };
+        !wanted && self.claims.is_empty() && self.spec.as_ref().is_some_and(over)
+    }
+}
+
+impl Begin {
+    /// What the worker knows beside the record.
+    pub(super) fn facts<'a>(&self, context: &'a Context) -> DueFacts<'a> {
+        let Self { wanted, early, .. } = *self;
+        DueFacts { now: context.now, policy: &context.policy, wanted, gone: false, early }
     }
 }
 

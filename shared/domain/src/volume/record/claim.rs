@@ -5,15 +5,14 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::attempt::Attempt;
-use super::handle::Handle;
 use super::node_mount::NodeMount;
-use super::progress::Progress;
 use crate::access::{AccessMode, AttachmentMode, Capability, Mode};
 use crate::proof::Proof;
+use crate::volume::call::{Attempt, Progress, is_zero};
+use crate::volume::handle::Handle;
 use crate::{NodeId, PluginId, Timestamp, limits};
 
-/// The state of a claim; the diagram is in [the module](super).
+/// The state of a claim; the diagram is in [the module](crate::volume).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
@@ -118,10 +117,6 @@ pub struct Claim {
     pub external_id: Option<String>,
 }
 
-pub(super) fn is_zero<N: Default + PartialEq>(number: &N) -> bool {
-    *number == N::default()
-}
-
 impl Claim {
     /// A claim that has come no further than its state: no call was made for it, and no controller
     /// attaches the volume.
@@ -174,7 +169,7 @@ impl Claim {
 
     /// This claim, as one of the volume with this handle.
     #[must_use]
-    pub(super) fn of_volume(self, handle: Option<&Handle>) -> Self {
+    pub(in crate::volume) fn of_volume(self, handle: Option<&Handle>) -> Self {
         let (plugin, external_id) =
             handle.map(|handle| (handle.plugin.clone(), handle.external_id.clone())).unzip();
         Self { plugin, external_id, ..self }
@@ -194,13 +189,13 @@ impl Claim {
     }
 
     /// Whether something on its node may use the attachment, or is about to.
-    pub(super) fn is_in_use(&self) -> bool {
+    pub(in crate::volume) fn is_in_use(&self) -> bool {
         matches!(self.state, State::Publishing | State::Taken | State::Unpublishing)
     }
 
     /// Whether a controller call for one claim may affect the attachment of the other: both have
     /// the same node, or the same plugin's id of the node.
-    pub(super) fn shares_attachment(&self, other: &Self) -> bool {
+    pub(in crate::volume) fn shares_attachment(&self, other: &Self) -> bool {
         let one_id = self.external_node.is_some() && self.external_node == other.external_node;
         self.node == other.node || one_id
     }
@@ -219,14 +214,14 @@ impl Claim {
 
     /// This claim with a call under way.
     #[must_use]
-    pub(super) fn attempting(mut self, attempt: &Attempt) -> Self {
+    pub(in crate::volume) fn attempting(mut self, attempt: &Attempt) -> Self {
         self.progress.start(attempt.clone());
         self
     }
 
     /// This claim in another state: the retries and the error of the old one are over.
     #[must_use]
-    pub(super) fn enter(self, state: State, now: Timestamp) -> Self {
+    pub(in crate::volume) fn enter(self, state: State, now: Timestamp) -> Self {
         Self {
             state,
             since: now,

@@ -1,12 +1,27 @@
-//! The one function that decides.
+//! The one function that decides, and below it one file for each kind of command.
+//!
+//! **Never** is used by what it decides on: the record, the command and the context.
 
-use super::claim::Claim;
-use super::command::{Command, Context, Step, Write};
-use super::owner::CallOwner;
+mod attempts;
+mod busy;
+mod checks;
+mod claim;
+mod due;
+mod register;
+mod secrets_due;
+mod storage;
+
+pub use busy::BusyCall;
+pub use due::{Due, DueCall, DueFacts};
+pub use secrets_due::SecretCall;
+pub use storage::NextStorageCall;
+
+use super::call::CallOwner;
+use super::command::Command;
+use super::context::Context;
+use super::record::{Claim, Volume};
 use super::refusal::Refusal;
-use super::{
-    Volume, answer, begin, confirm, node_mount, recover, register, release, storage, take,
-};
+use super::transition::{Step, Write};
 
 /// What `command` does to `volume`, or why it may not.
 ///
@@ -38,16 +53,16 @@ fn decide(volume: &Volume, command: &Command, context: &Context) -> Result<Step,
         Command::Deregister { force, reason, running } => {
             register::deregister(volume, *force, reason, running, context)
         }
-        Command::Take(take) => take::take(volume, take, context),
-        Command::Recover(lost) => recover::recover(volume, lost, context),
+        Command::Take(take) => claim::take(volume, take, context),
+        Command::Recover(lost) => claim::recover(volume, lost, context),
         Command::Release { alloc, epoch, reason } => {
-            release::release(volume, alloc, *epoch, reason, context)
+            claim::release(volume, alloc, *epoch, reason, context)
         }
         Command::Confirm { alloc, epoch, call, confirmation } => {
-            confirm::confirm(volume, alloc, *epoch, *call, confirmation, context)
+            claim::confirm(volume, alloc, *epoch, *call, confirmation, context)
         }
         Command::Begin(begin) => match &begin.owner {
-            CallOwner::Claim(alloc) => begin::begin_release(volume, alloc, begin, context),
+            CallOwner::Claim(alloc) => claim::begin_release(volume, alloc, begin, context),
             CallOwner::Volume => storage::begin_operation(volume, begin, context),
             CallOwner::Snapshot(snapshot) => {
                 storage::begin_snapshot(volume, snapshot, begin, context)
@@ -55,7 +70,7 @@ fn decide(volume: &Volume, command: &Command, context: &Context) -> Result<Step,
         },
         Command::Answer { owner, attempt, outcome, worker } => match owner {
             CallOwner::Claim(alloc) => {
-                answer::answer_claim(volume, alloc, attempt, outcome, worker.as_ref(), context)
+                claim::answer_claim(volume, alloc, attempt, outcome, worker.as_ref(), context)
             }
             CallOwner::Volume => storage::answer_operation(volume, attempt, outcome, context),
             CallOwner::Snapshot(snapshot) => {
@@ -63,7 +78,7 @@ fn decide(volume: &Volume, command: &Command, context: &Context) -> Result<Step,
             }
         },
         Command::Observe { alloc, epoch, mount, node } => {
-            node_mount::observe(volume, alloc, *epoch, mount, node.as_ref())
+            claim::observe(volume, alloc, *epoch, mount, node.as_ref())
         }
         Command::Create(spec) => storage::create(volume, spec, context),
         Command::Delete { reason } => storage::delete(volume, reason, context),

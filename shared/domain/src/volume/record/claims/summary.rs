@@ -8,18 +8,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::attempt::Attempt;
-use super::claim::{Claim, State};
-use super::external::ExternalNodes;
+use super::change::Change;
+use super::external_nodes::ExternalNodes;
 use crate::access::{Capability, Mode, admit};
+use crate::volume::call::Attempt;
+use crate::volume::record::claim::{Claim, State};
 use crate::{AllocId, NodeId, Timestamp, limits};
-
-/// Whether a claim is added or removed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Change {
-    Comes,
-    Goes,
-}
 
 /// The counts of all claims of a volume.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -46,7 +40,7 @@ pub(super) struct Summary {
 
 /// The counts of the claims of one node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct OnNode {
+pub(in crate::volume) struct OnNode {
     counts: Counts,
     /// Claims that hold the volume by an attachment of the controller.
     pub attached: u32,
@@ -152,38 +146,6 @@ impl OnNode {
     }
 }
 
-impl Change {
-    fn count(self, count: &mut u32) {
-        match self {
-            Self::Comes => *count += 1,
-            Self::Goes => *count -= 1,
-        }
-    }
-
-    pub fn count_if(self, counts: bool, count: &mut u32) {
-        if counts {
-            self.count(count);
-        }
-    }
-
-    /// Counts by key. A key with a count of zero is removed.
-    fn entry<K: Ord + Clone>(self, counts: &mut BTreeMap<K, u32>, key: &K) {
-        let count = counts.entry(key.clone()).or_default();
-        self.count(count);
-        if *count == 0 {
-            counts.remove(key);
-        }
-    }
-
-    fn member_if<T: Ord>(self, belongs: bool, set: &mut BTreeSet<T>, member: impl FnOnce() -> T) {
-        match self {
-            _ if !belongs => {}
-            Self::Comes => drop(set.insert(member())),
-            Self::Goes => drop(set.remove(&member())),
-        }
-    }
-}
-
 /// Bytes of the alloc in a JSON list: quotes, a comma, and a backslash before some characters.
 fn listed_bytes(alloc: &AllocId) -> usize {
     let text = alloc.as_str();
@@ -239,7 +201,7 @@ impl Modes {
 
 /// A requested claim.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Newcomer<'a> {
+pub(in crate::volume) struct Newcomer<'a> {
     pub node: &'a NodeId,
     pub mode: Mode,
     pub capability: Capability,

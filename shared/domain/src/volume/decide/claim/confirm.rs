@@ -10,17 +10,13 @@
 //! can write there, whatever the storage does. Instead of the node plugin's answer, it frees
 //! nothing: the next call carries it to the node's agent, which checks that nothing is mounted.
 
-use super::Volume;
-use super::attempt::CallKind;
-use super::claim::{Claim, State};
-use super::command::{Context, Step};
-use super::refusal::Refusal;
 use crate::AllocId;
 use crate::proof::Proof;
+use crate::volume::{CallKind, Claim, Context, Refusal, State, Step, Volume};
 
 /// Frees a claim that an operator confirms as detached at the storage; or records on the claim that
 /// an operator confirms that nothing of the volume is left on the node.
-pub(super) fn confirm(
+pub(in crate::volume) fn confirm(
     volume: &Volume,
     alloc: &AllocId,
     epoch: u64,

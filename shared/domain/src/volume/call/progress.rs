@@ -3,13 +3,11 @@
 use serde::{Deserialize, Serialize};
 
 use super::attempt::Attempt;
-use super::claim::is_zero;
-use super::command::Context;
 use super::failure::CallFailure;
 use crate::Timestamp;
 
 /// The calls made for one owner, one after another. The order of the fields is for people (see
-/// [`Claim`](super::Claim)).
+/// [`Claim`](crate::volume::Claim)).
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Progress {
     /// Calls that did not succeed.
@@ -28,7 +26,7 @@ pub struct Progress {
 
 impl Progress {
     /// A new progress that says why the last call of the one before did not succeed.
-    pub(super) fn failed(failure: CallFailure) -> Self {
+    pub(in crate::volume) fn failed(failure: CallFailure) -> Self {
         Self { failure: Some(Box::new(failure)), ..Self::default() }
     }
 
@@ -38,25 +36,22 @@ impl Progress {
     }
 
     /// When the next call is due, if that is ahead.
-    pub(super) fn ahead(&self, now: Timestamp) -> Option<Timestamp> {
+    pub(in crate::volume) fn ahead(&self, now: Timestamp) -> Option<Timestamp> {
         self.next_try.filter(|next_try| *next_try > now)
     }
 
     /// Records the start of a call. There is no next try until it is answered. An earlier call
     /// without an answer counts as a try.
-    pub(super) fn start(&mut self, attempt: Attempt) {
+    pub(in crate::volume) fn start(&mut self, attempt: Attempt) {
         if self.attempt.is_some() {
             self.tries = self.tries.max(1);
         }
         self.attempt = Some(attempt);
         self.next_try = None;
     }
+}
 
-    /// Records a call that did not succeed, and when the next one is due.
-    pub(super) fn fail(&mut self, failure: CallFailure, context: &Context) {
-        self.tries = self.tries.saturating_add(1);
-        self.failure = Some(Box::new(failure));
-        let wait = context.policy.retry.wait(self.tries, context.jitter);
-        self.next_try = Some(context.now.after(wait));
-    }
+/// Whether a record leaves this number out.
+pub(in crate::volume) fn is_zero<N: Default + PartialEq>(number: &N) -> bool {
+    *number == N::default()
 }

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::command::Context;
 use crate::{AttemptId, Timestamp, WorkerId, limits};
 
 /// Which call an attempt makes.
@@ -103,17 +102,6 @@ impl Attempt {
     /// When another call may start, if this one is not answered (rule 3).
     pub fn free_at(&self, clock_margin: Duration) -> Timestamp {
         self.ends().after(clock_margin)
-    }
-
-    /// A new attempt: its deadline is the call timeout from now.
-    pub(super) fn new(call: CallKind, worker: &WorkerId, context: &Context) -> Self {
-        Self {
-            id: context.attempt.clone(),
-            call,
-            worker: worker.clone(),
-            deadline: context.now.after(context.policy.call_timeout),
-            bound: None,
-        }
     }
 
     /// Bounds a deadline that is further ahead of the reader's clock than the call timeout and the

@@ -1,9 +1,9 @@
 //! Claims counted by the plugin's id of their node (`NodeGetInfo.node_id`). The storage knows nodes
 //! by these ids: an attachment belongs to such an id, and not to a node's name (rules 8, 9).
 
-use super::claim::Claim;
-use super::summary::Change;
+use super::change::Change;
 use crate::NodeId;
+use crate::volume::record::claim::Claim;
 
 /// Claims that hold the volume, counted by the plugin's id of the node and by node.
 ///

@@ -1,10 +1,7 @@
 //! Registering and deregistering: rule 15, A3 to A5.
 
-use super::Volume;
-use super::command::{Context, Step, Write};
-use super::refusal::Refusal;
-use super::spec::{Closing, VolumeSpec};
-use super::storage::Stage;
+use crate::volume::storage::Stage;
+use crate::volume::{Closing, Context, Refusal, Step, Volume, VolumeSpec, Write};
 use crate::{AllocId, NodeId};
 
 /// Fields that may change while the volume is claimed. They take effect at the next claim, or are
@@ -49,17 +46,13 @@ pub(super) fn register(
         }
         return Ok(write(VolumeSpec { closing: None, create_index: 0, ..spec.clone() }));
     };
-    if let Some(closing) = &current.closing {
-        return Err(Refusal::Closing { since: closing.since, reason: closing.reason.clone() });
-    }
+    current.check_open()?;
     // Under its other name it could be deleted meanwhile.
     if !has_handle(current) {
         if let Some(unfinished) = volume.unfinished_snapshot() {
             return Err(unfinished);
         }
-        if !context.copies.is_empty() {
-            return Err(Refusal::BeingCopied { copies: context.copies.clone() });
-        }
+        context.check_not_copied()?;
         context.check_unmounted()?;
     }
     let mut fields = current.differing_fields(spec);
@@ -107,9 +100,7 @@ fn home_after(known: Option<&VolumeSpec>, spec: &VolumeSpec) -> Option<NodeId> {
 /// Two registrations of one handle are never granted, so neither gets the key.
 pub(super) fn reserve(volume: &Volume, context: &Context) -> Result<Step, Refusal> {
     let spec = volume.spec.as_ref().ok_or(Refusal::NoSuchVolume)?;
-    if !context.handle.others.is_empty() {
-        return Err(Refusal::RegisteredTwice { others: context.handle.others.clone() });
-    }
+    context.check_registered_once()?;
     Ok(write(spec.clone()))
 }
 

@@ -1,15 +1,11 @@
 //! Releasing a claim. The volumewatcher finds the released claim in the bucket and drives it from
 //! there (rule 14).
 
-use super::Volume;
-use super::claim::{Claim, State};
-use super::command::{Context, Step};
-use super::progress::Progress;
-use super::refusal::Refusal;
 use crate::AllocId;
+use crate::volume::{Claim, Context, Progress, Refusal, State, Step, Volume};
 
 /// Marks a claim as no longer wanted. Idempotent.
-pub(super) fn release(
+pub(in crate::volume) fn release(
     volume: &Volume,
     alloc: &AllocId,
     epoch: Option<u64>,
