@@ -12,7 +12,7 @@ use berth_bus::{Bus, Call, ConnectError};
 use berth_client::{Client, FailedTry, Retry};
 use berth_contract::code::Code;
 use berth_contract::message::access::AccessReport;
-use berth_contract::message::query::{Paged, PagedReply};
+use berth_contract::message::paged::{Paged, PagedReply};
 use berth_contract::problem::Problem;
 use berth_contract::verb::Verb;
 use berth_domain::Namespace;

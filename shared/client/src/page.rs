@@ -1,7 +1,7 @@
 //! Lists, read page by page.
 
 use berth_bus::Call;
-use berth_contract::message::query::{Paged, PagedReply};
+use berth_contract::message::paged::{Paged, PagedReply};
 use berth_contract::problem::Problem;
 use berth_contract::verb::Verb;
 

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use berth_contract::message::alloc::AllocStub;
 use berth_contract::message::claim::ClaimStatus;
-use berth_contract::message::query::{Newer, PagedReply};
+use berth_contract::message::paged::PagedReply;
+use berth_contract::message::query::Newer;
 use berth_contract::message::registry::{NodeStatus, PluginStatus};
 use berth_contract::message::snapshot::SnapshotStub;
 use berth_contract::message::volume::VolumeStub;

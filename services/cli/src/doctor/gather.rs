@@ -9,7 +9,7 @@ use std::time::Duration;
 use berth_bus::Copies;
 use berth_contract::code::Code;
 use berth_contract::message::claim::{self, ClaimStatus};
-use berth_contract::message::query::{Paged, PagedReply};
+use berth_contract::message::paged::{Paged, PagedReply};
 use berth_contract::message::registry::{NodeQuery, NodeStatus, PluginQuery, PluginStatus};
 use berth_contract::message::volume::{VolumeStatus, VolumeStub};
 use berth_contract::message::{agent, alloc, snapshot, volume};

@@ -18,6 +18,7 @@ pub mod level;
 pub mod many;
 pub mod node;
 pub mod owner;
+pub mod paged;
 pub mod plugin;
 pub mod query;
 mod registration;

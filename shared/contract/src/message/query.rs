@@ -6,7 +6,6 @@
 use berth_domain::{AllocId, NodeId, Timestamp, VolumeId};
 use serde::{Deserialize, Serialize};
 
-use super::{alloc, claim, class, history, registry, snapshot, storage, volume};
 use crate::code::Code;
 use crate::decode_part;
 use crate::event::{Event, EventName};
@@ -22,48 +21,6 @@ pub struct Page {
     pub after: Option<String>,
 }
 decode_part!(Page { limit, after });
-
-/// A request for a list.
-pub trait Paged {
-    /// Which page it asks for.
-    fn page_mut(&mut self) -> &mut Page;
-}
-
-/// A page of a list.
-pub trait PagedReply {
-    /// What to ask for the next page with, as `after`; none when this is the last.
-    fn next_page(&self) -> Option<String>;
-}
-
-/// The lists whose request has a `page` and whose reply has a `next`.
-macro_rules! paged {
-    ($($request:ty => $reply:ty),* $(,)?) => {$(
-        impl Paged for $request {
-            fn page_mut(&mut self) -> &mut Page {
-                &mut self.page
-            }
-        }
-
-        impl PagedReply for $reply {
-            fn next_page(&self) -> Option<String> {
-                self.next.clone()
-            }
-        }
-    )*};
-}
-
-paged!(
-    volume::List => volume::Volumes,
-    volume::Placement => volume::Placements,
-    claim::Status => claim::Claims,
-    alloc::List => alloc::Allocs,
-    history::List => history::EventPage,
-    snapshot::List => snapshot::Snapshots,
-    class::List => class::Classes,
-    storage::External => storage::Externals,
-    registry::PluginQuery => registry::Plugins,
-    registry::NodeQuery => registry::Nodes,
-);
 
 /// Whether to answer at once, or when there is something newer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]

@@ -41,7 +41,6 @@ const KNOWN_CIRCLES: &[KnownCircle] = &[
     KnownCircle::new("services/node-agent", "journal/", 2),
     KnownCircle::new("services/node-agent", "node/", 11),
     KnownCircle::new("services/node-agent", "plugin/", 5),
-    KnownCircle::new("shared/contract", "message/", 9),
 ];
 
 #[test]
