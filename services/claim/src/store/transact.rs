@@ -98,7 +98,7 @@ pub enum TransactError {
     #[error("{RACES_MAX} races in a row were lost")]
     Contended,
     #[error("the record could not be written")]
-    Record(#[source] serde_json::Error),
+    Record(#[from] serde_json::Error),
 }
 
 impl TransactError {

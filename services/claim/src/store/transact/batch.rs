@@ -9,7 +9,6 @@ use berth_domain::VolumeKey;
 use berth_domain::volume::{HandleOwner, Write};
 use bytes::Bytes;
 
-use super::TransactError;
 use crate::store::handle::SideWrite;
 
 /// The revisions that guard a transition, and the writes beside its own, as far as this replica
@@ -35,7 +34,7 @@ impl Batch {
         (write, trail): (&Write, Option<Trail>),
         heads: &Heads,
         trace: TraceContext,
-    ) -> Result<Vec<GuardedWrite>, TransactError> {
+    ) -> serde_json::Result<Vec<GuardedWrite>> {
         let mut all = vec![GuardedWrite::own(volume, write, trail, self.head, trace)?];
         for (revision, beside) in &self.beside {
             all.push(GuardedWrite::beside(volume, beside, *revision, trace)?);
@@ -90,7 +89,7 @@ impl GuardedWrite {
         trail: Option<Trail>,
         revision: u64,
         trace: TraceContext,
-    ) -> Result<Self, TransactError> {
+    ) -> serde_json::Result<Self> {
         let trace_id = || Some(trace.trace_id());
         let (key, value) = match write {
             Write::PutSpec(spec) => (key::spec(volume), Some(record::write_spec(spec, trace_id()))),
@@ -109,7 +108,7 @@ impl GuardedWrite {
             }
             Write::DeleteSnapshot(id) => (key::snapshot(volume, id), None),
         };
-        let value = value.transpose().map_err(TransactError::Record)?.map(Bytes::from);
+        let value = value.transpose()?.map(Bytes::from);
         Ok(Self { key, value, filter: key::subtree(volume), revision })
     }
 
@@ -118,7 +117,7 @@ impl GuardedWrite {
         write: &SideWrite,
         revision: u64,
         trace: TraceContext,
-    ) -> Result<Self, TransactError> {
+    ) -> serde_json::Result<Self> {
         let trace_id = || Some(trace.trace_id());
         let (key, value) = match write {
             SideWrite::Fence(other, spec) => {
@@ -135,7 +134,7 @@ impl GuardedWrite {
                 (key::handle(handle), Some(record::write(owner, trace_id())))
             }
         };
-        let value = value.transpose().map_err(TransactError::Record)?.map(Bytes::from);
+        let value = value.transpose()?.map(Bytes::from);
         Ok(Self { key, value, filter: write.filter(), revision })
     }
 }

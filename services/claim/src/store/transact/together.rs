@@ -86,7 +86,7 @@ impl StateInner {
         for (volume, (_, step, head, _)) in volumes.iter().zip(&decided) {
             if let Some(write) = &step.write {
                 let own = GuardedWrite::own(volume, write, None, *head, trace);
-                writes.push(own.map_err(|error| (volume.clone(), error))?);
+                writes.push(own.map_err(|error| (volume.clone(), error.into()))?);
             }
         }
         let mut stored = 0;
