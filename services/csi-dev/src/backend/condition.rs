@@ -4,22 +4,16 @@
 //! mark goes with the volume. Never: repairs anything.
 
 use std::io;
-use std::path::{Path, PathBuf};
 
 use super::error::BackendError;
-use super::file;
 use super::volume::{LockedVolume, Volume};
-
-/// The file with the reason, as a JSON string.
-pub(super) fn mark_path(dir: &Path) -> PathBuf {
-    dir.join("abnormal.json")
-}
+use super::{directory, file};
 
 impl Volume {
     /// The reasons why the volume is abnormal; none if it is well.
     pub fn read_abnormal(&self) -> Result<Vec<String>, BackendError> {
         let mut reasons = Vec::new();
-        reasons.extend(file::read::<String>(&mark_path(self.dir()))?);
+        reasons.extend(file::read::<String>(&directory::abnormal(self.dir()))?);
         let data = self.data();
         match data.symlink_metadata() {
             Ok(_) => {}
@@ -41,7 +35,7 @@ impl Volume {
 impl LockedVolume<'_> {
     /// Marks the volume as abnormal for this reason; an empty one removes the mark.
     pub fn mark_abnormal(&self, reason: &str) -> Result<(), BackendError> {
-        let path = mark_path(self.dir());
+        let path = directory::abnormal(self.dir());
         if reason.is_empty() { file::remove(&path) } else { file::replace(&path, &reason) }
     }
 }

@@ -22,6 +22,7 @@
 
 mod condition;
 pub mod content;
+pub mod directory;
 pub mod encoding;
 mod error;
 mod file;
@@ -40,4 +41,4 @@ pub use slot::{CallSlot, HeldSlot, RunningCall};
 pub use snapshot::Snapshot;
 pub use state::{Attachment, NodeUse, PublishedVolume, StagedVolume, VolumeState};
 pub use store::{Backend, ProvisionError, Provisioned};
-pub use volume::{LockedVolume, Volume, lock_content};
+pub use volume::{LockedVolume, Volume};

@@ -10,8 +10,8 @@ use super::error::BackendError;
 use super::meta::{GroupMeta, SnapshotMeta};
 use super::store::Backend;
 use super::volume::Volume;
-use super::{content, encoding, file, volume};
-use crate::lock::{Lock, LockError};
+use super::{content, directory, encoding, file};
+use crate::lock::Lock;
 
 /// A snapshot that exists.
 #[derive(Clone, Debug)]
@@ -31,7 +31,7 @@ impl Snapshot {
     }
 
     fn open(dir: PathBuf) -> Result<Option<Self>, BackendError> {
-        let meta = file::read(&dir.join("meta.json"))?;
+        let meta = file::read(&directory::record(&dir))?;
         Ok(meta.map(|meta| Self { dir, meta }))
     }
 }
@@ -45,8 +45,8 @@ impl Backend {
         meta: &SnapshotMeta,
     ) -> Result<Option<SnapshotMeta>, BackendError> {
         let dir = self.snapshot_dir(&meta.snapshot_id)?;
-        let _lock = volume::lock_new(&dir)?;
-        let path = dir.join("meta.json");
+        let _lock = directory::make(&dir)?;
+        let path = directory::record(&dir);
         if let Some(existing) = file::read(&path)? {
             return Ok(Some(existing));
         }
@@ -76,12 +76,9 @@ impl Backend {
     /// Removes a snapshot, also one that a killed call left incomplete. Missing is success.
     pub fn remove_snapshot(&self, id: &str) -> Result<(), BackendError> {
         let Ok(dir) = self.snapshot_dir(id) else { return Ok(()) };
-        let lock = match Lock::wait(&dir.join("lock")) {
-            Err(LockError::Gone { .. }) => return Ok(()),
-            lock => lock?,
-        };
-        file::remove(&dir.join("meta.json"))?;
-        volume::remove_all(&dir, lock)
+        let Some(lock) = directory::lock_unless_gone(&dir)? else { return Ok(()) };
+        file::remove(&directory::record(&dir))?;
+        directory::remove(&dir, lock)
     }
 
     /// The group called `id`, complete or not.

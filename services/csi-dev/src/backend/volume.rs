@@ -5,17 +5,15 @@
 //! the same id cleans up after a killed creation or removal. Never: removes the content of an
 //! existing volume.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::error::BackendError;
 use super::meta::VolumeMeta;
 use super::slot::{CallSlot, HeldSlot, RunningCall};
 use super::state::VolumeState;
-use super::{condition, content, file};
+use super::{content, directory, file};
 use crate::backing::Backing;
-use crate::lock::{Lock, LockError};
-use crate::tool;
+use crate::lock::Lock;
 
 /// A volume that exists.
 #[derive(Clone, Debug)]
@@ -33,7 +31,7 @@ pub struct LockedVolume<'a> {
 
 impl Volume {
     pub(super) fn open(dir: PathBuf) -> Result<Option<Self>, BackendError> {
-        let meta = file::read(&dir.join("meta.json"))?;
+        let meta = file::read(&directory::record(&dir))?;
         Ok(meta.map(|meta| Self { dir, meta }))
     }
 
@@ -44,14 +42,14 @@ impl Volume {
         meta: &VolumeMeta,
         from: Option<&Path>,
     ) -> Result<Option<VolumeMeta>, BackendError> {
-        let _lock = lock_new(&dir)?;
-        let path = dir.join("meta.json");
+        let _lock = directory::make(&dir)?;
+        let path = directory::record(&dir);
         if let Some(existing) = file::read(&path)? {
             return Ok(Some(existing));
         }
         // A volume of this id may have been removed in part.
-        file::remove(&dir.join("state.json"))?;
-        file::remove(&condition::mark_path(&dir))?;
+        file::remove(&directory::state(&dir))?;
+        file::remove(&directory::abnormal(&dir))?;
         match from {
             Some(from) => content::copy(from, &dir, meta.backing)?,
             None => content::make(&dir, meta.backing, meta.fs, meta.capacity_bytes)?,
@@ -65,14 +63,11 @@ impl Volume {
 
     /// Removes what killed calls left of a volume that does not exist.
     pub(super) fn clear_leftovers(dir: &Path) -> Result<(), BackendError> {
-        let lock = match Lock::wait(&dir.join("lock")) {
-            Err(LockError::Gone { .. }) => return Ok(()),
-            lock => lock?,
-        };
-        if file::read::<VolumeMeta>(&dir.join("meta.json"))?.is_none() {
-            remove_all(dir, lock)?;
+        let Some(lock) = directory::lock_unless_gone(dir)? else { return Ok(()) };
+        match file::read::<VolumeMeta>(&directory::record(dir))? {
+            Some(_) => Ok(()),
+            None => directory::remove(dir, lock),
         }
-        Ok(())
     }
 
     /// As it was when the volume was opened.
@@ -91,29 +86,18 @@ impl Volume {
     }
 
     pub fn lock(&self) -> Result<LockedVolume<'_>, BackendError> {
-        let lock = Lock::wait(&self.dir.join("lock"))?;
-        Ok(LockedVolume { volume: self, lock })
+        Ok(LockedVolume { volume: self, lock: directory::lock(&self.dir)? })
     }
 
     /// Takes its lock, unless it was removed since it was opened.
     pub fn lock_unless_gone(&self) -> Result<Option<LockedVolume<'_>>, BackendError> {
-        match Lock::wait(&self.dir.join("lock")) {
-            Err(LockError::Gone { .. }) => Ok(None),
-            lock => Ok(Some(LockedVolume { volume: self, lock: lock? })),
-        }
+        let lock = directory::lock_unless_gone(&self.dir)?;
+        Ok(lock.map(|lock| LockedVolume { volume: self, lock }))
     }
 
     /// Its use at this moment, without the lock.
     pub fn read_state(&self) -> Result<VolumeState, BackendError> {
-        Ok(file::read(&self.state_file())?.unwrap_or_default())
-    }
-
-    fn state_file(&self) -> PathBuf {
-        self.dir.join("state.json")
-    }
-
-    fn calls(&self) -> PathBuf {
-        self.dir.join("calls")
+        Ok(file::read(&directory::state(&self.dir))?.unwrap_or_default())
     }
 }
 
@@ -128,16 +112,16 @@ impl LockedVolume<'_> {
     }
 
     pub fn save(&self, state: &VolumeState) -> Result<(), BackendError> {
-        file::replace(&self.volume.state_file(), state)
+        file::replace(&directory::state(self.dir()), state)
     }
 
     /// The current record; `None` if the volume was removed before the lock was taken.
     pub fn meta(&self) -> Result<Option<VolumeMeta>, BackendError> {
-        file::read(&self.volume.dir.join("meta.json"))
+        file::read(&directory::record(self.dir()))
     }
 
     pub fn save_meta(&self, meta: &VolumeMeta) -> Result<(), BackendError> {
-        file::replace(&self.volume.dir.join("meta.json"), meta)
+        file::replace(&directory::record(self.dir()), meta)
     }
 
     /// Grows the image to at least this size. Does not record the size.
@@ -147,8 +131,8 @@ impl LockedVolume<'_> {
 
     /// Removes the record first, then everything else.
     pub fn remove(self) -> Result<(), BackendError> {
-        file::remove(&self.volume.dir.join("meta.json"))?;
-        remove_all(&self.volume.dir, self.lock)
+        file::remove(&directory::record(self.dir()))?;
+        directory::remove(&self.volume.dir, self.lock)
     }
 
     /// Takes a slot for a call, or returns the call that has it.
@@ -157,44 +141,11 @@ impl LockedVolume<'_> {
         slot: &CallSlot,
         call: &RunningCall,
     ) -> Result<Result<HeldSlot, RunningCall>, BackendError> {
-        slot.enter(&self.volume.calls(), call)
+        slot.enter(&directory::calls(self.dir()), call)
     }
 
     /// The call in flight in `slot`, if any.
     pub fn running(&self, slot: &CallSlot) -> Result<Option<RunningCall>, BackendError> {
-        slot.running(&self.volume.calls())
+        slot.running(&directory::calls(self.dir()))
     }
-}
-
-/// Locks the volume or snapshot in `dir` while its content is copied.
-pub fn lock_content(dir: &Path) -> Result<Lock, BackendError> {
-    Ok(Lock::wait(&dir.join("lock"))?)
-}
-
-/// Creates the directory `dir` and takes its lock. Retries if another process removes it meanwhile.
-pub(super) fn lock_new(dir: &Path) -> Result<Lock, BackendError> {
-    let mut tries = 3;
-    loop {
-        file::make_dir(dir)?;
-        tries -= 1;
-        match Lock::wait(&dir.join("lock")) {
-            Err(LockError::Gone { .. }) if tries > 0 => {}
-            lock => return Ok(lock?),
-        }
-    }
-}
-
-/// Removes `dir` of a volume or snapshot that does not exist. The lock goes last.
-pub(super) fn remove_all(dir: &Path, lock: Lock) -> Result<(), BackendError> {
-    let _idle = tool::idle(dir)?;
-    let failed = |source| BackendError::io("list", dir, source);
-    for entry in fs::read_dir(dir).map_err(failed)? {
-        let entry = entry.map_err(failed)?;
-        if entry.file_name() != "lock" {
-            file::remove(&entry.path())?;
-        }
-    }
-    file::remove(dir)?;
-    drop(lock);
-    Ok(())
 }

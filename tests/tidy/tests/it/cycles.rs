@@ -36,7 +36,6 @@ impl KnownCircle {
 }
 
 const KNOWN_CIRCLES: &[KnownCircle] = &[
-    KnownCircle::new("services/csi-dev", "backend/", 2),
     KnownCircle::new("services/node-agent", "journal/", 2),
     KnownCircle::new("services/node-agent", "node/", 11),
     KnownCircle::new("services/node-agent", "plugin/", 5),

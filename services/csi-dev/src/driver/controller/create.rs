@@ -17,7 +17,7 @@ use super::parameters::{VolumeParameters, mutable_faults};
 use super::{answer, capacity, origin};
 use crate::ability::Ability;
 use crate::backend::{
-    CallSlot, ContentSource, CreationRequest, LockedVolume, VolumeMeta, lock_content,
+    CallSlot, ContentSource, CreationRequest, LockedVolume, VolumeMeta, directory,
 };
 use crate::capability::Capability;
 use crate::driver::node::device;
@@ -67,7 +67,7 @@ pub(in crate::driver) fn create(
     };
     check_kind(driver, &meta, &capabilities, origin.as_ref())?;
     let _reserved = capacity::reserve(driver, meta.capacity_bytes)?;
-    let _kept = origin.as_ref().map(|origin| lock_content(&origin.dir)).transpose()?;
+    let _kept = origin.as_ref().map(|origin| directory::lock(&origin.dir)).transpose()?;
     let from = origin.as_ref().map(|origin| &*origin.dir);
     match driver.backend.make_volume(&meta, from)? {
         // A concurrent call with this name was faster.

@@ -13,7 +13,7 @@ use berth_csi::v1::{
 
 use super::parameters::ready_after_ms;
 use super::{answer, capacity};
-use crate::backend::{SnapshotMeta, Volume, lock_content};
+use crate::backend::{SnapshotMeta, Volume, directory};
 use crate::driver::refusal::Refusal;
 use crate::driver::request::RequestFields;
 use crate::driver::{Driver, handle};
@@ -35,7 +35,7 @@ pub(in crate::driver) fn create(
     let volume = driver.volume(source)?;
     let meta = describe(&volume, snapshot_id, name, ready_after_ms);
     let _reserved = capacity::reserve(driver, meta.size_bytes)?;
-    let _kept = lock_content(volume.dir())?;
+    let _kept = directory::lock(volume.dir())?;
     match driver.backend.take_snapshot(&volume, &meta)? {
         // A concurrent call with this name was faster.
         Some(existing) => repeated(&existing, source),
