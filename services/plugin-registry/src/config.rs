@@ -6,7 +6,7 @@ use berth_contract::decode::{Decode, Decoder};
 use berth_contract::decode_struct;
 use serde_json::Value;
 
-use crate::pace::Pace;
+use crate::store::pace::Pace;
 
 /// What may be configured: `[registry]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

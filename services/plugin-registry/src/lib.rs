@@ -16,32 +16,13 @@
 //! The instances' reports stay as they were; their health is derived with their node's state at
 //! each request.
 
-mod account;
+mod caller;
 mod config;
-mod decide;
-mod delete;
 mod endpoints;
-mod event_shares;
-mod events;
-mod evidence;
-mod gone;
-mod hold;
-mod host;
-mod jobs;
-mod leases;
-mod leave;
-mod lost_claims;
-mod pace;
-mod presence;
-mod query;
-mod report;
-mod state;
-#[cfg(test)]
-mod status_tests;
+mod node;
+mod plugin;
+mod read;
 mod store;
-mod tell;
-mod volumes;
-mod witness;
 
 use std::time::Duration;
 
@@ -49,6 +30,8 @@ use berth_service::process::{Fatal, Process};
 use berth_service::purge;
 
 pub use config::Config;
+use node::presence;
+use store::state::State;
 
 /// How long requests under way may go on after the shutdown: as long as a write is pursued.
 const DRAIN: Duration = Duration::from_secs(12);
@@ -56,7 +39,7 @@ const DRAIN: Duration = Duration::from_secs(12);
 /// Runs until told to end.
 pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
     let shutdown = process.shutdown.clone();
-    let state = process.prepare(state::State::open(&process, config.pace)).await?;
+    let state = process.prepare(State::open(&process, config.pace)).await?;
     let service = endpoints::serve(&state, &process).await?;
     tracing::info!("serving");
     process.report_ready();

@@ -80,14 +80,6 @@ impl<V: Verb> VerbRequest<V> {
         self.request.actor.as_ref().and_then(Actor::node).cloned()
     }
 
-    /// The node that the sender acts for. Refuses a sender that acts for none.
-    pub fn sending_node(&self) -> Result<NodeId, Problem> {
-        self.own_node().ok_or_else(|| {
-            let message = "only the agent of a node may send this";
-            Problem::new(Code::NotAllowed, message).at_step(V::STEP)
-        })
-    }
-
     /// The request without its verb.
     pub fn into_inner(self) -> Request {
         self.request

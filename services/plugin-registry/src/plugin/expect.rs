@@ -7,39 +7,27 @@ use berth_contract::code::Code;
 use berth_contract::key;
 use berth_contract::message::registry::{Expect, Expected};
 use berth_contract::problem::Problem;
-use berth_contract::trace::TraceContext;
 use berth_domain::plugin::Job;
 use berth_domain::{Timestamp, limits};
 use berth_service::deadline;
 use berth_service::record_table::{StoreError, retry_lost_races};
-use tokio::time::Instant;
 
-use crate::events;
-use crate::state::State;
+use crate::caller::Caller;
+use crate::store::events;
+use crate::store::state::State;
 
 /// Stores the announcement; one of no instances withdraws the job.
-pub async fn expect(
-    state: &State,
-    request: Expect,
-    at: Timestamp,
-    trace: TraceContext,
-    deadline: Instant,
-) -> Result<Expected, Problem> {
+pub async fn expect(state: &State, request: Expect, caller: &Caller) -> Result<Expected, Problem> {
     let plugin = request.plugin.clone();
-    state.catch_up(deadline).await.map_err(|problem| problem.plugin(&plugin))?;
-    let attempt = || store_job(state, &request, at, trace, deadline);
+    state.catch_up(caller.deadline).await.map_err(|problem| problem.plugin(&plugin))?;
+    let attempt = || store_job(state, &request, caller);
     let changed = retry_lost_races(attempt).await.map_err(|problem| problem.plugin(&plugin))?;
     Ok(Expected { changed })
 }
 
 /// Returns whether anything was written.
-async fn store_job(
-    state: &State,
-    request: &Expect,
-    at: Timestamp,
-    trace: TraceContext,
-    deadline: Instant,
-) -> Result<bool, StoreError> {
+async fn store_job(state: &State, request: &Expect, caller: &Caller) -> Result<bool, StoreError> {
+    let (at, trace) = (caller.at, caller.trace);
     let Expect { plugin, namespace, job: id, controllers, nodes } = request;
     let key = key::job(plugin, namespace, id);
     let (revision, known) = state.plugins.read::<Job>(&key).await?;
@@ -55,7 +43,7 @@ async fn store_job(
             return Err(Problem::new(Code::TooManyJobs, message).into());
         }
     }
-    deadline::check(deadline)?;
+    deadline::check(caller.deadline)?;
     match &wanted {
         Some(job) => drop(state.plugins.put(&key, job, revision, trace).await?),
         None => state.plugins.delete(&key, revision, trace).await?,

@@ -16,48 +16,36 @@ use berth_contract::key;
 use berth_contract::message::registry::{Delete, Deleted};
 use berth_contract::message::volume::List;
 use berth_contract::problem::Problem;
-use berth_contract::trace::TraceContext;
 use berth_contract::verb::{self, Verb as _};
 use berth_domain::plugin::{Job, NodeState, Plugin};
-use berth_domain::{Namespace, NodeId, PluginId, Timestamp};
+use berth_domain::{Namespace, NodeId, PluginId};
 use berth_service::deadline;
 use berth_service::record_table::{StoreError, retry_lost_races};
-use tokio::time::Instant;
 
-use crate::decide::{InstanceKey, Write};
-use crate::events;
-use crate::state::State;
+use crate::caller::Caller;
+use crate::store::events;
+use crate::store::node_records::{InstanceKey, Write};
+use crate::store::state::State;
 
 /// Volumes or nodes that a refusal names.
 const NAMED_MAX: usize = 3;
 
 /// Deletes the plugin's instances and jobs.
-pub async fn delete(
-    state: &State,
-    request: Delete,
-    at: Timestamp,
-    trace: TraceContext,
-    deadline: Instant,
-) -> Result<Deleted, Problem> {
+pub async fn delete(state: &State, request: Delete, caller: &Caller) -> Result<Deleted, Problem> {
     let id = request.id;
     let place = |problem: Problem| problem.plugin(&id);
-    check_unused(state, &id, trace, deadline).await.map_err(place)?;
+    check_unused(state, &id, caller).await.map_err(place)?;
     // Counts what all attempts deleted, also those that lost a race half-way.
     let deleted = Mutex::default();
-    let attempt = || delete_records(state, &id, at, trace, deadline, &deleted);
+    let attempt = || delete_records(state, &id, caller, &deleted);
     retry_lost_races(attempt).await.map_err(place)?;
     Ok(deleted.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
 
 /// Asks the claim service whether a volume of any namespace uses the plugin.
-async fn check_unused(
-    state: &State,
-    id: &PluginId,
-    trace: TraceContext,
-    deadline: Instant,
-) -> Result<(), Problem> {
+async fn check_unused(state: &State, id: &PluginId, caller: &Caller) -> Result<(), Problem> {
     let wanted = List { plugin: Some(id.clone()), ..List::default() };
-    let call = Call::until(trace, deadline);
+    let call = Call::until(caller.trace, caller.deadline);
     let asked =
         state.bus.ask_service::<verb::VolumeList>(&Namespace::wildcard(), &wanted, &call).await;
     let listed = asked.map_err(|error| {
@@ -93,12 +81,11 @@ fn name_first<T: ToString>(all: &[T]) -> String {
 async fn delete_records(
     state: &State,
     id: &PluginId,
-    at: Timestamp,
-    trace: TraceContext,
-    deadline: Instant,
+    caller: &Caller,
     deleted: &Mutex<Deleted>,
 ) -> Result<(), StoreError> {
-    state.catch_up(deadline).await?;
+    let (at, trace) = (caller.at, caller.trace);
+    state.catch_up(caller.deadline).await?;
     let known = state.plugins.mirror.read(|plugins| plugins.get(id).cloned());
     let Some(plugin) = known else { return Ok(()) };
     let mut snapshots = BTreeMap::new();
@@ -116,7 +103,7 @@ async fn delete_records(
         let message = format!("plugin {id} is on nodes that are there: {}", name_first(&ready));
         return Err(Problem::new(Code::PluginInUse, message).into());
     }
-    deadline::check(deadline)?;
+    deadline::check(caller.deadline)?;
     let count = |add: fn(&mut Deleted)| {
         add(&mut deleted.lock().unwrap_or_else(PoisonError::into_inner));
     };
@@ -134,7 +121,7 @@ async fn delete_records(
         let (revision, record) = state.plugins.read::<Job>(&key).await?;
         if record.is_some() {
             // The job may have been announced again since.
-            deadline::check(deadline)?;
+            deadline::check(caller.deadline)?;
             state.plugins.delete(&key, revision, trace).await?;
             let event = events::job_changed((id, namespace, job), None, at, trace);
             events::publish(&state.events, &event, trace);

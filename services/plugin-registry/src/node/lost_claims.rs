@@ -21,24 +21,19 @@ use berth_contract::verb::{self, Verb as _};
 use berth_domain::NodeId;
 use berth_domain::plugin::{Node, UnaccountedMount};
 use berth_service::record_table::{StoreError, retry_lost_races};
-use tokio::time::Instant;
 
-use crate::decide::Write;
-use crate::state::State;
+use crate::caller::Caller;
+use crate::store::node_records::Write;
+use crate::store::state::State;
 
 /// Has the claims recorded again that the mounts of a gone node lack.
-pub async fn recover(
-    state: &State,
-    node: &NodeId,
-    trace: TraceContext,
-    deadline: Instant,
-) -> Result<(), Problem> {
+pub async fn recover(state: &State, node: &NodeId, caller: &Caller) -> Result<(), Problem> {
     let record = state.nodes.read(&key::node(node)).await;
     let (_, record) = record?;
     let mut recovered = BTreeSet::new();
     for mount in record.filter(is_gone).into_iter().flat_map(|record| record.unaccounted) {
         let Some(lost) = lost_claim(&mount, node) else { continue };
-        let call = Call::within(trace, deadline.saturating_duration_since(Instant::now()));
+        let call = Call::within(caller.trace, caller.left());
         let call = call.again_early(true);
         let asked = state.bus.ask_service::<verb::ClaimRecover>(&mount.namespace, &lost, &call);
         match asked.await {
@@ -47,7 +42,7 @@ pub async fn recover(
             }
             Err(error) => {
                 let problem = error.into_problem(verb::ClaimRecover::STEP);
-                let trace = trace.trace_id();
+                let trace = caller.trace.trace_id();
                 tracing::warn!(
                     %node, %mount, trace, %problem,
                     "the storage may keep the volume attached to the gone node"
@@ -58,7 +53,7 @@ pub async fn recover(
     if recovered.is_empty() {
         return Ok(());
     }
-    let forget = || forget_mounts(state, node, &recovered, trace);
+    let forget = || forget_mounts(state, node, &recovered, caller.trace);
     retry_lost_races(forget).await
 }
 

@@ -16,7 +16,7 @@ use berth_domain::alloc::Alloc;
 use berth_domain::volume::VolumeSpec;
 use berth_domain::{AllocId, Namespace, VolumeKey};
 
-use crate::state::StateInner;
+use super::state::StateInner;
 
 /// What is known of an alloc that a node names.
 #[derive(Debug, Clone)]

@@ -21,30 +21,25 @@ use berth_contract::key;
 use berth_contract::lease::NodeLeaseRecord;
 use berth_contract::message::node::{FoundLease, Hold, LeaseAnswer, Yield, Yielded};
 use berth_contract::problem::Problem;
-use berth_contract::trace::TraceContext;
 use berth_service::deadline;
 use serde_json::json;
-use tokio::time::Instant;
+
+use crate::caller::Caller;
+use crate::store::state::State;
 
 /// How long a write may take. The caller asks again, for as long as it holds the lease.
 const WRITE_WITHIN: Duration = Duration::from_secs(2);
 
-/// When a request came, by its caller's clock and by this host's.
-#[derive(Debug, Clone, Copy)]
-pub struct Arrival {
-    /// Whether it came after its caller's deadline. It is taken all the same: the clock of a node
-    /// that is behind makes all its requests late.
-    pub is_late: bool,
-    /// When nothing is written for it any more.
-    pub deadline: Instant,
+/// Writes the lease.
+pub async fn hold(state: &State, request: Hold, caller: &Caller) -> Result<LeaseAnswer, Problem> {
+    let answer = write_lease(&state.leases, request, caller).await?;
+    Ok(LeaseAnswer { volumes: state.volumes.number(), ..answer })
 }
 
-/// Writes the lease.
-pub async fn hold(
+async fn write_lease(
     leases: &Bucket,
     request: Hold,
-    arrival: Arrival,
-    trace: TraceContext,
+    caller: &Caller,
 ) -> Result<LeaseAnswer, Problem> {
     let node = &request.holder.node;
     let faults = request.faults();
@@ -56,21 +51,18 @@ pub async fn hold(
         key: key::node_lease(node),
         value: json!(wanted).to_string().into(),
         ttl: Duration::from_secs(request.ttl_s),
-        trace,
+        trace: caller.trace,
     };
-    let within = || WRITE_WITHIN.min(arrival.deadline.saturating_duration_since(Instant::now()));
+    let within = || WRITE_WITHIN.min(caller.left());
     let mut answer = leases.hold(&terms, request.over, within()).await;
     if let Err(LeaseError::Held { holder: entry, .. }) = &answer {
-        match compare(entry, &wanted, arrival.is_late) {
+        match compare(entry, &wanted, caller.is_late) {
             LeaseRelation::Written => {
-                return Ok(LeaseAnswer {
-                    revision: Some(entry.revision),
-                    found: None,
-                    volumes: None,
-                });
+                let revision = Some(entry.revision);
+                return Ok(LeaseAnswer { revision, ..LeaseAnswer::default() });
             }
             LeaseRelation::Renewable => {
-                deadline::check(arrival.deadline).map_err(|problem| problem.node(node))?;
+                deadline::check(caller.deadline).map_err(|problem| problem.node(node))?;
                 answer = leases.hold(&terms, Some(entry.revision), within()).await;
             }
             LeaseRelation::Kept => {}
@@ -120,15 +112,11 @@ fn found(entry: &Entry) -> FoundLease {
 }
 
 /// Deletes the lease, if the agent still holds it.
-pub async fn give_up(
-    leases: &Bucket,
-    request: Yield,
-    trace: TraceContext,
-) -> Result<Yielded, Problem> {
+pub async fn give_up(state: &State, request: Yield, caller: &Caller) -> Result<Yielded, Problem> {
     let Yield { node, revision } = request;
-    let ttl = WRITE_WITHIN;
+    let (ttl, trace) = (WRITE_WITHIN, caller.trace);
     let terms = LeaseTerms { key: key::node_lease(&node), value: Vec::new().into(), ttl, trace };
-    let released = leases.release(&terms, revision).await;
+    let released = state.leases.release(&terms, revision).await;
     released.map_err(|error| Problem::from(error).node(&node))?;
     Ok(Yielded {})
 }

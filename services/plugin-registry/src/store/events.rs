@@ -10,8 +10,8 @@ use berth_domain::{JobId, Namespace, NodeId, PluginId, Timestamp};
 use berth_telemetry::metric::EVENTS_REFUSED;
 use tokio::time::Instant;
 
-use crate::decide::{InstanceKey, NodeRecords, Write};
-use crate::state::State;
+use super::node_records::{InstanceKey, NodeRecords, Write};
+use super::state::State;
 
 pub fn publish(events: &Events, event: &Event, trace: TraceContext) {
     events.publish(&event.subject(), event, trace);

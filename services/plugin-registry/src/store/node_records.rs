@@ -1,14 +1,34 @@
-//! One node's records: read at the leader, written one key at a time.
+//! One node's records: read in the mirrors or at the leader, written one key at a time.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use berth_contract::key;
 use berth_contract::trace::TraceContext;
-use berth_domain::NodeId;
+use berth_domain::plugin::{Half, Instance, Node};
+use berth_domain::{NodeId, PluginId};
 use berth_service::record_table::StoreError;
 
-use crate::decide::{InstanceKey, NodeRecords, Write};
-use crate::state::StateInner;
+use super::state::StateInner;
+
+/// An instance on a node.
+pub type InstanceKey = (PluginId, Half);
+
+/// The records of one node.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NodeRecords {
+    pub node: Option<Node>,
+    pub instances: BTreeMap<InstanceKey, Instance>,
+}
+
+/// A write of one key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Write {
+    Node(Node),
+    /// A new or changed instance.
+    Put(InstanceKey, Instance),
+    /// An instance that the report does not name any more.
+    Delete(InstanceKey),
+}
 
 /// A node's records as the leader had them, each with its revision.
 #[derive(Debug, Default)]
@@ -26,9 +46,27 @@ impl RecordSnapshot {
 }
 
 impl StateInner {
+    /// The node's records as the mirrors have them.
+    pub fn mirrored_records(&self, node: &NodeId) -> NodeRecords {
+        let mut records = NodeRecords {
+            node: self.nodes.mirror.read(|nodes| nodes.get(node).cloned()),
+            ..NodeRecords::default()
+        };
+        self.plugins.mirror.read(|plugins| {
+            for (id, plugin) in plugins.iter() {
+                for half in [Half::Controller, Half::Node] {
+                    if let Some(instance) = plugin.instances.get(&(node.clone(), half)) {
+                        records.instances.insert((id.clone(), half), instance.clone());
+                    }
+                }
+            }
+        });
+        records
+    }
+
     /// Reads these instances of the node at the leader, and then the node's own record. In this
-    /// order, because a report writes the node's record before any instance (see
-    /// [`crate::decide`]): a report that was stored between the two reads is seen in the second.
+    /// order, because a report writes the node's record before any instance (see `report::decide`):
+    /// a report that was stored between the two reads is seen in the second.
     pub async fn read_node_records(
         &self,
         node: &NodeId,

@@ -21,9 +21,9 @@ use berth_domain::plugin::Half;
 use berth_domain::{AllocId, Namespace, NodeId, PluginId, Timestamp, VolumeKey};
 use berth_service::clock;
 
-use crate::decide::NodeRecords;
-use crate::evidence::Evidence;
-use crate::state::State;
+use crate::store::evidence::Evidence;
+use crate::store::node_records::NodeRecords;
+use crate::store::state::State;
 
 /// How late an event may come with its own time. Agents keep events while no registry answers.
 const LATE_MAX: Duration = Duration::from_secs(600);

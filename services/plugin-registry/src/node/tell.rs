@@ -1,24 +1,25 @@
 //! `node.tell`: events of agents, put into the stream for them.
 //!
-//! **Promises** that a node tells of itself only ([`witness`](crate::witness)), and that
-//! what exceeds its [share](crate::event_shares) is dropped, counted and logged.
+//! **Promises** that a node tells of itself only ([`witness`](super::witness)), and that
+//! what exceeds its [share](crate::store::event_shares) is dropped, counted and logged.
 
 use berth_contract::actor::Actor;
 use berth_contract::code::Code;
 use berth_contract::message::node::{StoredEvents, Tell, ToldEvent};
 use berth_contract::problem::Problem;
-use berth_domain::NodeId;
 use berth_telemetry::metric::EVENTS_REFUSED;
 use tokio::time::Instant;
 
-use crate::state::State;
+use crate::caller::Caller;
+use crate::store::state::State;
 
-/// Queues the events. `node` is the sender's.
+/// Queues the events.
 pub async fn queue_events(
     state: &State,
-    node: &NodeId,
     request: Tell,
+    caller: &Caller,
 ) -> Result<StoredEvents, Problem> {
+    let node = caller.sending_node()?;
     let faults = request.faults();
     if !faults.is_empty() {
         return Err(Problem::bad_input(faults).node(node));

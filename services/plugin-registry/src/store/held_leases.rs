@@ -10,13 +10,13 @@ use berth_telemetry::metric::LEASES;
 
 /// The nodes whose agent holds its lease.
 #[derive(Debug, Default)]
-pub struct Leases {
+pub struct HeldLeases {
     held: BTreeSet<NodeId>,
     junk: BTreeSet<NodeId>,
     changes: u64,
 }
 
-impl Leases {
+impl HeldLeases {
     /// The leases of nodes. The bucket also has those of leaders.
     pub const FILTER: &str = "node.>";
 
@@ -47,7 +47,7 @@ impl Leases {
     }
 }
 
-impl Fold for Leases {
+impl Fold for HeldLeases {
     fn put(&mut self, key: &str, _revision: u64, value: &[u8]) {
         let Some(node) = key::parse_node_lease(key) else { return };
         let holder = serde_json::from_slice::<Holder>(value);

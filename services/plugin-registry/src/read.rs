@@ -21,13 +21,14 @@ use berth_service::projection::{Instances, Nodes};
 use berth_service::registry_status as status;
 use tokio::time::Instant;
 
-use crate::state::State;
+use crate::caller::Caller;
+use crate::store::state::State;
 
 /// Plugins as stubs, or one with its instances.
 pub async fn list_plugins(
     state: &State,
     query: PluginQuery,
-    deadline: Instant,
+    caller: &Caller,
 ) -> Result<Plugins, Problem> {
     let Some(id) = &query.id else {
         let after = after(&query.page, |token| PluginId::new(token).ok())?;
@@ -43,7 +44,8 @@ pub async fn list_plugins(
             let page = page(meant.map(|(id, _)| id), room, show, ToString::to_string);
             (page, first_unreadable(plugins.unreadable()))
         };
-        let (index, (page, unreadable)) = state.snapshot(query.newer, deadline, listed).await?;
+        let (index, (page, unreadable)) =
+            state.snapshot(query.newer, caller.deadline, listed).await?;
         let plugins = page.entries.into_iter().flatten().collect();
         return Ok(Plugins { index, plugins, next: page.next, unreadable });
     };
@@ -56,7 +58,7 @@ pub async fn list_plugins(
         let shown = plugin.map(|plugin| with_instances(id, plugin, nodes, &query, after.as_ref()));
         (shown, first_unreadable(plugins.unreadable_of(id)))
     };
-    let (index, (shown, unreadable)) = state.snapshot(query.newer, deadline, one).await?;
+    let (index, (shown, unreadable)) = state.snapshot(query.newer, caller.deadline, one).await?;
     let Some((plugin, next)) = shown else {
         let none =
             || Problem::new(Code::NoSuchPlugin, format!("no agent has reported plugin {id}"));
@@ -139,7 +141,7 @@ fn with_instances(
 pub async fn list_nodes(
     state: &State,
     query: NodeQuery,
-    deadline: Instant,
+    caller: &Caller,
 ) -> Result<Listed, Problem> {
     let after = after(&query.page, |token| NodeId::new(token).ok())?;
     let listed = |plugins: &Instances, nodes: &Nodes| -> (Page<Option<NodeStatus>>, _) {
@@ -178,7 +180,7 @@ pub async fn list_nodes(
         });
         (page, first_unreadable(nodes.map(|(_, record)| record).chain(instances)))
     };
-    let (index, (page, unreadable)) = state.snapshot(query.newer, deadline, listed).await?;
+    let (index, (page, unreadable)) = state.snapshot(query.newer, caller.deadline, listed).await?;
     let nodes: Vec<NodeStatus> = page.entries.into_iter().flatten().collect();
     match &query.id {
         Some(id) if nodes.is_empty() => {

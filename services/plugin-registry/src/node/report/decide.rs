@@ -17,6 +17,8 @@ use berth_domain::plugin::{Half, Instance, Node, NodeState, UnaccountedMount};
 use berth_domain::{ClockOffset, PluginId, Timestamp, limits};
 use berth_service::seal::is_public_key;
 
+use crate::store::node_records::{NodeRecords, Write};
+
 /// A clock skew that differs from the recorded one by at most this is not written. Reports take a
 /// varying time to arrive, and each difference would be a write.
 const SKEW_STEP_MS: u64 = 50;
@@ -26,16 +28,6 @@ const SKEW_STEP_MS: u64 = 50;
 const LATE_MAX: Duration = Duration::from_secs(30);
 
 const _: () = assert!(LATE_MAX.as_millis() > limits::REQUEST_TIMEOUT.as_millis());
-
-/// An instance on a node.
-pub type InstanceKey = (PluginId, Half);
-
-/// The records of one node.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct NodeRecords {
-    pub node: Option<Node>,
-    pub instances: BTreeMap<InstanceKey, Instance>,
-}
 
 /// A report, with the registry's clock at its receipt.
 #[derive(Debug, Clone)]
@@ -53,16 +45,6 @@ pub enum Verdict {
     Late,
     /// Writes in this order; empty for a report without a change.
     Write(Vec<Write>),
-}
-
-/// A write of one key.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Write {
-    Node(Node),
-    /// A new or changed instance.
-    Put(InstanceKey, Instance),
-    /// An instance that the report does not name any more.
-    Delete(InstanceKey),
 }
 
 impl ReceivedReport {

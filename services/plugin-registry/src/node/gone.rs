@@ -30,7 +30,6 @@ use berth_contract::message::claim::{self, ClaimStatus};
 use berth_contract::message::query::Page;
 use berth_contract::message::registry::{AGENT_ID, AGENT_MADE, Declared, Gone};
 use berth_contract::problem::Problem;
-use berth_contract::trace::TraceContext;
 use berth_contract::verb::{self, Verb as _};
 use berth_domain::plugin::{Node, NodeState, UnaccountedMount};
 use berth_domain::proof::Proof;
@@ -38,11 +37,12 @@ use berth_domain::volume::Handle;
 use berth_domain::{Namespace, NodeId, Timestamp, VolumeKey};
 use berth_service::deadline;
 use berth_service::record_table::{StoreError, retry_lost_races};
-use tokio::time::Instant;
 
-use crate::decide::Write;
-use crate::state::State;
-use crate::{events, lost_claims};
+use super::lost_claims;
+use crate::caller::Caller;
+use crate::store::events;
+use crate::store::node_records::Write;
+use crate::store::state::State;
 
 /// Claims that the reply shows.
 const CLAIMS_SHOWN_MAX: u32 = 20;
@@ -52,41 +52,28 @@ const CLAIMS_TIMEOUT: Duration = Duration::from_secs(2);
 const PAGES_MAX: usize = 16;
 
 /// Writes the declaration to the node's record.
-pub async fn gone(
-    state: &State,
-    request: Gone,
-    at: Timestamp,
-    trace: TraceContext,
-    deadline: Instant,
-) -> Result<Declared, Problem> {
+pub async fn gone(state: &State, request: Gone, caller: &Caller) -> Result<Declared, Problem> {
     let Gone { node, kind, by, note, seen } = request;
     if by.trim().is_empty() {
         let problem = "is empty; say who answers for it".to_owned();
         let fault = Fault { path: "by".to_owned(), problem, line: None };
         return Err(Problem::bad_input(vec![fault]).node(&node));
     }
-    let proof = Proof { kind, by, at, note };
-    let attempt = || declare(state, &node, &proof, seen, trace, deadline);
+    let proof = Proof { kind, by, at: caller.at, note };
+    let attempt = || declare(state, &node, &proof, seen, caller);
     let proof = retry_lost_races(attempt).await.map_err(|problem| problem.node(&node))?;
-    lost_claims::recover(state, &node, trace, deadline)
-        .await
-        .map_err(|problem| problem.node(&node))?;
-    let claims = claims_left(state, &node, trace, deadline).await;
+    lost_claims::recover(state, &node, caller).await.map_err(|problem| problem.node(&node))?;
+    let claims = claims_left(state, &node, caller).await;
     Ok(Declared { proof, claims })
 }
 
 /// The first claims of the node, each with what it waits for; none when no claim service answers in
 /// time.
-async fn claims_left(
-    state: &State,
-    node: &NodeId,
-    trace: TraceContext,
-    deadline: Instant,
-) -> Option<Vec<ClaimStatus>> {
+async fn claims_left(state: &State, node: &NodeId, caller: &Caller) -> Option<Vec<ClaimStatus>> {
     let page = Page { limit: Some(CLAIMS_SHOWN_MAX), ..Page::default() };
     let wanted = claim::Status { node: Some(node.clone()), page, ..claim::Status::default() };
-    let within = CLAIMS_TIMEOUT.min(deadline.saturating_duration_since(Instant::now()) / 2);
-    let call = Call::within(trace, within);
+    let within = CLAIMS_TIMEOUT.min(caller.left() / 2);
+    let call = Call::within(caller.trace, within);
     let asked =
         state.bus.ask_service::<verb::ClaimStatus>(&Namespace::wildcard(), &wanted, &call).await;
     asked.ok().map(|claims| claims.claims)
@@ -98,9 +85,9 @@ async fn declare(
     node: &NodeId,
     proof: &Proof,
     seen: u64,
-    trace: TraceContext,
-    deadline: Instant,
+    caller: &Caller,
 ) -> Result<Proof, StoreError> {
+    let trace = caller.trace;
     let snapshot = state.read_node_records(node, BTreeSet::new()).await?;
     let known = snapshot.records.node.as_ref();
     if let Some(proof) = known.and_then(|known| known.gone.clone()) {
@@ -118,8 +105,8 @@ async fn declare(
     if let Some(known) = known {
         check_not_renamed(state, node, known)?;
     }
-    check_mounted_nowhere(state, node, trace, deadline).await?;
-    deadline::check(deadline)?;
+    check_mounted_nowhere(state, node, caller).await?;
+    deadline::check(caller.deadline)?;
     // Claims may name a node without a record, and only its proof releases them.
     let known = known.cloned().unwrap_or_else(|| Node::unknown(proof.at));
     let next = Node { gone: Some(proof.clone()), ..known };
@@ -182,8 +169,7 @@ fn what_is_shared(known: &Node, other: &Node) -> Option<&'static str> {
 async fn check_mounted_nowhere(
     state: &State,
     node: &NodeId,
-    trace: TraceContext,
-    deadline: Instant,
+    caller: &Caller,
 ) -> Result<(), Problem> {
     let mounts: Vec<(NodeId, UnaccountedMount)> = state.nodes.mirror.read(|nodes| {
         let others = nodes.unaccounted().filter(|(other, _)| *other != node);
@@ -192,8 +178,8 @@ async fn check_mounted_nowhere(
     if mounts.is_empty() {
         return Ok(());
     }
-    let within = CLAIMS_TIMEOUT.min(deadline.saturating_duration_since(Instant::now()) / 2);
-    let call = Call::within(trace, within);
+    let within = CLAIMS_TIMEOUT.min(caller.left() / 2);
+    let call = Call::within(caller.trace, within);
     let mut wanted = claim::Status { node: Some(node.clone()), ..claim::Status::default() };
     for _page in 0..PAGES_MAX {
         let everywhere = Namespace::wildcard();

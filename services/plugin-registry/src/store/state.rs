@@ -6,18 +6,15 @@ use std::time::Duration;
 use berth_bus::{Bucket, Bus, Events, Mirror, MirrorOptions};
 use berth_contract::problem::Problem;
 use berth_contract::{bucket, stream};
-use berth_domain::NodeId;
-use berth_domain::plugin::Half;
 use berth_service::process::{Fatal, Process};
 use berth_service::projection::{Instances, Nodes};
 use berth_service::record_table::{RecordTable, open_bucket};
 use tokio::time::Instant;
 
-use crate::decide::NodeRecords;
-use crate::event_shares::EventShares;
-use crate::leases::Leases;
-use crate::pace::Pace;
-use crate::volumes::VolumesIncarnation;
+use super::event_shares::EventShares;
+use super::held_leases::HeldLeases;
+use super::pace::Pace;
+use super::volumes_incarnation::VolumesIncarnation;
 
 /// A wait ends this long before the caller's deadline, so that the answer still arrives in time.
 const ANSWER_BEFORE: Duration = Duration::from_millis(200);
@@ -38,7 +35,7 @@ pub struct StateInner {
     pub volume_records: Bucket,
     /// The leases of nodes are written here for their agents.
     pub leases: Bucket,
-    pub lease_mirror: Mirror<Leases>,
+    pub lease_mirror: Mirror<HeldLeases>,
     pub events: Events,
     /// How much each node may still tell.
     pub event_shares: EventShares,
@@ -65,8 +62,13 @@ impl State {
         let options = MirrorOptions::default();
         Ok(Self(Arc::new(StateInner {
             bus: process.bus.clone(),
-            lease_mirror: Mirror::start(&leases, Leases::FILTER, Leases::default(), options)
-                .await?,
+            lease_mirror: Mirror::start(
+                &leases,
+                HeldLeases::FILTER,
+                HeldLeases::default(),
+                options,
+            )
+            .await?,
             events: process.bus.events(&stream::EVENTS, process.replicas).await?,
             event_shares: EventShares::default(),
             pace,
@@ -81,24 +83,6 @@ impl State {
 }
 
 impl StateInner {
-    /// The node's records as the mirrors have them.
-    pub fn mirrored_records(&self, node: &NodeId) -> NodeRecords {
-        let mut records = NodeRecords {
-            node: self.nodes.mirror.read(|nodes| nodes.get(node).cloned()),
-            ..NodeRecords::default()
-        };
-        self.plugins.mirror.read(|plugins| {
-            for (id, plugin) in plugins.iter() {
-                for half in [Half::Controller, Half::Node] {
-                    if let Some(instance) = plugin.instances.get(&(node.clone(), half)) {
-                        records.instances.insert((id.clone(), half), instance.clone());
-                    }
-                }
-            }
-        });
-        records
-    }
-
     /// Waits until the mirrors show everything that was stored before the call, whichever replica
     /// stored it.
     pub async fn catch_up(&self, deadline: Instant) -> Result<(), Problem> {

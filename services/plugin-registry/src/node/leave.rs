@@ -12,28 +12,20 @@ use berth_contract::code::Code;
 use berth_contract::key;
 use berth_contract::message::registry::{Leave, Left};
 use berth_contract::problem::Problem;
-use berth_contract::trace::TraceContext;
-use berth_domain::Timestamp;
 use berth_domain::plugin::Node;
 use berth_service::deadline;
 use berth_service::record_table::{StoreError, retry_lost_races};
-use tokio::time::Instant;
 
-use crate::decide::{InstanceKey, Write};
-use crate::events;
-use crate::state::State;
+use crate::caller::Caller;
+use crate::store::events;
+use crate::store::node_records::{InstanceKey, Write};
+use crate::store::state::State;
 
 /// Deletes the node's records. The operator stops the agent first, or it reports the node again.
-pub async fn leave(
-    state: &State,
-    request: Leave,
-    at: Timestamp,
-    trace: TraceContext,
-    deadline: Instant,
-) -> Result<Left, Problem> {
+pub async fn leave(state: &State, request: Leave, caller: &Caller) -> Result<Left, Problem> {
     // Counts what all attempts deleted, also those that lost a race half-way.
     let left = Mutex::new(Left { known: false, instances: 0, gone: false });
-    let attempt = || delete_records(state, &request, at, trace, deadline, &left);
+    let attempt = || delete_records(state, &request, caller, &left);
     retry_lost_races(attempt).await.map_err(|problem| problem.node(&request.node))?;
     Ok(left.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
@@ -61,12 +53,11 @@ fn check_mounts(node: Option<&Node>, incarnation: Option<u64>) -> Result<(), Pro
 async fn delete_records(
     state: &State,
     Leave { node, revision }: &Leave,
-    at: Timestamp,
-    trace: TraceContext,
-    deadline: Instant,
+    caller: &Caller,
     left: &Mutex<Left>,
 ) -> Result<(), StoreError> {
-    state.catch_up(deadline).await?;
+    let (at, trace) = (caller.at, caller.trace);
+    state.catch_up(caller.deadline).await?;
     let instances: BTreeSet<InstanceKey> =
         state.mirrored_records(node).instances.into_keys().collect();
     let snapshot = state.read_node_records(node, instances).await?;
@@ -85,7 +76,7 @@ async fn delete_records(
         }
     }
     check_mounts(known, state.volumes.read(&state.bus).await?)?;
-    deadline::check(deadline)?;
+    deadline::check(caller.deadline)?;
     let left = || left.lock().unwrap_or_else(PoisonError::into_inner);
     // The node half first, as in a report.
     for instance in snapshot.records.instances.keys().rev() {

@@ -20,9 +20,9 @@ use berth_domain::plugin::{Node, UnaccountedMount};
 use berth_service::deadline;
 use tokio::time::Instant;
 
-use crate::decide::ReceivedReport;
-use crate::evidence::Evidence;
-use crate::state::StateInner;
+use super::decide::ReceivedReport;
+use crate::store::evidence::Evidence;
+use crate::store::state::StateInner;
 
 /// The attribute that names reported mounts that do not count.
 const DISBELIEVED: &str = "disbelieved-mounts";

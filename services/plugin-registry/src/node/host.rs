@@ -11,24 +11,17 @@ use std::collections::BTreeSet;
 
 use berth_contract::message::registry::Hosted;
 use berth_contract::problem::Problem;
-use berth_contract::trace::TraceContext;
 use berth_contract::verb::PluginOnNode;
-use berth_domain::Timestamp;
 use berth_domain::plugin::Node;
 use berth_service::deadline;
 use berth_service::record_table::{StoreError, retry_lost_races};
-use tokio::time::Instant;
 
-use crate::decide::Write;
-use crate::state::State;
+use crate::caller::Caller;
+use crate::store::node_records::Write;
+use crate::store::state::State;
 
-pub async fn host(
-    state: &State,
-    on: PluginOnNode,
-    at: Timestamp,
-    (trace, deadline): (TraceContext, Instant),
-) -> Result<Hosted, Problem> {
-    let attempt = || record(state, &on, at, (trace, deadline));
+pub async fn host(state: &State, on: PluginOnNode, caller: &Caller) -> Result<Hosted, Problem> {
+    let attempt = || record(state, &on, caller);
     let recorded = retry_lost_races(attempt).await;
     recorded.map_err(|problem| problem.node(&on.node).plugin(&on.plugin))
 }
@@ -36,16 +29,15 @@ pub async fn host(
 async fn record(
     state: &State,
     PluginOnNode { plugin, node }: &PluginOnNode,
-    at: Timestamp,
-    (trace, deadline): (TraceContext, Instant),
+    caller: &Caller,
 ) -> Result<Hosted, StoreError> {
-    state.catch_up(deadline).await?;
+    state.catch_up(caller.deadline).await?;
     let is_recorded =
         |known: Option<&Node>| known.is_some_and(|known| known.hosts.contains(plugin));
     if state.nodes.mirror.read(|nodes| is_recorded(nodes.get(node))) {
         return Ok(Hosted {});
     }
-    deadline::check(deadline)?;
+    deadline::check(caller.deadline)?;
     let snapshot = state.read_node_records(node, BTreeSet::new()).await?;
     let known = snapshot.records.node.clone();
     if !is_recorded(known.as_ref()) {
@@ -54,10 +46,10 @@ async fn record(
         } else {
             // An agent shows its rights before its first report, so nothing is known of its mounts.
             let newcomer = Some(state.newest_of_volumes().await?);
-            Node { uncompared: true, newcomer, ..Node::unknown(at) }
+            Node { uncompared: true, newcomer, ..Node::unknown(caller.at) }
         };
         next.hosts.insert(plugin.clone());
-        state.store(node, &snapshot, &Write::Node(next), trace).await?;
+        state.store(node, &snapshot, &Write::Node(next), caller.trace).await?;
     }
     Ok(Hosted {})
 }

@@ -19,9 +19,9 @@ use berth_service::record_table::StoreError;
 use berth_service::{Shutdown, clock, process};
 use tokio::time::{Instant, sleep, sleep_until};
 
-use crate::events;
-use crate::leases::Leases;
-use crate::state::State;
+use crate::store::events;
+use crate::store::held_leases::HeldLeases;
+use crate::store::state::State;
 
 /// Changes within this time are handled together: leases are renewed all the time.
 const BATCH_PAUSE: Duration = Duration::from_millis(50);
@@ -52,7 +52,7 @@ async fn wake_disagreeing(state: &State, rescan: Duration, waker: &Waker<NodeId>
         // Read before the comparison, so that a change meanwhile leads to another one. The revision
         // of the mirror does not do: this replica's own write is in the mirror ahead of it.
         let changes = *nodes.borrow_and_update();
-        let present = (changes, state.lease_mirror.read(Leases::changes));
+        let present = (changes, state.lease_mirror.read(HeldLeases::changes));
         if compared != Some(present) || Instant::now() >= rescan_at {
             let wrong = |nodes: &Nodes| state.lease_mirror.read(|held| disagreeing(nodes, held));
             for node in state.nodes.mirror.read(wrong) {
@@ -70,7 +70,7 @@ async fn wake_disagreeing(state: &State, rescan: Duration, waker: &Waker<NodeId>
     }
 }
 
-fn disagreeing(nodes: &Nodes, leases: &Leases) -> Vec<NodeId> {
+fn disagreeing(nodes: &Nodes, leases: &HeldLeases) -> Vec<NodeId> {
     let wrong = |(id, node): &(&NodeId, &Node)| {
         node.state != state_by_lease(node, leases.is_held(id)) || leases.is_junk(id)
     };
@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn only_leases_that_are_gained_or_have_ended_are_changes() {
-        let mut leases = Leases::default();
+        let mut leases = HeldLeases::default();
         let key = key::node_lease(&NodeId::new("n1").unwrap());
         leases.delete(&key, 1);
         leases.put(&key, 2, &holder("n1"));
@@ -230,7 +230,7 @@ mod tests {
 
     #[test]
     fn every_node_that_does_not_agree_with_its_lease_is_named() {
-        let (mut nodes, mut leases) = (Nodes::default(), Leases::default());
+        let (mut nodes, mut leases) = (Nodes::default(), HeldLeases::default());
         for (id, state, held) in [
             ("ready-held", NodeState::Ready, true),
             ("ready-ended", NodeState::Ready, false),

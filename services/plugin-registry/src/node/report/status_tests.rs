@@ -11,7 +11,8 @@ use berth_service::projection::{Instances, Nodes};
 use berth_service::registry_status::{instance_status, plugin_status};
 use proptest::prelude::*;
 
-use crate::decide::{NodeRecords, ReceivedReport, Verdict, Write, decide};
+use super::decide::{ReceivedReport, Verdict, decide};
+use crate::store::node_records::{NodeRecords, Write};
 
 const NODES: usize = 4;
 const PLUGINS: usize = 3;

@@ -1,25 +1,26 @@
 //! `node.report`: compares an agent's report with the records, and writes the difference.
 
+mod account;
+mod decide;
+#[cfg(test)]
+mod status_tests;
+
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use berth_contract::message::registry::{Report, Reported};
 use berth_contract::problem::Problem;
-use berth_contract::trace::TraceContext;
+use berth_domain::NodeId;
 use berth_domain::plugin::{Half, Instance, NodeState};
-use berth_domain::{NodeId, Timestamp};
 use berth_service::deadline;
 use berth_service::record_table::{StoreError, retry_lost_races};
-use tokio::time::Instant;
 
-use crate::account;
-use crate::decide::{
-    InstanceKey, NodeRecords, ReceivedReport, Verdict, Write, decide, faults, list_unproven,
-};
-use crate::events;
-use crate::leases::Leases;
-use crate::state::State;
-use crate::store::RecordSnapshot;
+use crate::caller::Caller;
+use crate::store::events;
+use crate::store::held_leases::HeldLeases;
+use crate::store::node_records::{InstanceKey, NodeRecords, RecordSnapshot, Write};
+use crate::store::state::State;
+use decide::{ReceivedReport, Verdict, decide, faults, list_unproven};
 
 /// Applies a report that was received `at` this time.
 ///
@@ -27,36 +28,30 @@ use crate::store::RecordSnapshot;
 /// reports, and then over the leader's records, whose revisions guard the writes. No guard covers
 /// the answer that nothing changed, so the mirrors first catch up with what other replicas wrote. A
 /// crash between two writes leaves the rest to the next report.
-pub async fn report(
-    state: &State,
-    report: Report,
-    at: Timestamp,
-    trace: TraceContext,
-    deadline: Instant,
-) -> Result<Reported, Problem> {
+pub async fn report(state: &State, report: Report, caller: &Caller) -> Result<Reported, Problem> {
     let faults = faults(&report);
     if !faults.is_empty() {
         return Err(Problem::bad_input(faults).node(&report.node));
     }
-    let received = ReceivedReport { report, at, volumes: None };
-    let attempt = || apply(state, &received, trace, deadline);
+    let received = ReceivedReport { report, at: caller.at, volumes: None };
+    let attempt = || apply(state, &received, caller);
     retry_lost_races(attempt).await.map_err(|problem| problem.node(&received.report.node))
 }
 
 async fn apply(
     state: &State,
     received: &ReceivedReport,
-    trace: TraceContext,
-    deadline: Instant,
+    caller: &Caller,
 ) -> Result<Reported, StoreError> {
-    state.catch_up(deadline).await?;
+    state.catch_up(caller.deadline).await?;
     let node = &received.report.node;
     let mirrored = state.mirrored_records(node);
     let mut received = Cow::Borrowed(received);
     if mirrored.node.is_none() {
         received.to_mut().volumes = Some(state.newest_of_volumes().await?);
     }
-    let received = &*account::believed(state, &received, mirrored.node.as_ref(), deadline).await?;
+    let received =
+        &*account::believed(state, &received, mirrored.node.as_ref(), caller.deadline).await?;
     match decide(&mirrored, received) {
         Verdict::Late => return Ok(answer_late(state, received, &mirrored)),
         Verdict::Write(writes) if writes.is_empty() => {
@@ -64,13 +59,14 @@ async fn apply(
         }
         Verdict::Write(_) => {}
     }
-    deadline::check(deadline)?;
+    deadline::check(caller.deadline)?;
     let reported = received.report.instances.iter().map(|one| (one.plugin.clone(), one.half));
     let instances: BTreeSet<InstanceKey> = reported.chain(mirrored.instances.into_keys()).collect();
     let snapshot = state.read_node_records(node, instances).await?;
     let Verdict::Write(writes) = decide(&snapshot.records, received) else {
         return Ok(answer_late(state, received, &snapshot.records));
     };
+    let trace = caller.trace;
     let mut stored = snapshot.records.clone();
     for write in &writes {
         state.store(node, &snapshot, write, trace).await?;
@@ -123,7 +119,7 @@ fn answer(state: &State, received: &ReceivedReport, records: &NodeRecords) -> Re
         clock: Some(received.at),
         state: record.map_or(NodeState::Down, |node| node.state),
         gone: record.and_then(|node| node.gone.clone()),
-        pace_s: state.pace.lease_ttl_s(state.lease_mirror.read(Leases::count)),
+        pace_s: state.pace.lease_ttl_s(state.lease_mirror.read(HeldLeases::count)),
         unproven: list_unproven(records, &received.report),
     }
 }

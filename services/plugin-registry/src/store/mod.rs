@@ -1,0 +1,13 @@
+//! What the registry knows: its buckets and their mirrors, one node's records, the leases that are
+//! held, and the events.
+//!
+//! **Never** answers a request by itself: the shelves above do.
+
+pub mod event_shares;
+pub mod events;
+pub mod evidence;
+pub mod held_leases;
+pub mod node_records;
+pub mod pace;
+pub mod state;
+pub mod volumes_incarnation;
