@@ -19,8 +19,8 @@ use berth_domain::limits;
 use berth_service::config::SHARED_FIELDS;
 use serde_json::Value;
 
-use crate::paths::STATE_DIR_BYTES_MAX;
-use crate::plugin::declaration::Declaration;
+use crate::host::paths::STATE_DIR_BYTES_MAX;
+use crate::plugins::declaration::Declaration;
 
 /// What may be configured.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -12,57 +12,31 @@
 //!
 //! **Never** sets the state of a claim, decides who may have a volume, or removes a file.
 //!
+//! Each shelf uses only those below it:
+//!
 //! | | |
 //! | --- | --- |
-//! | [`config`], [`agent`] | the configuration; starts all parts |
-//! | [`host`], [`identity`], [`lease`], [`report`] | facts about the node, and its liveness |
-//! | [`plugin`] | identity and health of the plugin behind each socket |
+//! | [`agent`] | starts all parts, reports the node, compares what is mounted with the claims |
+//! | [`mounts`] | mounts volumes, takes them down, watches them |
 //! | [`roster`] | the plugin instances, and the processes that the agent runs for them |
-//! | [`executor`], [`start_revision`] | the rules of an executor |
-//! | [`controller`] | calls to controllers that are hosted here |
-//! | [`plan`], [`journal`], [`paths`] | which steps are due on this node, and why |
-//! | [`node`] | takes the steps: mounts and unmounts |
-//! | [`unmount_copy`] | a process of its own, which unmounts in another mount namespace |
-//! | [`mount_health`] | whether what is mounted still answers |
-//! | [`claimed`], [`compare`] | whether what is mounted is still claimed |
-//! | [`hosting`] | which controllers the node may host |
-//! | [`unaccounted`] | mounts that no claim covers |
-//! | [`gate`], [`comeback`] | refuse new work until the registry counts the node as ready |
-//! | [`runs`] | commands that use a mount, watched until they end |
-//! | [`host_pool`] | operations that may hang |
-//! | [`secret`] | the secrets of a call |
-//! | [`events`] | events |
+//! | [`controllers`] | calls to controllers that are hosted here |
+//! | [`executor`] | the rules of an executor |
+//! | [`plugins`] | identity and health of the plugin behind each socket, and calls to it |
+//! | [`fleet`] | the node's lease, its gate, its rights, secrets and events |
+//! | [`journal`] | what is, or may be, mounted here |
+//! | [`host`] | paths, facts of the host, operations that may hang |
 
-mod agent;
-mod call_log;
-mod claimed;
-mod comeback;
-mod compare;
+pub mod agent;
+mod caller;
 mod config;
-pub mod controller;
-pub mod events;
+pub mod controllers;
 pub mod executor;
-mod finish;
-pub mod gate;
+pub mod fleet;
 pub mod host;
-mod host_pool;
-pub mod hosting;
-mod identity;
 mod journal;
-pub mod lease;
-mod mount_health;
-mod mount_users;
-mod node;
-mod paths;
-mod plan;
-pub mod plugin;
-pub mod report;
+mod mounts;
+pub mod plugins;
 mod roster;
-mod runs;
-pub mod secret;
-pub mod start_revision;
-pub mod unaccounted;
-pub mod unmount_copy;
 
 pub use agent::run;
 pub use config::Config;

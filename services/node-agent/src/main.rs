@@ -7,7 +7,7 @@ use berth_contract::role::Role;
 fn main() -> ExitCode {
     berth_version::declare(berth_version::of_build!());
     // Before any thread is started.
-    if let Some(ended) = berth_node_agent::unmount_copy::run_if_asked(std::env::args_os()) {
+    if let Some(ended) = berth_node_agent::host::unmount_copy::run_if_asked(std::env::args_os()) {
         return ended;
     }
     let name = berth_contract::service::NODE_AGENT;

@@ -16,20 +16,20 @@ use berth_csi::advertised::{
 };
 use berth_csi::fingerprint::NodeFingerprint;
 use berth_domain::{NodeId, PluginId};
-use berth_node_agent::controller::{self, ControllerHosting, CreationAnswers, HostedControllers};
-use berth_node_agent::events::EventPublisher;
+use berth_node_agent::agent::report::Reporter;
+use berth_node_agent::controllers::{self, ControllerHosting, CreationAnswers, HostedControllers};
 use berth_node_agent::executor::VolumeExecutor;
-use berth_node_agent::gate::Gate;
+use berth_node_agent::fleet::events::EventPublisher;
+use berth_node_agent::fleet::gate::Gate;
+use berth_node_agent::fleet::hosting::HostingRights;
+use berth_node_agent::fleet::lease::{Holder, LeaseTtl, NodeLease};
+use berth_node_agent::fleet::secret::SealingKey;
+use berth_node_agent::fleet::start_revision::StartRevision;
+use berth_node_agent::fleet::unaccounted::UnaccountedMounts;
 use berth_node_agent::host::Host;
-use berth_node_agent::hosting::HostingRights;
-use berth_node_agent::lease::{Holder, LeaseTtl, NodeLease};
-use berth_node_agent::plugin::declaration::PluginSource;
-use berth_node_agent::plugin::record::InstanceRecord;
-use berth_node_agent::plugin::{InstanceView, Plugin, PluginInstance, Plugins};
-use berth_node_agent::report::Reporter;
-use berth_node_agent::secret::SealingKey;
-use berth_node_agent::start_revision::StartRevision;
-use berth_node_agent::unaccounted::UnaccountedMounts;
+use berth_node_agent::plugins::declaration::PluginSource;
+use berth_node_agent::plugins::record::InstanceRecord;
+use berth_node_agent::plugins::{InstanceView, Plugin, PluginInstance, Plugins};
 use berth_service::clock;
 use berth_service::fault_report::FaultReport;
 use berth_service::shutdown::{Shutdown, Trigger};
@@ -129,7 +129,7 @@ impl Place {
             answers: CreationAnswers::default(),
             drain: config.drain,
         };
-        tokio::spawn(controller::host(plugin.clone(), hosting, shutdown.clone()));
+        tokio::spawn(controllers::host(plugin.clone(), hosting, shutdown.clone()));
         let service = listen(&bus, &node).await?;
         let interval = config.report_interval;
         let ttl = tenure.ttl.clone();

@@ -14,13 +14,13 @@ use berth_service::process::Fatal;
 use berth_service::runs::Runs;
 use thiserror::Error;
 
+use super::identity::{AgentIdentity, identity};
 use crate::config::Config;
 use crate::host::Host;
-use crate::host_pool::CHANGE_MAX;
-use crate::identity::{AgentIdentity, identity};
+use crate::host::paths::{Paths, STATE_DIR_BYTES_MAX};
+use crate::host::pool::CHANGE_MAX;
 use crate::journal::Journal;
-use crate::node;
-use crate::paths::{Paths, STATE_DIR_BYTES_MAX};
+use crate::mounts;
 
 /// Why the state directory cannot be used.
 #[derive(Debug, Error)]
@@ -66,7 +66,7 @@ impl LocalState {
         let (dir, runs, host, agent_id) =
             HostPool::of_process().run(operation, CHANGE_MAX, read).await??;
         let (journal, paths) = (Journal::open(dir.join("journal")).await?, Paths::new(&dir));
-        node::log_leftovers(&journal, &paths, &host.boot_id).await?;
+        mounts::log_leftovers(&journal, &paths, &host.boot_id).await?;
         Ok(Self { dir, paths, journal, runs, host, agent_id })
     }
 }

@@ -13,7 +13,7 @@ use berth_contract::problem::Problem;
 use berth_domain::volume::CallFailure;
 use berth_domain::{AllocId, Timestamp, VolumeKey};
 
-use crate::call_log::PluginCallLog;
+use crate::plugins::call_log::PluginCallLog;
 
 /// Largest number of failures that are kept.
 const FAILURES_MAX: usize = 1024;

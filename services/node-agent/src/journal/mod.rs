@@ -13,6 +13,7 @@
 //! **Never** counts uses: they are read from the entries.
 
 mod entry;
+mod error;
 mod index;
 mod options;
 mod store;
@@ -26,53 +27,24 @@ use berth_domain::{AllocId, PluginId, VolumeKey};
 use berth_service::clock;
 use berth_service::process::chain;
 use berth_service::shutdown::Shutdown;
-use thiserror::Error;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep};
 
 pub use entry::{Disk, JournalledDetach, JournalledExpansion, JournalledUse, UseKey, UseState};
+pub use error::JournalError;
 pub use index::VolumeUses;
 pub use options::OptionsFingerprint;
 
-use berth_durable::{DurableError, in_turn};
+use berth_durable::in_turn;
 use berth_service::fault_report::FaultReport;
-use entry::{EntryError, JournalChange};
+use entry::JournalChange;
+use error::DETACHED_MAX;
 use index::JournalIndex;
 use store::JournalStore;
-
-/// Largest number of [`JournalledDetach`] that are kept. The oldest are forgotten. The agent needs
-/// an entry as long as a handler may still receive a grant of its epoch or of an earlier one. No
-/// handler waits longer than [`WAIT_MAX`](berth_domain::limits::WAIT_MAX).
-const DETACHED_MAX: usize = 16_384;
 
 /// Wait before the journal is opened again after a failed write.
 const REOPEN_RETRY: Schedule =
     Schedule { first: Duration::from_millis(500), max: Duration::from_secs(5) };
-
-/// Why the journal cannot be opened, read or written.
-#[derive(Debug, Error)]
-pub enum JournalError {
-    #[error("the journal does not work")]
-    Disk(#[from] DurableError),
-    #[error(
-        "the journal {} holds an entry that cannot be read, {key:?}; it is not skipped, because it \
-         may be a mount: start the version that wrote it, or move the journal away once nothing \
-         below the state directory is mounted",
-        path.display()
-    )]
-    Entry {
-        path: PathBuf,
-        key: String,
-        #[source]
-        source: EntryError,
-    },
-    #[error("an entry of the journal could not be written")]
-    Json(#[from] serde_json::Error),
-    #[error("{DETACHED_MAX} allocs were detached within minutes; no more can be remembered yet")]
-    Full,
-    #[error("the journal's thread ended before it answered")]
-    Thread(#[source] tokio::task::JoinError),
-}
 
 /// The journal. Cheap to clone.
 #[derive(Clone)]

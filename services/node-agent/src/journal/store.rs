@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 use berth_service::process::chain;
 
-use super::JournalError;
 use super::entry::{EntryError, EntryKind, JournalChange, encode_value, entry_key};
+use super::error::JournalError;
 use super::index::ForgottenDetaches;
 use berth_durable::{Durable, Entries};
 

@@ -3,7 +3,7 @@
 use berth_domain::access::{AccessMode, AttachmentMode, Mode};
 use berth_domain::volume::MountOptions;
 use berth_domain::{Namespace, PluginId, Timestamp, VolumeId};
-use berth_durable::Durable;
+use berth_durable::{Durable, DurableError};
 
 use super::*;
 

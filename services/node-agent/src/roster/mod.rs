@@ -40,13 +40,13 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep};
 
-use crate::controller::{self, ControllerHosting};
-use crate::finish;
-use crate::host_pool::{CHANGE_MAX, with_agent_file};
+use crate::controllers::{self, ControllerHosting};
+use crate::fleet::finish;
+use crate::host::pool::{CHANGE_MAX, with_agent_file};
 use crate::journal::Journal;
-use crate::plugin::member::describe_needing_mounts;
-use crate::plugin::record::{InstanceRecord, InstanceRecords};
-use crate::plugin::{Plugin, PluginInstance, Plugins, ProbeTiming, supervise};
+use crate::plugins::member::describe_needing_mounts;
+use crate::plugins::record::{InstanceRecord, InstanceRecords};
+use crate::plugins::{Plugin, PluginInstance, Plugins, ProbeTiming, supervise};
 use run::{ProcessContext, ProcessOrder};
 pub use scan::PluginSources;
 use scan::{PluginScanner, ScanResult};
@@ -288,7 +288,7 @@ impl Roster {
         if is_new {
             let (trigger, ended) = Shutdown::new();
             let hosting = self.context.hosting.clone();
-            self.controllers.spawn(controller::host(plugin.clone(), hosting, ended));
+            self.controllers.spawn(controllers::host(plugin.clone(), hosting, ended));
             self.hosts.insert(plugin.id.clone(), trigger);
         }
         let (trigger, gone) = Shutdown::new();

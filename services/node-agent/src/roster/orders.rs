@@ -9,7 +9,7 @@ use berth_domain::PluginId;
 use super::run::ProcessOrder;
 use super::serve::RosterOrder;
 use super::{Roster, RosterRequest};
-use crate::plugin::member::describe_needing_mounts;
+use crate::plugins::member::describe_needing_mounts;
 
 impl Roster {
     pub(super) fn answer_request(&mut self, asked: RosterRequest) {

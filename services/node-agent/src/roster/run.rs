@@ -22,14 +22,14 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
 use super::output::PluginOutput;
-use crate::events::EventPublisher;
-use crate::host_pool::{CHANGE_MAX, with_agent_file, with_processes};
+use crate::fleet::events::EventPublisher;
+use crate::host::pool::{CHANGE_MAX, with_agent_file, with_processes};
 use crate::journal::Journal;
-use crate::plugin::declaration::PluginCommand;
-use crate::plugin::member::describe_needing_mounts;
-use crate::plugin::process::{PluginProcess, StartedProcess};
-use crate::plugin::record::InstanceRecords;
-use crate::plugin::{Plugin, PluginInstance};
+use crate::plugins::declaration::PluginCommand;
+use crate::plugins::member::describe_needing_mounts;
+use crate::plugins::process::{PluginProcess, StartedProcess};
+use crate::plugins::record::InstanceRecords;
+use crate::plugins::{Plugin, PluginInstance};
 
 /// Interval at which the process is checked and its output is read.
 const CHECK_INTERVAL: Duration = Duration::from_millis(200);

@@ -21,7 +21,7 @@ use berth_host::socket::{FileType, in_words};
 use berth_host::trust::{self, TrustError, Trusted, TrustedUsers};
 use berth_service::process::chain;
 
-use crate::plugin::declaration::{Declaration, PluginEndpoint, PluginSource};
+use crate::plugins::declaration::{Declaration, PluginEndpoint, PluginSource};
 
 /// Largest plugin file that is read, in bytes.
 const FILE_BYTES_MAX: u64 = 64 * 1024;

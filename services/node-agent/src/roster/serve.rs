@@ -12,7 +12,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use crate::journal::Journal;
-use crate::plugin::{Plugin, PluginInstance, Plugins};
+use crate::plugins::{Plugin, PluginInstance, Plugins};
 
 /// Largest number of requests of one kind under way at once.
 const MAX_IN_FLIGHT: u32 = 16;

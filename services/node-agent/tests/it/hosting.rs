@@ -11,7 +11,7 @@ use berth_contract::message::registry::Hosted;
 use berth_contract::verb;
 use berth_domain::PluginId;
 use berth_harness::nats::NatsServers;
-use berth_node_agent::hosting::HostingRights;
+use berth_node_agent::fleet::hosting::HostingRights;
 
 use crate::world::node;
 

@@ -11,8 +11,8 @@ use berth_contract::message::node::LeaseAnswer;
 use berth_contract::verb;
 use berth_domain::Timestamp;
 use berth_harness::nats::NatsServers;
-use berth_node_agent::gate::Gate;
-use berth_node_agent::lease::{LeaseTtl, NodeLease};
+use berth_node_agent::fleet::gate::Gate;
+use berth_node_agent::fleet::lease::{LeaseTtl, NodeLease};
 use berth_service::shutdown::Shutdown;
 
 use crate::world::node;

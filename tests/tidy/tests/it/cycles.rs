@@ -20,52 +20,17 @@ fn modules_use_each_other_in_one_direction_only() {
     assert_none(breaches, "modules of a crate form no cycle; move what both need below them");
 }
 
-/// A circle of files that is left. The list only shrinks: an entry must say how many files are in
-/// its circle, and goes with the circle.
-struct KnownCircle {
-    krate: &'static str,
-    /// How the path of each of its files begins, below `src`.
-    below: &'static str,
-    files: usize,
-}
-
-impl KnownCircle {
-    const fn new(krate: &'static str, below: &'static str, files: usize) -> Self {
-        Self { krate, below, files }
-    }
-}
-
-const KNOWN_CIRCLES: &[KnownCircle] = &[
-    KnownCircle::new("services/node-agent", "journal/", 2),
-    KnownCircle::new("services/node-agent", "node/", 11),
-    KnownCircle::new("services/node-agent", "plugin/", 5),
-];
-
 #[test]
 fn files_use_each_other_in_one_direction_only() {
     let mut breaches = Vec::new();
-    let mut left: Vec<&KnownCircle> = KNOWN_CIRCLES.iter().collect();
     for (krate, files) in crates() {
         for circle in circles(&files) {
-            let is_it = |known: &&KnownCircle| {
-                known.krate == krate
-                    && known.files == circle.len()
-                    && circle.iter().all(|file| file.starts_with(known.below))
-            };
-            if let Some(at) = left.iter().position(is_it) {
-                left.remove(at);
-                continue;
-            }
             let (first, count) = (circle.first().copied().unwrap_or_default(), circle.len());
             breaches.push(format!("{krate}: {count} files, from {first} on:"));
             let rows = circle.iter().map(|file| row(&krate, &files, &circle, file));
             breaches.extend(rows.map(|row| format!("  {row}")));
         }
     }
-    let known = |KnownCircle { krate, below, files }: &KnownCircle| {
-        format!("{krate}: of the known circle of {files} files below {below:?} nothing is left so")
-    };
-    breaches.extend(left.into_iter().map(known));
     assert_none(breaches, "files form no circle; move what both need to a file below them");
 }
 
