@@ -1,4 +1,4 @@
-//! Until when a request is answered, and of what it is a part.
+//! Whom a request is from, until when it is answered, and of what it is a part.
 
 use berth_contract::code::Code;
 use berth_contract::problem::Problem;
@@ -10,6 +10,14 @@ use berth_domain::{Namespace, Timestamp};
 pub struct RequestContext {
     pub deadline: Timestamp,
     pub trace: TraceContext,
+}
+
+/// The context of a request: all but what it asks for.
+#[derive(Debug, Clone)]
+pub struct Caller {
+    /// Who sent it, as records and events name the sender.
+    pub by: Option<String>,
+    pub context: RequestContext,
 }
 
 /// Refuses a request whose namespace is not that of its subject: rights are given for the latter.

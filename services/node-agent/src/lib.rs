@@ -17,6 +17,7 @@
 //! | | |
 //! | --- | --- |
 //! | [`agent`] | starts all parts, reports the node, compares what is mounted with the claims |
+//! | [`endpoints`] | the verbs, and who answers them |
 //! | [`mounts`] | mounts volumes, takes them down, watches them |
 //! | [`roster`] | the plugin instances, and the processes that the agent runs for them |
 //! | [`controllers`] | calls to controllers that are hosted here |
@@ -30,6 +31,7 @@ pub mod agent;
 mod caller;
 mod config;
 pub mod controllers;
+mod endpoints;
 pub mod executor;
 pub mod fleet;
 pub mod host;

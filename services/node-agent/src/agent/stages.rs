@@ -31,6 +31,7 @@ use super::local_state::LocalState;
 use super::report::Reporter;
 use crate::config::Config;
 use crate::controllers::{ControllerHosting, CreationAnswers, HostedControllers};
+use crate::endpoints::{self, Handlers};
 use crate::executor::VolumeExecutor;
 use crate::fleet::events::EventPublisher;
 use crate::fleet::finish;
@@ -42,10 +43,12 @@ use crate::fleet::start_revision::StartRevision;
 use crate::fleet::unaccounted::UnaccountedMounts;
 use crate::mounts::health::MountHealths;
 use crate::mounts::runs;
-use crate::mounts::{self, Binds, Mounter, MounterContext};
+use crate::mounts::{Binds, Mounter, MounterContext};
 use crate::plugins::record::InstanceRecords;
 use crate::plugins::{Plugins, ProbeTiming};
-use crate::roster::{self, ORDERS_MAX, PluginSources, Roster, RosterContext, RosterRequest};
+use crate::roster::{
+    ORDERS_MAX, PluginOrders, PluginSources, Roster, RosterContext, RosterRequest,
+};
 
 /// Time for the last report.
 const LAST_REPORT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -247,8 +250,11 @@ impl Startup<'_> {
             sealing: sealing.clone(),
             place_kept: config.place_kept,
         });
-        let service = mounts::serve(&mounter, &process.bus).await?;
-        roster::serve(&service, &config.node, plugins, &local.journal, requests).await?;
+        let (journal, orders) = (local.journal.clone(), requests);
+        let plugins = PluginOrders { plugins: plugins.clone(), journal, orders };
+        let handlers = Handlers { mounter: mounter.clone(), plugins };
+        let node = &config.node;
+        let service = endpoints::serve(&handlers, &process.bus, node, &held.publisher).await?;
         Ok(AnsweringNode { service, mounter, executor, unaccounted })
     }
 

@@ -4,9 +4,10 @@ use berth_contract::code::Code;
 use berth_contract::event::PluginCall;
 use berth_contract::message::call::{Called, ClaimCall};
 use berth_contract::problem::Problem;
+use berth_contract::verb::{self, Verb as _};
 use berth_domain::proof::Proof;
 use berth_domain::volume::CallKind;
-use berth_domain::{AllocId, PluginId, VolumeKey};
+use berth_domain::{AllocId, NodeId, PluginId, VolumeKey};
 use berth_host::{Mount, MountTable};
 use tokio::time::Instant;
 
@@ -15,7 +16,7 @@ use super::calls::NodeCaller;
 use super::local::{local_problem, read_mount_table};
 use super::mounter::Mounter;
 use super::{dirs, unstaged};
-use crate::caller::RequestContext;
+use crate::caller::{Caller, RequestContext};
 use crate::executor::{ExecutorWork, PluginVolume, WorkTurn};
 use crate::fleet::events::{ExecutedCall, UsedVolume};
 use crate::journal::{JournalledDetach, JournalledUse};
@@ -23,9 +24,6 @@ use crate::mounts::plan::{self, DetachInput, NodeCall, VolumeOnNode};
 use crate::mounts::runs;
 use crate::plugins::Plugin;
 use crate::plugins::no_plugin;
-
-/// The step in the status and in problems.
-pub(super) const DETACH: &str = "agent.detach";
 
 /// The use that is taken down.
 #[derive(Debug)]
@@ -68,13 +66,14 @@ fn is_of_another_volume(leaving: &DepartingUse, entry: &JournalledUse) -> bool {
 
 impl Mounter {
     /// Takes the alloc's use of the volume down. Success if nothing is here.
-    pub(super) async fn detach(
+    pub async fn detach(
         self,
+        _: NodeId,
         call: ClaimCall,
-        context: RequestContext,
+        caller: Caller,
     ) -> Result<Called, Problem> {
         let (attempts, attempt) = (self.shared.executor.attempts.clone(), call.attempt.clone());
-        attempts.once(&attempt, Box::pin(self.make_detach(call, context))).await
+        attempts.once(&attempt, Box::pin(self.make_detach(call, caller.context))).await
     }
 
     async fn make_detach(
@@ -84,7 +83,7 @@ impl Mounter {
     ) -> Result<Called, Problem> {
         let (volume, trace) = (call.volume_key(), context.trace);
         let locate = |problem: Problem, plugin: &PluginId| {
-            let problem = self.locate_problem(problem, &volume).at_step(CallKind::NodeDetach);
+            let problem = self.locate_problem(problem, &volume);
             problem.plugin(plugin)
         };
         self.check_addressee(&call).map_err(|problem| locate(problem, &call.plugin))?;
@@ -126,7 +125,7 @@ impl Mounter {
             volume: leaving.volume.clone(),
             alloc: leaving.alloc.clone(),
             epoch: Some(leaving.epoch),
-            step: DETACH,
+            step: verb::AgentDetach::STEP,
             calls: calls.clone(),
         };
         let mounter = self.clone();

@@ -18,8 +18,8 @@ use berth_contract::problem::Problem;
 use berth_csi::capability::volume_capability;
 use berth_csi::v1;
 use berth_domain::access::{AttachmentMode, Capability};
-use berth_domain::volume::{CallKind, MountOptions, SecretCall, StorageAnswer};
-use berth_domain::{AllocId, VolumeKey};
+use berth_domain::volume::{MountOptions, SecretCall, StorageAnswer};
+use berth_domain::{AllocId, NodeId, VolumeKey};
 use berth_host::MountTable;
 use tokio::time::Instant;
 
@@ -27,7 +27,7 @@ use super::calls::NodeCaller;
 use super::local::{local_problem, read_mount_table};
 use super::mounter::Mounter;
 use super::volume_size::read_size;
-use crate::caller::RequestContext;
+use crate::caller::{Caller, RequestContext};
 use crate::controllers::{range, storage_problem};
 use crate::executor::{WorkTurn, check_deadline};
 use crate::fleet::events::ExecutedCall;
@@ -51,13 +51,14 @@ pub(super) struct NodeExpansion {
 
 impl Mounter {
     /// Expands a volume that is staged here.
-    pub(super) async fn expand(
+    pub async fn expand(
         self,
+        _: NodeId,
         call: StorageCall,
-        context: RequestContext,
+        caller: Caller,
     ) -> Result<Called, Problem> {
         let (attempts, attempt) = (self.shared.executor.attempts.clone(), call.attempt.clone());
-        attempts.once(&attempt, Box::pin(self.make_expansion(call, context))).await
+        attempts.once(&attempt, Box::pin(self.make_expansion(call, caller.context))).await
     }
 
     async fn make_expansion(
@@ -67,7 +68,7 @@ impl Mounter {
     ) -> Result<Called, Problem> {
         let volume = call.volume_key();
         let locate = |problem: Problem| {
-            let problem = self.locate_problem(problem, &volume).at_step(CallKind::NodeExpand);
+            let problem = self.locate_problem(problem, &volume);
             problem.plugin(&call.plugin)
         };
         let StorageWork::Expand { required_bytes, limit_bytes, capability, mount } =

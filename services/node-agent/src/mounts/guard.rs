@@ -8,30 +8,29 @@ use berth_contract::code::Code;
 use berth_contract::message::agent::{Guarded, SetGuard};
 use berth_contract::message::alloc::{AllocStatus, Status};
 use berth_contract::problem::Problem;
-use berth_contract::verb;
+use berth_contract::verb::{self, NodeAndNamespace};
 use berth_domain::{AllocId, Namespace};
 use berth_service::runs::{GuardSet, ObservedRun, RunGuard};
 
 use super::grant::{not_placed, time_left};
 use super::mounter::Mounter;
-use crate::caller::RequestContext;
 use crate::caller::check_namespace;
+use crate::caller::{Caller, RequestContext};
 use crate::mounts::runs::on_host;
 
 impl Mounter {
     /// Records what runs the alloc.
-    pub(super) async fn guard(
+    pub async fn guard(
         self,
-        asked_of: Namespace,
+        to: NodeAndNamespace,
         request: SetGuard,
-        sender: Option<String>,
-        context: RequestContext,
+        caller: Caller,
     ) -> Result<Guarded, Problem> {
-        check_namespace(&asked_of, &request.namespace)?;
+        check_namespace(&to.namespace, &request.namespace)?;
         let SetGuard { namespace, alloc: id, owner, guard } = request;
         let node = &self.shared.host.node;
-        let alloc = self.live_alloc(&namespace, &id, context).await?;
-        let is_owner = alloc.owner == owner && (owner.is_none() || alloc.by == sender);
+        let alloc = self.live_alloc(&namespace, &id, caller.context).await?;
+        let is_owner = alloc.owner == owner && (owner.is_none() || alloc.by == caller.by);
         if !is_owner {
             let message = match &alloc.owner {
                 Some(owner) => format!("alloc {id} belongs to owner {owner}"),

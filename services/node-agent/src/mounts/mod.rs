@@ -19,7 +19,6 @@ mod claims_before;
 mod condition;
 mod detach;
 mod dirs;
-mod endpoints;
 mod enforce;
 mod expand;
 mod grant;
@@ -45,6 +44,5 @@ mod watch;
 mod whole_mount;
 
 pub use bind::Binds;
-pub use endpoints::serve;
 pub use mounter::{Mounter, MounterContext};
 pub use status::log_leftovers;

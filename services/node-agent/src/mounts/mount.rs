@@ -6,8 +6,9 @@ use berth_contract::message::agent::{Mount, Mounted};
 use berth_contract::message::claim::Grant;
 use berth_contract::message::secret::Secrets;
 use berth_contract::problem::Problem;
+use berth_contract::verb::{self, NodeAndNamespace, Verb as _};
 use berth_domain::access::{AttachmentMode, Mode};
-use berth_domain::{Namespace, PluginId, VolumeKey};
+use berth_domain::{PluginId, VolumeKey};
 use berth_service::clock;
 use tokio::time::Instant;
 
@@ -18,8 +19,8 @@ use super::grant::time_left;
 use super::local::{local_problem, read_mount_table};
 use super::mounter::Mounter;
 use super::{bind, enforce, grant, holders};
-use crate::caller::RequestContext;
 use crate::caller::check_namespace;
+use crate::caller::{Caller, RequestContext};
 use crate::executor::{ExecutorWork, PluginVolume, WorkTurn};
 use crate::fleet::events::UsedVolume;
 use crate::fleet::gate::GatePass;
@@ -28,8 +29,6 @@ use crate::host::paths::VolumePaths;
 use crate::journal::{Disk, JournalledUse, OptionsFingerprint, UseState};
 use crate::mounts::plan::{self, MountInput, MountRefusal, NodeCall, VolumeOnNode};
 use crate::plugins::Plugin;
-
-pub(super) const STEP: &str = "agent.mount";
 
 /// What mounting a granted volume takes.
 struct MountTask {
@@ -61,15 +60,16 @@ pub(super) struct Publication<'a> {
 
 impl Mounter {
     /// Claims the volume for the alloc, and mounts it. Returns by the deadline.
-    pub(super) async fn mount(
+    pub async fn mount(
         self,
-        asked_of: Namespace,
+        to: NodeAndNamespace,
         request: Mount,
-        context: RequestContext,
+        caller: Caller,
     ) -> Result<Mounted, Problem> {
+        let context = caller.context;
         let volume = VolumeKey::new(request.namespace.clone(), request.volume.clone());
-        let locate = |problem: Problem| self.locate_problem(problem, &volume).at_step(STEP);
-        check_namespace(&asked_of, &request.namespace).map_err(locate)?;
+        let locate = |problem: Problem| self.locate_problem(problem, &volume);
+        check_namespace(&to.namespace, &request.namespace).map_err(locate)?;
         // Before the claim is taken: if the gate closes after this, the grant is not used.
         let pass = self.shared.gate.check_open().map_err(locate)?;
         let spot = match &request.path {
@@ -95,7 +95,7 @@ impl Mounter {
         let deadline = grant::held_until(mount.wait, context.deadline);
         let taking = grant::take_claim(bus, node, mount, RequestContext { deadline, ..*context });
         let grant = if mount.wait { wait_aside(taking).await.flatten() } else { taking.await };
-        let grant = grant.map_err(|problem| self.locate_problem(problem, &volume).at_step(STEP))?;
+        let grant = grant.map_err(|problem| self.locate_problem(problem, &volume))?;
         self.mount_with(request, grant).await
     }
 
@@ -107,13 +107,13 @@ impl Mounter {
     ) -> Result<Mounted, Problem> {
         let MountRequest { mount, spot, pass, context } = request;
         let volume = VolumeKey::new(mount.namespace, mount.volume);
-        let locate = |problem: Problem| self.locate_problem(problem, &volume).at_step(STEP);
+        let locate = |problem: Problem| self.locate_problem(problem, &volume);
         self.shared.events.learn(&grant.namespace, &grant.alloc, grant.by.as_ref());
         let shown = ExecutorWork {
             volume: volume.clone(),
             alloc: grant.alloc.clone(),
             epoch: Some(grant.epoch),
-            step: STEP,
+            step: verb::AgentMount::STEP,
             calls: None,
         };
         let plugin = self.plugin(&grant.plugin).map_err(|problem| {

@@ -24,11 +24,11 @@ use berth_contract::message::alloc::{AllocStatus, Status};
 use berth_contract::message::claim::{ClaimStatus, Grant, Release};
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
-use berth_contract::verb;
+use berth_contract::verb::{self, NodeAndNamespace, Verb as _};
 use berth_domain::alloc::{VolumeRequest, each_volume};
 use berth_domain::limits::REQUEST_TIMEOUT;
 use berth_domain::volume::deadlock::take_order;
-use berth_domain::{Namespace, VolumeId, VolumeKey};
+use berth_domain::{VolumeId, VolumeKey};
 
 use super::bind::BindPath;
 use super::claims_before::{ClaimEpochs, ClaimsBefore};
@@ -37,12 +37,11 @@ use super::local::local_problem;
 use super::mount::MountRequest;
 use super::mounter::Mounter;
 use super::whole_mount::{Joined, NextRequest, WholeMount, WholeMounts};
-use crate::caller::RequestContext;
 use crate::caller::check_namespace;
+use crate::caller::{Caller, RequestContext};
 use crate::fleet::gate::GatePass;
 use crate::journal::UseState;
 
-const STEP: &str = "agent.mount-all";
 /// How long it is tried to give the claims up, after the caller was refused.
 const UNDO_WITHIN: Duration = Duration::from_secs(10);
 
@@ -63,15 +62,14 @@ impl Drop for Listed {
 
 impl Mounter {
     /// Claims and mounts every volume of the alloc. Returns by the deadline; the work goes on.
-    pub(super) async fn mount_all(
+    pub async fn mount_all(
         self,
-        asked_of: Namespace,
+        to: NodeAndNamespace,
         request: MountAll,
-        sender: Option<String>,
-        context: RequestContext,
+        caller: Caller,
     ) -> Result<MountedAll, Problem> {
-        let waiting = self.mount_whole(&request, sender.as_deref(), context);
-        check_namespace(&asked_of, &request.namespace)?;
+        let waiting = self.mount_whole(&request, caller.by.as_deref(), caller.context);
+        check_namespace(&to.namespace, &request.namespace)?;
         // The work has a bound of its own, so a caller that waits for others works on nothing.
         if request.wait { wait_aside(waiting).await.flatten() } else { waiting.await }
     }
@@ -83,7 +81,7 @@ impl Mounter {
         context: RequestContext,
     ) -> Result<MountedAll, Problem> {
         let node = self.shared.host.node.clone();
-        let locate = |problem: Problem| problem.node(&node).at_step(STEP);
+        let locate = |problem: Problem| problem.node(&node);
         let RequestContext { deadline, trace } = context;
         let answer_by = grant::held_until(request.wait, deadline);
         loop {
@@ -237,7 +235,7 @@ impl Mounter {
             let key = VolumeKey::new(request.namespace.clone(), volume.clone());
             work.show(&key, None);
             let taken = grant::take_claim(&self.shared.bus, &alloc.node, &mount, context).await;
-            let located = |problem| self.locate_problem(problem, &key).at_step(STEP);
+            let located = |problem| self.locate_problem(problem, &key);
             grants.push(taken.map_err(located)?);
         }
         Ok(grants)
@@ -279,7 +277,7 @@ impl Mounter {
                     Some(grant) => self.clone().mount_with(asked, grant).await,
                     None => self.clone().claim_and_mount(asked).await,
                 };
-                let mounted = mounted.map_err(|problem| problem.at_step(STEP))?;
+                let mounted = mounted.map_err(|problem| problem.at_step(verb::AgentMount::STEP))?;
                 volumes[at] = Some(MountedVolume {
                     name,
                     volume: volume.clone(),

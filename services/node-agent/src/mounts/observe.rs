@@ -20,7 +20,7 @@ use berth_contract::event::EventName;
 use berth_contract::message::agent::{FailureStatus, MountHealth, WorkStatus};
 use berth_contract::message::claim::{Observe, Observed};
 use berth_contract::problem::Problem;
-use berth_contract::verb;
+use berth_contract::verb::{self, Verb as _};
 use berth_domain::limits::REQUEST_TIMEOUT;
 use berth_domain::retry::Schedule;
 use berth_domain::volume::{NodeMount, NodeMountState};
@@ -31,7 +31,6 @@ use futures_util::{StreamExt as _, stream};
 use tokio::time::sleep;
 
 use super::mounter::Mounter;
-use super::{mount, republish};
 use crate::journal::{JournalledUse, UseState};
 use crate::mounts::health::LastMountHealth;
 
@@ -218,7 +217,7 @@ impl Mounter {
 
 /// Whether the step mounts a volume for a claim.
 fn is_mount(step: &str) -> bool {
-    step == mount::STEP || step == republish::STEP
+    step == verb::AgentMount::STEP || step == verb::AgentRepublish::STEP
 }
 
 fn is_mounted_since(mount: &NodeMount, failed_at: Timestamp) -> bool {

@@ -16,8 +16,9 @@ use berth_contract::hint;
 use berth_contract::message::agent::{Mount, Republish, Republished, RepublishedMount};
 use berth_contract::message::claim::Grant;
 use berth_contract::problem::Problem;
+use berth_contract::verb::{self, Verb as _};
 use berth_domain::volume::MountOptions;
-use berth_domain::{AllocId, VolumeKey};
+use berth_domain::{AllocId, NodeId, VolumeKey};
 use berth_host::MountTable;
 use berth_service::clock;
 use tokio::time::Instant;
@@ -27,15 +28,13 @@ use super::local::{local_problem, read_mount_table};
 use super::mount::Publication;
 use super::mounter::Mounter;
 use super::{grant, holders};
-use crate::caller::RequestContext;
+use crate::caller::{Caller, RequestContext};
 use crate::executor::{ExecutorWork, PluginVolume, WorkTurn};
 use crate::fleet::gate::GatePass;
 use crate::journal::{Disk, JournalledUse, OptionsFingerprint, UseState};
 use crate::mounts::health::{PROBE_TIMEOUT, ProbeAnswer};
 use crate::mounts::plan::{self, NodeCall, RepublishInput, VolumeOnNode};
 use crate::plugins::Plugin;
-
-pub(super) const STEP: &str = "agent.republish";
 
 /// What bringing mounts back takes.
 struct RepublishTask {
@@ -47,13 +46,14 @@ struct RepublishTask {
 
 impl Mounter {
     /// Takes the mounts down, and brings them back. Returns by the deadline.
-    pub(super) async fn republish(
+    pub async fn republish(
         self,
+        _: NodeId,
         request: Republish,
-        context: RequestContext,
+        Caller { context, .. }: Caller,
     ) -> Result<Republished, Problem> {
         let volume = VolumeKey::new(request.namespace.clone(), request.volume.clone());
-        let locate = |problem: Problem| self.locate_problem(problem, &volume).at_step(STEP);
+        let locate = |problem: Problem| self.locate_problem(problem, &volume);
         let pass = self.shared.gate.check_open().map_err(locate)?;
         let mut uses = self.shared.journal.volume(&volume).uses;
         uses.retain(|alloc, _| request.alloc.as_ref().is_none_or(|only| only == alloc));
@@ -85,7 +85,7 @@ impl Mounter {
             volume: volume.clone(),
             alloc: first,
             epoch: Some(first_grant.epoch),
-            step: STEP,
+            step: verb::AgentRepublish::STEP,
             calls: Some(plugin.calls().clone()),
         };
         let work = {

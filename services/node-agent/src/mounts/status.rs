@@ -2,15 +2,17 @@
 
 use berth_contract::code::Code;
 use berth_contract::message::agent::{
-    AgentStatus, GuardStatus, MountHealth, MountState, MountStatus,
+    AgentStatus, GuardStatus, MountHealth, MountState, MountStatus, Status,
 };
 use berth_contract::problem::Problem;
+use berth_contract::verb::NodeAndNamespace;
 use berth_domain::access::AttachmentMode;
-use berth_domain::{AllocId, Namespace, VolumeKey};
+use berth_domain::{AllocId, VolumeKey};
 
 use super::guard;
 use super::local::read_mount_table;
 use super::mounter::Mounter;
+use crate::caller::Caller;
 use crate::host::paths::Paths;
 use crate::journal::{Journal, JournalledUse, UseState};
 use crate::mounts::health::LastMountHealth;
@@ -19,15 +21,20 @@ use berth_host::{MountTable, MountTableError};
 
 impl Mounter {
     /// What is here of a namespace; or of all of them, with what is in none.
-    pub(super) async fn status(&self, namespace: &Namespace) -> Result<AgentStatus, Problem> {
+    pub async fn status(
+        self,
+        NodeAndNamespace { namespace, .. }: NodeAndNamespace,
+        _: Status,
+        _: Caller,
+    ) -> Result<AgentStatus, Problem> {
         let mut status = self.whole_status().await?;
         if !namespace.is_wildcard() {
-            status.mounts.retain(|mount| mount.namespace == *namespace);
-            status.work.retain(|work| work.namespace == *namespace);
-            status.storage.retain(|call| call.namespace == *namespace);
-            status.late.retain(|answer| answer.namespace == *namespace);
-            status.failures.retain(|failure| failure.namespace == *namespace);
-            status.guards.retain(|guard| guard.namespace == *namespace);
+            status.mounts.retain(|mount| mount.namespace == namespace);
+            status.work.retain(|work| work.namespace == namespace);
+            status.storage.retain(|call| call.namespace == namespace);
+            status.late.retain(|answer| answer.namespace == namespace);
+            status.failures.retain(|failure| failure.namespace == namespace);
+            status.guards.retain(|guard| guard.namespace == namespace);
             status.strays.clear();
         }
         Ok(status)

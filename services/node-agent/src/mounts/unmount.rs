@@ -18,21 +18,20 @@ use berth_domain::{AllocId, NodeId, VolumeKey};
 
 use super::grant::time_left;
 use super::mounter::Mounter;
-use crate::caller::RequestContext;
+use crate::caller::{Caller, RequestContext};
 use crate::fleet::claimed::read_claimed_uses;
 use crate::journal::JournalledUse;
 
-const STEP: &str = "agent.unmount";
-
 impl Mounter {
     /// Takes mounts of a volume down that no claim covers.
-    pub(super) async fn unmount_unclaimed(
+    pub async fn unmount_unclaimed(
         self,
+        _: NodeId,
         request: Unmount,
-        RequestContext { deadline, trace }: RequestContext,
+        Caller { context: RequestContext { deadline, trace }, .. }: Caller,
     ) -> Result<Unmounted, Problem> {
         let volume = VolumeKey::new(request.namespace.clone(), request.volume.clone());
-        let locate = |problem: Problem| self.locate_problem(problem, &volume).at_step(STEP);
+        let locate = |problem: Problem| self.locate_problem(problem, &volume);
         let node = &self.shared.host.node;
         // Read before the claims, so that a newer use is not compared with an older list.
         let mut uses = self.shared.journal.volume(&volume).uses;

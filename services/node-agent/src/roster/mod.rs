@@ -18,9 +18,9 @@
 
 mod orders;
 mod output;
+mod requests;
 mod run;
 mod scan;
-mod serve;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -47,10 +47,10 @@ use crate::journal::Journal;
 use crate::plugins::member::describe_needing_mounts;
 use crate::plugins::record::{InstanceRecord, InstanceRecords};
 use crate::plugins::{Plugin, PluginInstance, Plugins, ProbeTiming, supervise};
+pub use requests::{ORDERS_MAX, PluginOrders, RosterRequest};
 use run::{ProcessContext, ProcessOrder};
 pub use scan::PluginSources;
 use scan::{PluginScanner, ScanResult};
-pub use serve::{ORDERS_MAX, RosterRequest, serve};
 
 /// Interval at which the sources of plugins are scanned.
 const SCAN_INTERVAL: Duration = Duration::from_millis(300);

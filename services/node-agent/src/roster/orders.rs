@@ -6,8 +6,8 @@ use berth_contract::message::plugin::{Ordered, Start, Stop};
 use berth_contract::problem::Problem;
 use berth_domain::PluginId;
 
+use super::requests::RosterOrder;
 use super::run::ProcessOrder;
-use super::serve::RosterOrder;
 use super::{Roster, RosterRequest};
 use crate::plugins::member::describe_needing_mounts;
 

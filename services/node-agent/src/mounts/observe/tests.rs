@@ -18,7 +18,7 @@ fn work(rpc: Option<&str>, hung: bool) -> WorkStatus {
         volume: VolumeId::new("data").unwrap(),
         alloc: AllocId::new("a").unwrap(),
         epoch: Some(7),
-        step: mount::STEP.to_owned(),
+        step: verb::AgentMount::STEP.to_owned(),
         since: at(1),
         rpc: rpc.map(str::to_owned),
         rpc_since: rpc.map(|_| at(2)),

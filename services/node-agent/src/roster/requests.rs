@@ -1,11 +1,10 @@
 //! Answers `agent.plugins`, `agent.plugin-stop` and `agent.plugin-start`.
 
-use berth_bus::serve::ServeError;
-use berth_bus::{Listen, Service, VerbRequest};
+use std::future::{Ready, ready};
+
 use berth_contract::code::Code;
-use berth_contract::message::plugin::{Here, InstanceHere, Ordered, Start, Stop};
+use berth_contract::message::plugin::{Here, InstanceHere, Ordered, Query, Start, Stop};
 use berth_contract::problem::Problem;
-use berth_contract::verb::{self, Verb};
 use berth_domain::NodeId;
 use berth_service::deadline;
 use tokio::sync::{mpsc, oneshot};
@@ -14,8 +13,6 @@ use tokio::time::Instant;
 use crate::journal::Journal;
 use crate::plugins::{Plugin, PluginInstance, Plugins};
 
-/// Largest number of requests of one kind under way at once.
-const MAX_IN_FLIGHT: u32 = 16;
 /// Largest number of orders that wait for the roster.
 pub const ORDERS_MAX: usize = 16;
 
@@ -44,47 +41,43 @@ impl RosterRequest {
     }
 }
 
-/// Starts answering for the plugins of this node. The roster carries out orders.
-pub async fn serve(
-    service: &Service,
-    node: &NodeId,
-    plugins: &Plugins,
-    journal: &Journal,
-    orders: mpsc::Sender<RosterRequest>,
-) -> Result<(), ServeError> {
-    let known = (node.clone(), plugins.clone(), journal.clone());
-    let listed = move |request: VerbRequest<verb::AgentPlugins>| {
-        let (node, plugins, journal) = &known;
-        let listed = request.message().map(|_| list(node.clone(), plugins, journal));
-        std::future::ready(listed)
-    };
-    service.on(Listen::At(node), MAX_IN_FLIGHT, listed).await?;
-    serve_orders::<verb::AgentPluginStop>(service, node, &orders, RosterOrder::Stop).await?;
-    serve_orders::<verb::AgentPluginStart>(service, node, &orders, RosterOrder::Start).await
+/// Answers for the plugins of this node. The roster carries out orders.
+#[derive(Clone)]
+pub struct PluginOrders {
+    pub plugins: Plugins,
+    pub journal: Journal,
+    pub orders: mpsc::Sender<RosterRequest>,
 }
 
 type OrderedReply = oneshot::Sender<Result<Ordered, Problem>>;
 
-/// Answers a verb with what the roster says to it.
-async fn serve_orders<V: Verb<To = NodeId, Reply = Ordered>>(
-    service: &Service,
-    node: &NodeId,
-    orders: &mpsc::Sender<RosterRequest>,
-    order: fn(V::Request) -> RosterOrder,
-) -> Result<(), ServeError> {
-    let orders = orders.clone();
-    let answer = move |request: VerbRequest<V>| {
-        let orders = orders.clone();
-        async move {
-            let (reply, ordered) = oneshot::channel();
-            let ending = || Problem::new(Code::Overloaded, "the agent is stopping").retryable();
-            let order = order(request.message()?);
-            let asked = RosterRequest { order, deadline: request.deadline, reply };
-            orders.send(asked).await.map_err(|_| ending())?;
-            ordered.await.map_err(|_| ending())?
-        }
-    };
-    service.on(Listen::At(node), MAX_IN_FLIGHT, answer).await.map(drop)
+impl PluginOrders {
+    /// Every instance here. Answered at once.
+    pub fn list(self, node: NodeId, _: Query, _: Instant) -> Ready<Result<Here, Problem>> {
+        ready(Ok(list(node, &self.plugins, &self.journal)))
+    }
+
+    pub async fn stop(self, _: NodeId, stop: Stop, deadline: Instant) -> Result<Ordered, Problem> {
+        self.order(RosterOrder::Stop(stop), deadline).await
+    }
+
+    pub async fn start(
+        self,
+        _: NodeId,
+        start: Start,
+        deadline: Instant,
+    ) -> Result<Ordered, Problem> {
+        self.order(RosterOrder::Start(start), deadline).await
+    }
+
+    /// Answers with what the roster says to the order.
+    async fn order(&self, order: RosterOrder, deadline: Instant) -> Result<Ordered, Problem> {
+        let (reply, ordered) = oneshot::channel();
+        let ending = || Problem::new(Code::Overloaded, "the agent is stopping").retryable();
+        let asked = RosterRequest { order, deadline, reply };
+        self.orders.send(asked).await.map_err(|_| ending())?;
+        ordered.await.map_err(|_| ending())?
+    }
 }
 
 fn list(node: NodeId, plugins: &Plugins, journal: &Journal) -> Here {
