@@ -1,7 +1,7 @@
 //! Classes, as commands need them that are about volumes.
 
 use berth_contract::code::Code;
-use berth_contract::message::class::{Classes, List};
+use berth_contract::message::class::{Classes, ListClasses};
 use berth_contract::problem::Problem;
 use berth_contract::verb;
 use berth_domain::Namespace;
@@ -20,7 +20,7 @@ pub async fn read_classes(session: &Session, namespace: &Namespace) -> Result<Cl
         // Each page names all of them.
         all.unreadable = page.unreadable;
     };
-    session.pages::<verb::ClassList>(namespace, List::default(), PAGES_MAX, take).await?;
+    session.pages::<verb::ClassList>(namespace, ListClasses::default(), PAGES_MAX, take).await?;
     Ok(all)
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use berth_bus::event::LiveEvents;
 use berth_contract::code::Code;
-use berth_contract::message::history::{EventEntry, EventPage, List};
+use berth_contract::message::history::{EventEntry, EventPage, ListEvents};
 use berth_contract::subject::{EventsOf, event_filter};
 use berth_contract::verb;
 use berth_domain::{Namespace, Timestamp, limits};
@@ -62,7 +62,7 @@ impl<'a> History<'a> {
     /// The newest events, at most `last`.
     pub async fn read_newest(
         &mut self,
-        request: &List,
+        request: &ListEvents,
         last: usize,
     ) -> Result<PastEvents, Failure> {
         let patience = self.patience();
@@ -87,7 +87,7 @@ impl<'a> History<'a> {
     }
 
     /// Follows the events that are stored after [`PastEvents::end`].
-    pub async fn follow(self, request: List, end: String) -> EventFollower<'a> {
+    pub async fn follow(self, request: ListEvents, end: String) -> EventFollower<'a> {
         let live = self.subscribe().await;
         EventFollower { history: self, request, end, live, tries: 1, noted: None }
     }
@@ -108,10 +108,14 @@ impl<'a> History<'a> {
         self.session.patience(READING).each(PAGE_TIMEOUT)
     }
 
-    async fn ask_page(&mut self, request: &List, patience: Patience) -> Result<EventPage, Failure> {
+    async fn ask_page(
+        &mut self,
+        request: &ListEvents,
+        patience: Patience,
+    ) -> Result<EventPage, Failure> {
         let (session, own) = (self.session, &self.session.namespace);
         if self.with_fleet && !own.is_wildcard() {
-            let wide = List { only_namespace: Some(own.clone()), ..request.clone() };
+            let wide = ListEvents { only_namespace: Some(own.clone()), ..request.clone() };
             let all = Namespace::wildcard();
             match session.pursue::<verb::HistoryList>(&all, &wide, patience).await {
                 Err(Failure::Problem(problem)) if problem.code == Code::NotAllowed => {
@@ -131,7 +135,7 @@ impl<'a> History<'a> {
 /// Events as they come.
 pub struct EventFollower<'a> {
     history: History<'a>,
-    request: List,
+    request: ListEvents,
     end: String,
     live: Option<LiveEvents>,
     /// Requests to send before the next live event is waited for.

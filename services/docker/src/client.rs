@@ -58,9 +58,9 @@ impl BerthClient {
             ..VolumeRequest::for_volume(volume.clone())
         };
         let (id, node) = (session.alloc.clone(), self.node.clone());
-        let register = alloc::Register {
+        let register = alloc::RegisterAlloc {
             note: Some(format!("Docker volume {name}")),
-            ..alloc::Register::new(id, node, vec![request])
+            ..alloc::RegisterAlloc::new(id, node, vec![request])
         };
         self.ask_claim::<verb::AllocRegister>(namespace, &register).await.map(drop)
     }
@@ -85,20 +85,20 @@ impl BerthClient {
 
     pub async fn stop_alloc(&self, session: &Session) -> Result<AllocStatus, Problem> {
         let note = Some("no container uses it any more".to_owned());
-        let stop = alloc::Stop::new(session.alloc.clone(), AllocState::Complete, note);
+        let stop = alloc::StopAlloc::new(session.alloc.clone(), AllocState::Complete, note);
         let namespace = &session.target.namespace;
         self.ask_claim::<verb::AllocStop>(namespace, &stop).await
     }
 
     pub async fn alloc_status(&self, session: &Session) -> Result<AllocStatus, Problem> {
         let namespace = &session.target.namespace;
-        let of = alloc::Status::current(session.alloc.clone());
+        let of = alloc::AllocQuery::current(session.alloc.clone());
         self.ask_claim::<verb::AllocStatus>(namespace, &of).await
     }
 
     /// A volume with its claims.
     pub async fn volume_status(&self, key: &VolumeKey) -> Result<VolumeStatus, Problem> {
-        let of = volume::Status::current(key.volume.clone());
+        let of = volume::VolumeQuery::current(key.volume.clone());
         self.ask_claim::<verb::VolumeStatus>(&key.namespace, &of).await
     }
 
@@ -126,7 +126,7 @@ impl BerthClient {
     /// The classes that the namespace may use, those of the first [`PAGES_MAX`] pages.
     pub async fn list_classes(&self, namespace: &Namespace) -> Result<Vec<ClassStatus>, Problem> {
         let mut all = Vec::new();
-        let list = class::List::default();
+        let list = class::ListClasses::default();
         let call = Call::within(clock::begin_trace(), LIST_TIMEOUT);
         let take = |page: class::Classes| all.extend(page.classes);
         self.client.pages::<verb::ClassList>(namespace, list, &call, PAGES_MAX, take).await?;
@@ -137,7 +137,7 @@ impl BerthClient {
     pub async fn list_volumes(&self, namespace: &Namespace) -> Result<Vec<VolumeStub>, Problem> {
         let mut all = Vec::new();
         let page = Page { limit: u32::try_from(PAGE_MAX).ok(), after: None };
-        let list = volume::List { page, ..volume::List::default() };
+        let list = volume::ListVolumes { page, ..volume::ListVolumes::default() };
         let call = Call::within(clock::begin_trace(), LIST_TIMEOUT);
         let take = |page: volume::Volumes| all.extend(page.volumes);
         self.client.pages::<verb::VolumeList>(namespace, list, &call, PAGES_MAX, take).await?;

@@ -12,7 +12,7 @@ use berth_contract::code::Code;
 use berth_contract::key;
 use berth_contract::message::alloc::{Forget, Forgotten};
 use berth_contract::message::claim::{Release, Released};
-use berth_contract::message::registry::{Leave, Left};
+use berth_contract::message::registry::{Leave, NodeLeft};
 use berth_contract::message::volume::{Deregister, Deregistered};
 use berth_contract::problem::Problem;
 use berth_contract::record;
@@ -181,7 +181,7 @@ impl Collector {
             return Ok(CollectOutcome::Nothing);
         }
         match self.left(node, revision, order).await? {
-            Some(Left { known: true, instances, gone: false }) => {
+            Some(NodeLeft { known: true, instances, gone: false }) => {
                 Ok(CollectOutcome::Collected(format!(
                     "{what}: down since {}, with no claim and no live alloc there; forgotten with \
                      its {instances} plugin instances",
@@ -201,7 +201,7 @@ impl Collector {
             return Ok(CollectOutcome::Nothing);
         }
         match self.left(node, 0, order).await? {
-            Some(Left { instances, .. }) if instances > 0 => Ok(CollectOutcome::Collected(
+            Some(NodeLeft { instances, .. }) if instances > 0 => Ok(CollectOutcome::Collected(
                 format!("{what}: nobody knows such a node; {instances} instances removed"),
             )),
             _ => Ok(CollectOutcome::Nothing),
@@ -214,7 +214,7 @@ impl Collector {
         node: &NodeId,
         revision: u64,
         order: &Order,
-    ) -> Result<Option<Left>, String> {
+    ) -> Result<Option<NodeLeft>, String> {
         let request = Leave { node: node.clone(), revision: Some(revision) };
         match self.ask_once::<verb::NodeLeave>(&(), &request, order).await {
             Ok(left) => Ok(Some(left)),

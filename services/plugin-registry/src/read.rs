@@ -8,7 +8,7 @@ use berth_contract::code::Code;
 use berth_contract::key;
 use berth_contract::message::query::Newer;
 use berth_contract::message::registry::{
-    NodeQuery, NodeStatus, Nodes as Listed, PluginQuery, PluginStatus, PluginType, Plugins,
+    ListNodes, ListPlugins, NodeStatus, Nodes as Listed, PluginStatus, PluginType, Plugins,
 };
 use berth_contract::problem::Problem;
 use berth_contract::record::UnreadableRecord;
@@ -27,7 +27,7 @@ use crate::store::state::State;
 /// Plugins as stubs, or one with its instances.
 pub async fn list_plugins(
     state: &State,
-    query: PluginQuery,
+    query: ListPlugins,
     caller: &Caller,
 ) -> Result<Plugins, Problem> {
     let Some(id) = &query.id else {
@@ -75,7 +75,7 @@ fn first_unreadable<'a>(all: impl Iterator<Item = &'a UnreadableRecord>) -> Vec<
 /// Both halves, in the order of keys.
 const HALVES: [Half; 2] = [Half::Controller, Half::Node];
 
-fn matches(query: &PluginQuery, id: &PluginId, plugin: &Plugin) -> bool {
+fn matches(query: &ListPlugins, id: &PluginId, plugin: &Plugin) -> bool {
     let of_type = |place: &_| query.kind.is_none_or(|kind| has_type(plugin, kind, place));
     let there = |node: &NodeId| {
         let mut places = HALVES.into_iter().map(|half| (node.clone(), half));
@@ -114,7 +114,7 @@ fn with_instances(
     id: &PluginId,
     plugin: &Plugin,
     nodes: &Nodes,
-    query: &PluginQuery,
+    query: &ListPlugins,
     after: Option<&(NodeId, Half)>,
 ) -> (PluginStatus, Option<String>) {
     let shown = status::plugin_status(id, plugin, nodes, Vec::new());
@@ -140,7 +140,7 @@ fn with_instances(
 /// Nodes, or one.
 pub async fn list_nodes(
     state: &State,
-    query: NodeQuery,
+    query: ListNodes,
     caller: &Caller,
 ) -> Result<Listed, Problem> {
     let after = after(&query.page, |token| NodeId::new(token).ok())?;

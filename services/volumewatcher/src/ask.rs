@@ -4,7 +4,7 @@
 //! asked as it was before. It learns failures in words only.
 
 use berth_bus::{Bus, Call as BusCall, RequestError};
-use berth_contract::message::claim::{Checkpoint, Report};
+use berth_contract::message::claim::{CallReport, Checkpoint};
 use berth_contract::message::work::{
     StorageCheckpoint, StorageReport, WorkCheckpoint, WorkCheckpointed,
 };
@@ -53,7 +53,7 @@ async fn ask_older(
 
 fn of_claim(question: WorkCheckpoint, alloc: AllocId) -> Checkpoint {
     let WorkCheckpoint { volume, worker, report, early, report_only, .. } = question;
-    let report = report.map(|it| Report::new(it.attempt.clone(), it.into_outcome()));
+    let report = report.map(|it| CallReport::new(it.attempt.clone(), it.into_outcome()));
     Checkpoint { alloc, volume, worker, report, early, report_only }
 }
 

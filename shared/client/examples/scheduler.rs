@@ -7,7 +7,7 @@ use std::error::Error;
 use std::process::Command;
 
 use berth_client::scheduler::{Alloc, Connect, Deadlines, Scheduler};
-use berth_contract::message::alloc::{Register, WaitUntil};
+use berth_contract::message::alloc::{RegisterAlloc, WaitUntil};
 use berth_domain::alloc::{AllocState, VolumeRequest};
 use berth_domain::{AllocId, NodeId, OwnerId, VolumeId};
 use tokio::task::{JoinSet, spawn_blocking};
@@ -15,17 +15,17 @@ use tokio::task::{JoinSet, spawn_blocking};
 type Failed = Box<dyn Error + Send + Sync>;
 
 /// The alloc of a job, and its command.
-fn parse(line: &str, node: &NodeId) -> Result<(Register, String), Failed> {
+fn parse(line: &str, node: &NodeId) -> Result<(RegisterAlloc, String), Failed> {
     let mut words = line.splitn(3, ' ');
     let mut next = || words.next().ok_or("a job is ID VOLUMES COMMAND");
     let (id, volumes, command) = (AllocId::new(next()?)?, next()?, next()?.to_owned());
     let volumes = volumes.split(',').map(VolumeId::new).collect::<Result<Vec<_>, _>>()?;
     let volumes = volumes.into_iter().map(VolumeRequest::for_volume).collect();
-    Ok((Register::new(id, node.clone(), volumes), command))
+    Ok((RegisterAlloc::new(id, node.clone(), volumes), command))
 }
 
 /// Runs a job to its end. An alloc that was refused is stopped, and its volumes are free.
-async fn run(scheduler: Scheduler, job: Register, command: String) -> Result<(), Failed> {
+async fn run(scheduler: Scheduler, job: RegisterAlloc, command: String) -> Result<(), Failed> {
     let alloc = scheduler.register(job).await?;
     let volumes = match alloc.mount(true, Deadlines::default()).await {
         Ok(volumes) => volumes,

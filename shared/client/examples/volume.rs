@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use berth_bus::{Bus, Call, Config};
 use berth_client::{Client, Retry};
-use berth_contract::message::volume::Status;
+use berth_contract::message::volume::VolumeQuery;
 use berth_contract::trace::TraceContext;
 use berth_contract::verb;
 use berth_domain::{Namespace, VolumeId};
@@ -17,7 +17,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let (server, id) = words.next().zip(words.next()).ok_or("name a server and a volume")?;
     let client = Client::new(Bus::connect(Config::new([server], "example").insecure()).await?);
     let call = Call::within(TraceContext::begin(&mut rand::rng()), Duration::from_secs(5));
-    let request = Status::current(VolumeId::new(id)?);
+    let request = VolumeQuery::current(VolumeId::new(id)?);
     let volume = client
         .persist::<verb::VolumeStatus>(
             &Namespace::default(),

@@ -168,7 +168,7 @@ mod tests {
     use berth_domain::limits::FAULTS_MAX;
 
     use super::*;
-    use crate::message::volume::Register;
+    use crate::message::volume::RegisterVolume;
 
     #[test]
     fn a_volume_in_toml_and_in_json_is_the_same() {
@@ -177,8 +177,8 @@ mod tests {
         let json = r#"{"id":"data","plugin":"dev.berth","capacity_bytes":1000,
             "capability":[{"access":"single-node-writer","attachment":"file-system"}],
             "mount":{"fs_type":"ext4","flags":[]}}"#;
-        let from_toml: Register = read(toml, Format::guess(toml)).unwrap();
-        let from_json: Register = read(json, Format::guess(json)).unwrap();
+        let from_toml: RegisterVolume = read(toml, Format::guess(toml)).unwrap();
+        let from_json: RegisterVolume = read(json, Format::guess(json)).unwrap();
         assert_eq!(from_toml, from_json);
     }
 
@@ -188,7 +188,7 @@ mod tests {
             access = \"single-writer\"\n\n\
             [[capability]]\naccess = \"single-node-writer\"\nx = 1\n\n\
             [mount]\nflags = [\"ro\", 7]\n";
-        let faults = read::<Register>(text, Format::Toml).unwrap_err();
+        let faults = read::<RegisterVolume>(text, Format::Toml).unwrap_err();
         let found: Vec<(&str, Option<usize>)> =
             faults.iter().map(|fault| (fault.path.as_str(), fault.line)).collect();
         assert_eq!(
@@ -207,9 +207,9 @@ mod tests {
 
     #[test]
     fn what_is_no_document_says_where() {
-        let faults = read::<Register>("id = \"a\nplugin = [", Format::Toml).unwrap_err();
+        let faults = read::<RegisterVolume>("id = \"a\nplugin = [", Format::Toml).unwrap_err();
         assert!(faults.iter().all(|fault| fault.line.is_some()), "{faults:?}");
-        let faults = read::<Register>("{\n\"id\": }", Format::Json).unwrap_err();
+        let faults = read::<RegisterVolume>("{\n\"id\": }", Format::Json).unwrap_err();
         assert_eq!(faults[0].line, Some(2));
     }
 
@@ -223,7 +223,7 @@ mod tests {
         };
         let began = std::time::Instant::now();
         for text in [lines("1"), lines("")] {
-            let faults = read::<Register>(&text, Format::Toml).unwrap_err();
+            let faults = read::<RegisterVolume>(&text, Format::Toml).unwrap_err();
             assert_eq!(faults.len(), FAULTS_MAX + 1, "{:?}", faults.last());
         }
         assert!(began.elapsed().as_secs() < 200, "{:?}", began.elapsed());
@@ -249,7 +249,7 @@ mod tests {
                 "external_id",
             ),
         ] {
-            let faults = read::<Register>(text, Format::Toml).unwrap_err();
+            let faults = read::<RegisterVolume>(text, Format::Toml).unwrap_err();
             assert_eq!(faults.len(), 1, "{text}: {faults:?}");
             assert_eq!(faults[0].path, path);
         }

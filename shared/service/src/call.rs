@@ -203,7 +203,7 @@ async fn ask_other_controllers(
     let ask = |node: NodeId| async move {
         let everything = verb::NodeAndNamespace::any_of(node.clone());
         let status =
-            bus.ask_service::<verb::AgentStatus>(&everything, &agent::Status {}, &within).await;
+            bus.ask_service::<verb::AgentStatus>(&everything, &agent::AgentQuery {}, &within).await;
         let status = status.map_err(|error| {
             format!(
                 "an earlier call for the volume did not succeed, and the agent of node {node} \

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use berth_client::scheduler::{Connect, Deadlines, Scheduler};
-use berth_contract::message::alloc::{Register, WaitUntil};
+use berth_contract::message::alloc::{RegisterAlloc, WaitUntil};
 use berth_domain::alloc::{AllocState, VolumeRequest};
 use berth_domain::{AllocId, NodeId, OwnerId, VolumeId};
 use tokio::task::{JoinSet, spawn_blocking};
@@ -22,7 +22,7 @@ async fn run(scheduler: Scheduler, node: NodeId, line: String, bad: String) -> R
     let (id, volumes, command) = (AllocId::new(next()?)?, next()?, next()?.to_owned());
     let volumes = volumes.split(',').map(VolumeId::new).collect::<Result<Vec<_>, _>>()?;
     let volumes = volumes.into_iter().map(VolumeRequest::for_volume).collect();
-    let alloc = scheduler.register(Register::new(id, node, volumes)).await?;
+    let alloc = scheduler.register(RegisterAlloc::new(id, node, volumes)).await?;
     let overall = match bad.as_str() {
         "gives-up" => Duration::from_millis(1_500),
         "ignores-retryable" => Duration::from_millis(100),

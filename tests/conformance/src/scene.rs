@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use berth_access::{Grants, Role};
 use berth_contract::event::EventName;
-use berth_contract::message::alloc::{AllocStatus, Status};
+use berth_contract::message::alloc::{AllocQuery, AllocStatus};
 use berth_contract::verb::{self, Verb as _};
 use berth_domain::{AllocId, Namespace};
 use berth_integration::{Options, Part, System};
@@ -242,7 +242,7 @@ pub(crate) async fn end_of_all(system: &System, ids: &[String]) {
 
 async fn status_of(system: &System, id: &str) -> Option<AllocStatus> {
     let subject = verb::AllocStatus::subject(&Namespace::default());
-    let status = Status::current(AllocId::new(id).ok()?);
+    let status = AllocQuery::current(AllocId::new(id).ok()?);
     system.ask(&subject, &status).await.ok()
 }
 

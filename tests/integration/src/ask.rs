@@ -136,9 +136,9 @@ impl System {
     /// Registers an alloc on a node (from 0) that requests a volume.
     pub async fn alloc(&self, id: &str, node: usize, volume: &str, read_only: bool) -> AllocStatus {
         let request = VolumeRequest { read_only, ..VolumeRequest::for_volume(volume_id(volume)) };
-        let register = alloc::Register {
+        let register = alloc::RegisterAlloc {
             allow_missing: true,
-            ..alloc::Register::new(alloc_id(id), node_id(node), vec![request])
+            ..alloc::RegisterAlloc::new(alloc_id(id), node_id(node), vec![request])
         };
         self.about::<verb::AllocRegister>(&register).await.expect("the alloc is registered")
     }
@@ -176,7 +176,7 @@ impl System {
 
     /// Ends an alloc as complete.
     pub async fn stop(&self, alloc: &str) -> AllocStatus {
-        let stop = alloc::Stop::new(alloc_id(alloc), AllocState::Complete, None);
+        let stop = alloc::StopAlloc::new(alloc_id(alloc), AllocState::Complete, None);
         self.about::<verb::AllocStop>(&stop).await.expect("the alloc is stopped")
     }
 

@@ -22,7 +22,7 @@ use berth_contract::code::Code;
 use berth_contract::decode::Fault;
 use berth_contract::event::EventName;
 use berth_contract::key;
-use berth_contract::message::alloc::{AllocStatus, Register, Stop};
+use berth_contract::message::alloc::{AllocStatus, RegisterAlloc, StopAlloc};
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
 use berth_contract::verb::{self, Verb as _};
@@ -53,7 +53,7 @@ const STOP: &str = verb::AllocStop::STEP;
 pub async fn register(
     state: &State,
     namespace: &Namespace,
-    request: Register,
+    request: RegisterAlloc,
     caller: &Caller,
 ) -> Result<AllocStatus, Problem> {
     check_own_id(caller.actor.as_ref(), &request.id)?;
@@ -192,10 +192,10 @@ async fn missing_objects(
 pub async fn stop(
     state: &State,
     namespace: &Namespace,
-    request: Stop,
+    request: StopAlloc,
     caller: &Caller,
 ) -> Result<AllocStatus, Problem> {
-    let Stop { id, state: ended, note, owner, revision } = request;
+    let StopAlloc { id, state: ended, note, owner, revision } = request;
     check_is_end(ended)?;
     let by = caller.by();
     let decide = |current: u64, known: Option<&Alloc>| {

@@ -17,7 +17,7 @@ use berth_contract::code::Code;
 use berth_contract::key;
 use berth_contract::lease::OwnerHolder;
 use berth_contract::message::owner::{
-    HoldOwner, List, OwnerHeld, OwnerStub, OwnerYielded, Owners, YieldOwner,
+    HoldOwner, ListOwners, OwnerHeld, OwnerStub, OwnerYielded, Owners, YieldOwner,
 };
 use berth_contract::message::query::Newer;
 use berth_contract::problem::Problem;
@@ -164,7 +164,7 @@ impl StateInner {
 pub async fn list_owners(
     state: &State,
     namespace: &Namespace,
-    query: List,
+    query: ListOwners,
     caller: &Caller,
 ) -> Result<Owners, Problem> {
     let deadline = caller.deadline;

@@ -10,7 +10,7 @@
 
 use berth_contract::actor::Actor;
 use berth_contract::code::Code;
-use berth_contract::message::alloc::Stop;
+use berth_contract::message::alloc::StopAlloc;
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
 use berth_domain::alloc::AllocState;
@@ -56,7 +56,7 @@ pub async fn end_alloc_by_proof(
     deadline: Instant,
 ) -> Result<(), Problem> {
     let note = Some(format!("its node is gone: {}", proven.proof));
-    let stop = Stop::new(id.clone(), AllocState::Failed, note);
+    let stop = StopAlloc::new(id.clone(), AllocState::Failed, note);
     // As the node's agent would, which is gone.
     let actor = Some(Actor::Node(proven.node.clone()));
     let caller = Caller { actor, trace, deadline };

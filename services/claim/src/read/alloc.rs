@@ -1,7 +1,9 @@
 //! `alloc.status` and `alloc.list`.
 
 use berth_contract::key;
-use berth_contract::message::alloc::{AllocStatus, AllocStub, Allocs as Listed, List, Status};
+use berth_contract::message::alloc::{
+    AllocQuery, AllocStatus, AllocStub, Allocs as Listed, ListAllocs,
+};
 use berth_contract::problem::Problem;
 use berth_domain::alloc::{Alloc, VolumeRequest};
 use berth_domain::{AllocId, Namespace, NodeId, Timestamp, VolumeKey};
@@ -20,7 +22,7 @@ use crate::store::state::{State, StateInner};
 pub async fn alloc_status(
     state: &State,
     namespace: &Namespace,
-    query: Status,
+    query: AllocQuery,
     caller: &Caller,
 ) -> Result<AllocStatus, Problem> {
     let deadline = caller.deadline;
@@ -131,7 +133,7 @@ impl StateInner {
 pub async fn list_allocs(
     state: &State,
     namespace: &Namespace,
-    query: List,
+    query: ListAllocs,
     caller: &Caller,
 ) -> Result<Listed, Problem> {
     let deadline = caller.deadline;
@@ -169,7 +171,7 @@ pub async fn list_allocs(
     Ok(Listed { index, allocs, next: page.next, unreadable })
 }
 
-fn matches(query: &List, id: &AllocId, alloc: &Alloc) -> bool {
+fn matches(query: &ListAllocs, id: &AllocId, alloc: &Alloc) -> bool {
     id.as_str().starts_with(&query.prefix)
         && query.node.as_ref().is_none_or(|node| *node == alloc.node)
         && query.state.is_none_or(|state| state == alloc.state)

@@ -4,7 +4,7 @@
 //! leader has it.
 
 use berth_contract::code::Code;
-use berth_contract::message::alloc::{AllocStatus, Status, Wait, WaitUntil, Waited};
+use berth_contract::message::alloc::{AllocQuery, AllocStatus, Wait, WaitUntil, Waited};
 use berth_contract::message::query::Newer;
 use berth_contract::problem::Problem;
 use berth_domain::alloc::Alloc;
@@ -25,13 +25,13 @@ pub async fn wait_for_alloc(
     let (deadline, anyone) = (caller.deadline, Caller { actor: None, ..caller.clone() });
     let Wait { id, until, wait_ms } = query;
     // An alloc that was registered a moment ago may not be here yet, and is not one that ended.
-    let read = super::alloc_status(state, namespace, Status::current(id.clone()), &anyone);
+    let read = super::alloc_status(state, namespace, AllocQuery::current(id.clone()), &anyone);
     if let Some(answer) = answer(read.await, until)? {
         return Ok(answer);
     }
     let reader = Reader::new(Newer { than: Some(0), wait_ms }, deadline);
     state.wait_for_alloc_change(reader, |_| state.is_decided(namespace, &id, until)).await?;
-    let last = super::alloc_status(state, namespace, Status::current(id), &anyone).await;
+    let last = super::alloc_status(state, namespace, AllocQuery::current(id), &anyone).await;
     let left = last.clone();
     Ok(match answer(last, until)? {
         Some(answer) => answer,

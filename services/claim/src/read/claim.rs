@@ -4,7 +4,7 @@ use std::cell::{OnceCell, RefCell};
 
 use berth_contract::code::Code;
 use berth_contract::key::{self, VolumeEntry};
-use berth_contract::message::claim::{ClaimStatus, ClaimWait, Claims, Status};
+use berth_contract::message::claim::{ClaimStatus, ClaimWait, Claims, ListClaims};
 use berth_contract::message::registry::PluginStatus;
 use berth_contract::problem::Problem;
 use berth_contract::record::UnreadableRecord;
@@ -30,7 +30,7 @@ type ClaimRef<'a> = (&'a VolumeKey, &'a AllocId);
 pub async fn list_claims(
     state: &State,
     namespace: &Namespace,
-    query: Status,
+    query: ListClaims,
     caller: &Caller,
 ) -> Result<Claims, Problem> {
     let deadline = caller.deadline;
@@ -72,7 +72,7 @@ pub async fn list_claims(
 }
 
 /// Whether a change may change what the query lists.
-fn changes_list(namespace: &Namespace, query: &Status, change: &VolumeChange) -> bool {
+fn changes_list(namespace: &Namespace, query: &ListClaims, change: &VolumeChange) -> bool {
     let VolumeChange { volume, plugin, claim } = change;
     let is_meant = namespace.covers(&volume.namespace)
         && query.volume.as_ref().is_none_or(|queried| *queried == volume.volume)
@@ -92,7 +92,7 @@ fn changes_list(namespace: &Namespace, query: &Status, change: &VolumeChange) ->
 fn unreadable<'a>(
     volumes: &'a Volumes,
     namespace: &'a Namespace,
-    query: &'a Status,
+    query: &'a ListClaims,
 ) -> impl Iterator<Item = &'a UnreadableRecord> {
     let records = volumes.iter_unreadable().flat_map(|(_, subtree)| subtree.unreadable.values());
     records.filter(|record| match key::parse_volume(&record.key) {
@@ -110,7 +110,7 @@ fn unreadable<'a>(
 fn matching<'a>(
     volumes: &'a Volumes,
     namespace: &'a Namespace,
-    query: &'a Status,
+    query: &'a ListClaims,
     first: Option<&VolumeKey>,
 ) -> impl Iterator<Item = ClaimRef<'a>> {
     let one = query.volume.as_ref().filter(|_| !namespace.is_wildcard());

@@ -11,7 +11,7 @@ use std::time::Duration;
 use berth_bus::event::{Event as Message, Position, Query};
 use berth_contract::decode::Fault;
 use berth_contract::event::Event;
-use berth_contract::message::history::{EventBody, EventEntry, EventKind, EventPage, List};
+use berth_contract::message::history::{EventBody, EventEntry, EventKind, EventPage, ListEvents};
 use berth_contract::problem::Problem;
 use berth_contract::subject::{EventsOf, event_filter, refusal_filter};
 use berth_domain::{AllocId, Namespace, NodeId, PluginId, Timestamp, VolumeId, limits};
@@ -59,7 +59,7 @@ impl Direction {
 pub async fn list_events(
     state: &State,
     namespace: Namespace,
-    query: List,
+    query: ListEvents,
     deadline: Instant,
 ) -> Result<EventPage, Problem> {
     let direction = check(&namespace, &query)?;
@@ -103,7 +103,7 @@ pub async fn list_events(
 }
 
 /// The direction, or every fault of the request.
-fn check(namespace: &Namespace, query: &List) -> Result<Option<Direction>, Problem> {
+fn check(namespace: &Namespace, query: &ListEvents) -> Result<Option<Direction>, Problem> {
     let mut faults = Vec::new();
     let mut fault = |path: &str, problem: &str| {
         let (path, problem) = (path.to_owned(), problem.to_owned());
@@ -121,7 +121,7 @@ fn check(namespace: &Namespace, query: &List) -> Result<Option<Direction>, Probl
 }
 
 /// The fewest subjects that cover the events; no two of them overlap.
-fn filters(namespace: &Namespace, query: &List) -> Vec<String> {
+fn filters(namespace: &Namespace, query: &ListEvents) -> Vec<String> {
     let scopes = match &query.only_namespace {
         _ if !namespace.is_wildcard() => vec![EventsOf::Namespace(namespace)],
         None => vec![EventsOf::All],
@@ -141,7 +141,7 @@ fn filters(namespace: &Namespace, query: &List) -> Vec<String> {
     all.into_iter().collect()
 }
 
-fn filters_of_kind(of: EventsOf<'_>, kind: EventKind, query: &List) -> Vec<String> {
+fn filters_of_kind(of: EventsOf<'_>, kind: EventKind, query: &ListEvents) -> Vec<String> {
     let name = Some(kind.as_str());
     match kind {
         EventKind::Request if !query.volumes.is_empty() => {
@@ -172,7 +172,7 @@ fn each<'a>(
 
 /// A text that is in the JSON of each wanted event; most events belong to others and need no
 /// decoding.
-fn searched_text(query: &List) -> Vec<u8> {
+fn searched_text(query: &ListEvents) -> Vec<u8> {
     let alloc = || match query.allocs.as_slice() {
         [alloc] => Some(alloc.as_str()),
         _ => None,
@@ -187,7 +187,7 @@ fn contains(body: &[u8], text: &[u8]) -> bool {
 }
 
 /// Whether the event matches everything that is given.
-fn matches(query: &List, event: &Event) -> bool {
+fn matches(query: &ListEvents, event: &Event) -> bool {
     fn is_one_of<T: PartialEq>(wanted: &[T], found: Option<&T>) -> bool {
         wanted.is_empty() || found.is_some_and(|found| wanted.contains(found))
     }

@@ -11,7 +11,7 @@ use berth_contract::code::Code;
 use berth_contract::message::many::{PlaceMany, PlacementAnswer, PlacementAnswers};
 use berth_contract::message::query::Newer;
 use berth_contract::message::volume::{
-    NodePlacement, Obstacle, Placement, Placements, PluginSlots, VolumeDemand,
+    ListPlacements, NodePlacement, Obstacle, Placements, PluginSlots, VolumeDemand,
 };
 use berth_contract::problem::Problem;
 use berth_contract::record::UnreadableRecord;
@@ -44,7 +44,7 @@ const RECOMPUTE_PAUSE: Duration = Duration::from_millis(50);
 pub async fn list_placements(
     state: &State,
     namespace: &Namespace,
-    query: Placement,
+    query: ListPlacements,
     caller: &Caller,
 ) -> Result<Placements, Problem> {
     let deadline = caller.deadline;
@@ -63,7 +63,7 @@ pub async fn place_many(
     let (many, mut left) = (request.placements.len(), limits::PAGE_BYTES_MAX);
     let mut answers = Vec::new();
     for (at, one) in request.placements.into_iter().enumerate() {
-        let query = Placement { newer: Newer::default(), ..one };
+        let query = ListPlacements { newer: Newer::default(), ..one };
         let done = match left / (many - at) {
             0 => Err(Problem::new(Code::Overloaded, "the answers before this one fill the reply")
                 .retryable()
@@ -84,7 +84,7 @@ pub async fn place_many(
 async fn place(
     state: &State,
     namespace: Namespace,
-    query: Placement,
+    query: ListPlacements,
     bytes: usize,
     deadline: Instant,
 ) -> Result<Placements, Problem> {
@@ -212,7 +212,7 @@ fn plugin_of<'a>(one: &RequestedVolume<'a>) -> Option<&'a PluginId> {
 
 struct PlacementLookup {
     namespace: Namespace,
-    query: Placement,
+    query: ListPlacements,
     after: Option<NodeId>,
     room: Room,
 }
@@ -230,7 +230,7 @@ struct PlacementView<'a> {
 impl PlacementView<'_> {
     fn page(&self, volumes: &Volumes, nodes: &Nodes, plugins: &Instances) -> Page<NodePlacement> {
         let PlacementLookup { query, after, room, .. } = self.lookup;
-        let Placement { volumes: requests, index, node, .. } = query;
+        let ListPlacements { volumes: requests, index, node, .. } = query;
         let key = |id: &VolumeId| self.lookup.key(id);
         let ids = each_volume(requests, *index);
         let wanted: Vec<RequestedVolume<'_>> = ids

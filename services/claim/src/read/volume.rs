@@ -5,7 +5,7 @@ use berth_contract::key::{self, VolumeEntry};
 use berth_contract::message::query::{Page, RefusedRequest};
 use berth_contract::message::storage::{StorageStatus, StorageWait};
 use berth_contract::message::volume::{
-    Health, List, Status, VolumeHolder, VolumeStatus, VolumeStub, Volumes as Listed,
+    Health, ListVolumes, VolumeHolder, VolumeQuery, VolumeStatus, VolumeStub, Volumes as Listed,
 };
 use berth_contract::problem::Problem;
 use berth_domain::access::Mode;
@@ -32,7 +32,7 @@ const HOLDERS_LISTED_MAX: usize = 8;
 pub async fn volume_status(
     state: &State,
     namespace: &Namespace,
-    query: Status,
+    query: VolumeQuery,
     caller: &Caller,
 ) -> Result<VolumeStatus, Problem> {
     let (trace, deadline) = (caller.trace, caller.deadline);
@@ -167,7 +167,7 @@ fn build_status(
 pub async fn list_volumes(
     state: &State,
     namespace: &Namespace,
-    query: List,
+    query: ListVolumes,
     caller: &Caller,
 ) -> Result<Listed, Problem> {
     let deadline = caller.deadline;
@@ -206,7 +206,7 @@ pub async fn list_volumes(
 }
 
 /// Whether a change may change what the query lists: a volume's line counts its claims.
-fn changes_list(namespace: &Namespace, query: &List, change: &VolumeChange) -> bool {
+fn changes_list(namespace: &Namespace, query: &ListVolumes, change: &VolumeChange) -> bool {
     let VolumeChange { volume, plugin, claim } = change;
     namespace.covers(&volume.namespace)
         && volume.volume.as_str().starts_with(&query.prefix)
@@ -217,7 +217,7 @@ fn changes_list(namespace: &Namespace, query: &List, change: &VolumeChange) -> b
         }
 }
 
-fn matches(query: &List, key: &VolumeKey, subtree: &Subtree) -> bool {
+fn matches(query: &ListVolumes, key: &VolumeKey, subtree: &Subtree) -> bool {
     let readable = !subtree.unreadable.contains_key(&key::spec(key));
     let Some(spec) = subtree.volume.spec.as_ref().filter(|_| readable) else { return false };
     let claimed = |state| subtree.volume.claims.count(state) > 0;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use berth_contract::decode::Fault;
-use berth_contract::message::storage::{Capacities, Capacity, CapacityAt};
+use berth_contract::message::storage::{Capacities, CapacityAt, ListCapacities};
 use berth_contract::message::storage_call::Question;
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
@@ -21,7 +21,7 @@ use crate::store::state::State;
 /// How much room a plugin has: in the topology asked for, or in each one of its nodes.
 pub async fn list_capacities(
     state: &State,
-    query: Capacity,
+    query: ListCapacities,
     trace: TraceContext,
     deadline: Instant,
 ) -> Result<Capacities, Problem> {
@@ -79,7 +79,7 @@ pub async fn list_capacities(
 }
 
 /// The plugin that the request is about: of its class, if it names one.
-fn name_plugin(query: &Capacity, class: Option<&Class>) -> Result<PluginId, Problem> {
+fn name_plugin(query: &ListCapacities, class: Option<&Class>) -> Result<PluginId, Problem> {
     let fault = |problem: String| {
         let fault = Fault { path: "plugin".to_owned(), problem, line: None };
         Problem::bad_input(vec![fault])
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     fn named(query: &serde_json::Value, class: Option<&str>) -> Result<String, String> {
-        let query: Capacity = serde_json::from_value(query.clone()).unwrap();
+        let query: ListCapacities = serde_json::from_value(query.clone()).unwrap();
         let class = class.map(|plugin| -> Class {
             serde_json::from_value(json!({"plugin": plugin, "capabilities": []})).unwrap()
         });

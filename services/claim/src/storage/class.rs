@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use berth_contract::code::Code;
 use berth_contract::key::{self, VolumeEntry};
 use berth_contract::message::class::{
-    ClassStatus, Classes, DeleteClass, DeletedClass, List, PutClass, WrittenClass,
+    ClassStatus, Classes, DeleteClass, DeletedClass, ListClasses, PutClass, WrittenClass,
 };
 use berth_contract::message::query::UnreadableRecord;
 use berth_contract::message::secret::Secrets;
@@ -155,7 +155,7 @@ fn parse_token(token: &str) -> Option<ClassId> {
 pub async fn list_classes(
     state: &State,
     namespace: &Namespace,
-    query: List,
+    query: ListClasses,
 ) -> Result<Classes, Problem> {
     let after = after(&query.page, parse_token)?;
     let caught_up = state.catch_up_with_all().await;
@@ -176,7 +176,7 @@ pub async fn list_classes(
 fn list_page(
     volumes: &Volumes,
     namespace: &Namespace,
-    query: &List,
+    query: &ListClasses,
     after: Option<&ClassId>,
 ) -> Classes {
     let is_named = |id: &ClassId| query.id.as_ref().is_none_or(|named| named == id);
@@ -267,7 +267,7 @@ mod tests {
     }
 
     fn list(namespace: &str, query: &Value) -> Classes {
-        let query: List = serde_json::from_value(query.clone()).unwrap();
+        let query: ListClasses = serde_json::from_value(query.clone()).unwrap();
         let after = query.page.after.as_deref().and_then(parse_token);
         list_page(&volumes(), &namespace.parse().unwrap(), &query, after.as_ref())
     }

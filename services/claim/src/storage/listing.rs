@@ -13,7 +13,7 @@ use std::ops::Bound;
 
 use berth_contract::code::Code;
 use berth_contract::message::storage::{
-    External, ExternalSnapshot, ExternalVolume, Externals, Registration,
+    ExternalSnapshot, ExternalVolume, Externals, ListExternals, Registration,
 };
 use berth_contract::message::storage_call::{PluginSnapshotStatus, PluginVolumeStatus, Question};
 use berth_contract::problem::Problem;
@@ -36,7 +36,7 @@ type ListKey = (Registration, String, String);
 pub async fn list_externals(
     state: &State,
     namespace: &Namespace,
-    query: External,
+    query: ListExternals,
     caller: &Caller,
 ) -> Result<Externals, Problem> {
     let (trace, deadline) = (caller.trace, caller.deadline);
@@ -107,7 +107,7 @@ fn cut_page<T: Clone + Serialize>(
     Page { entries: page.entries.into_iter().flatten().collect(), next: page.next }
 }
 
-fn is_registered(state: &State, query: &External, id: &str) -> bool {
+fn is_registered(state: &State, query: &ListExternals, id: &str) -> bool {
     let handle = Handle { plugin: query.plugin.clone(), external_id: id.to_owned() };
     state.volumes.mirror.read(|volumes| volumes.handles().get(&handle).is_some())
 }
@@ -115,7 +115,7 @@ fn is_registered(state: &State, query: &External, id: &str) -> bool {
 fn match_volumes(
     volumes: &Volumes,
     namespace: &Namespace,
-    query: &External,
+    query: &ListExternals,
     listed: Vec<PluginVolumeStatus>,
     is_complete: bool,
 ) -> BTreeMap<ListKey, ExternalVolume> {
@@ -170,7 +170,7 @@ fn match_volumes(
 fn match_snapshots(
     volumes: &Volumes,
     namespace: &Namespace,
-    query: &External,
+    query: &ListExternals,
     listed: Vec<PluginSnapshotStatus>,
     is_complete: bool,
 ) -> BTreeMap<ListKey, ExternalSnapshot> {
@@ -234,7 +234,7 @@ mod tests {
 
     use super::*;
 
-    fn query() -> External {
+    fn query() -> ListExternals {
         serde_json::from_value(json!({"plugin": "p"})).unwrap()
     }
 

@@ -11,7 +11,8 @@ use berth_contract::code::Code;
 use berth_contract::hint::{namespace_option, quoted};
 use berth_contract::key::{self, VolumeEntry};
 use berth_contract::message::snapshot::{
-    AdoptSnapshot, CreateSnapshot, DeleteSnapshot, List, SnapshotStub, Snapshots, SnapshotsChanged,
+    AdoptSnapshot, CreateSnapshot, DeleteSnapshot, ListSnapshots, SnapshotStub, Snapshots,
+    SnapshotsChanged,
 };
 use berth_contract::message::storage_call::Question;
 use berth_contract::problem::Problem;
@@ -275,7 +276,7 @@ fn show_snapshots(state: &State, volumes: &[VolumeKey], id: &SnapshotId) -> Vec<
 pub async fn list_snapshots(
     state: &State,
     namespace: &Namespace,
-    query: List,
+    query: ListSnapshots,
     caller: &Caller,
 ) -> Result<Snapshots, Problem> {
     let deadline = caller.deadline;

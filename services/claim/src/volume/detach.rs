@@ -156,7 +156,7 @@ async fn unaccounted_mounts(
     let call = Call::within(trace, within);
     let everything = verb::NodeAndNamespace::any_of(node.clone());
     let asked =
-        state.bus.ask_service::<verb::AgentStatus>(&everything, &agent::Status {}, &call).await;
+        state.bus.ask_service::<verb::AgentStatus>(&everything, &agent::AgentQuery {}, &call).await;
     let status = match asked {
         Ok(status) => status,
         Err(_) if !reported.is_empty() => return Ok(reported),

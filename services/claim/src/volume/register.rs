@@ -15,7 +15,7 @@ use berth_bus::{Call, Request, RequestError};
 use berth_contract::code::Code;
 use berth_contract::decode::{self, Fault};
 use berth_contract::message::call::{Validate, Validated};
-use berth_contract::message::volume::{Register, Registered};
+use berth_contract::message::volume::{RegisterVolume, Registered};
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
 use berth_contract::verb::{self, PluginOnNode, Verb as _};
@@ -47,7 +47,7 @@ pub fn decode_document(
     state: &State,
     namespace: &Namespace,
     request: &Request,
-) -> Result<Register, Problem> {
+) -> Result<RegisterVolume, Problem> {
     let bad = |faults| request.bad_input(REGISTER, faults);
     let value = decode::json(&request.body).map_err(bad)?;
     let mut late = Vec::new();
@@ -73,7 +73,7 @@ pub fn decode_document(
 pub async fn register(
     state: &State,
     namespace: &Namespace,
-    request: Register,
+    request: RegisterVolume,
     caller: &Caller,
 ) -> Result<Registered, Problem> {
     let (trace, deadline) = (caller.trace, caller.deadline);

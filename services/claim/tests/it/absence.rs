@@ -1,7 +1,7 @@
 //! What is said to be absent on three servers: a quorum has to agree (decision 0031).
 
 use berth_bus::{Bus, Call, Config};
-use berth_contract::message::alloc::{AllocStatus, Register};
+use berth_contract::message::alloc::{AllocStatus, RegisterAlloc};
 use berth_contract::message::owner::YieldOwner;
 use berth_contract::verb;
 use berth_contract::{bucket, key};
@@ -27,10 +27,10 @@ async fn an_owner_has_no_lease_only_when_a_quorum_has_none() {
     let (namespace, owner) = (Namespace::default(), OwnerId::new("sched").unwrap());
     let call = || Call::within(clock::begin_trace(), PATIENCE);
     let node = NodeId::new("n1").unwrap();
-    let register = Register {
+    let register = RegisterAlloc {
         allow_missing: true,
         owner: Some(owner.clone()),
-        ..Register::new(AllocId::new("a").unwrap(), node, Vec::new())
+        ..RegisterAlloc::new(AllocId::new("a").unwrap(), node, Vec::new())
     };
     let registered: AllocStatus =
         wait::until("the alloc is registered", 2 * PATIENCE, async || {

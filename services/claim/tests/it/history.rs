@@ -2,7 +2,7 @@
 
 use berth_contract::code::Code;
 use berth_contract::event::{Event, EventName as E};
-use berth_contract::message::history::{EventKind, List};
+use berth_contract::message::history::{EventKind, ListEvents};
 use berth_contract::message::query::Page;
 use berth_domain::{AllocId, Namespace, NodeId, PluginId, VolumeId, limits};
 use berth_harness::nats::raw;
@@ -13,32 +13,32 @@ use serde_json::{Value, json};
 use crate::site::{PATIENCE, Site, claim_event, events_of, node_event};
 
 /// Requests that differ in each filter.
-fn queries() -> Vec<List> {
+fn queries() -> Vec<ListEvents> {
     let volumes = |ids: &[&str]| ids.iter().map(|id| VolumeId::new(*id).unwrap()).collect();
     let allocs = |ids: &[&str]| ids.iter().map(|id| AllocId::new(*id).unwrap()).collect();
-    let all = List::default;
+    let all = ListEvents::default;
     let mut queries = vec![
         all(),
-        List { volumes: volumes(&["data"]), ..all() },
-        List { volumes: volumes(&["data", "team-b", "*", ">"]), ..all() },
-        List { allocs: allocs(&["web-1"]), ..all() },
-        List { allocs: allocs(&["web-1", "*", ">"]), ..all() },
-        List { volumes: volumes(&["data"]), allocs: allocs(&["web-1"]), ..all() },
-        List { node: Some(NodeId::new("n1").unwrap()), ..all() },
-        List { plugin: Some(PluginId::new("dev.berth").unwrap()), ..all() },
-        List { trace: Some("a".repeat(32)), ..all() },
-        List { since: Some(berth_domain::Timestamp::default()), ..all() },
-        List { page: page(None, "older.1000000"), ..all() },
-        List { page: page(None, "newer.0.0"), ..all() },
-        List { page: page(None, "newer.1.0"), ..all() },
+        ListEvents { volumes: volumes(&["data"]), ..all() },
+        ListEvents { volumes: volumes(&["data", "team-b", "*", ">"]), ..all() },
+        ListEvents { allocs: allocs(&["web-1"]), ..all() },
+        ListEvents { allocs: allocs(&["web-1", "*", ">"]), ..all() },
+        ListEvents { volumes: volumes(&["data"]), allocs: allocs(&["web-1"]), ..all() },
+        ListEvents { node: Some(NodeId::new("n1").unwrap()), ..all() },
+        ListEvents { plugin: Some(PluginId::new("dev.berth").unwrap()), ..all() },
+        ListEvents { trace: Some("a".repeat(32)), ..all() },
+        ListEvents { since: Some(berth_domain::Timestamp::default()), ..all() },
+        ListEvents { page: page(None, "older.1000000"), ..all() },
+        ListEvents { page: page(None, "newer.0.0"), ..all() },
+        ListEvents { page: page(None, "newer.1.0"), ..all() },
     ];
     for kind in [EventKind::Volume, EventKind::Claim, EventKind::Call, EventKind::Alloc] {
-        queries.push(List { kinds: vec![kind], ..all() });
+        queries.push(ListEvents { kinds: vec![kind], ..all() });
     }
     for kind in [EventKind::Request, EventKind::Plugin, EventKind::Node] {
-        queries.push(List { kinds: vec![kind], ..all() });
-        queries.push(List { kinds: vec![kind], volumes: volumes(&["data"]), ..all() });
-        queries.push(List { kinds: vec![kind], allocs: allocs(&["web-1"]), ..all() });
+        queries.push(ListEvents { kinds: vec![kind], ..all() });
+        queries.push(ListEvents { kinds: vec![kind], volumes: volumes(&["data"]), ..all() });
+        queries.push(ListEvents { kinds: vec![kind], allocs: allocs(&["web-1"]), ..all() });
     }
     queries
 }
@@ -88,19 +88,20 @@ async fn no_request_for_a_namespace_shows_another() {
     // What a request may not widen.
     for only in ["team-b", "*", "_"] {
         let only_namespace = Some(Namespace::new(only).unwrap());
-        let refused = site.list("team-a", &List { only_namespace, ..List::default() }).await;
+        let refused =
+            site.list("team-a", &ListEvents { only_namespace, ..ListEvents::default() }).await;
         let refused = refused.unwrap_err();
         assert_eq!(refused.code, Code::BadInput, "{refused}");
         assert!(refused.message.contains("only_namespace"), "{refused}");
     }
     let only_namespace = Some(Namespace::new("team-a").unwrap());
-    let query = List { only_namespace, ..List::default() };
+    let query = ListEvents { only_namespace, ..ListEvents::default() };
     assert_eq!(site.all("team-a", &query).await, a);
     // All namespaces, and one of them with what is in none.
     assert_eq!(site.all("*", &query).await, [&a[..], &fleet].concat());
-    let all = site.all("*", &List::default()).await;
+    let all = site.all("*", &ListEvents::default()).await;
     assert_eq!(all, [&a[..], &b, &underscore, &fleet].concat());
-    assert_eq!(site.all("team-c", &List::default()).await, []);
+    assert_eq!(site.all("team-c", &ListEvents::default()).await, []);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -108,23 +109,26 @@ async fn each_filter_finds_what_it_names() {
     let site = Site::start().await;
     let a = told("team-a");
     site.tell(&a).await;
-    let of = async |query: List| site.all("team-a", &query).await;
+    let of = async |query: ListEvents| site.all("team-a", &query).await;
     let chosen = |places: &[usize]| places.iter().map(|at| a[*at].clone()).collect::<Vec<_>>();
     let volumes = vec![VolumeId::new("data").unwrap()];
     let allocs = vec![AllocId::new("web-1").unwrap()];
-    let all = List::default;
-    assert_eq!(of(List { volumes: volumes.clone(), ..all() }).await, chosen(&[1, 2, 3, 4, 5]));
-    assert_eq!(of(List { allocs: allocs.clone(), ..all() }).await, a);
+    let all = ListEvents::default;
+    assert_eq!(
+        of(ListEvents { volumes: volumes.clone(), ..all() }).await,
+        chosen(&[1, 2, 3, 4, 5])
+    );
+    assert_eq!(of(ListEvents { allocs: allocs.clone(), ..all() }).await, a);
     let kinds = vec![EventKind::Claim, EventKind::Request];
-    assert_eq!(of(List { kinds: kinds.clone(), ..all() }).await, chosen(&[2, 4, 5, 6, 7]));
-    let query = List { kinds: kinds.clone(), volumes, ..all() };
+    assert_eq!(of(ListEvents { kinds: kinds.clone(), ..all() }).await, chosen(&[2, 4, 5, 6, 7]));
+    let query = ListEvents { kinds: kinds.clone(), volumes, ..all() };
     assert_eq!(of(query).await, chosen(&[2, 4, 5]));
-    assert_eq!(of(List { kinds, allocs, ..all() }).await, chosen(&[2, 4, 5, 6, 7]));
+    assert_eq!(of(ListEvents { kinds, allocs, ..all() }).await, chosen(&[2, 4, 5, 6, 7]));
     let plugin = PluginId::new("dev.berth").ok();
-    assert_eq!(of(List { plugin, ..all() }).await, chosen(&[3]));
-    assert_eq!(of(List { node: NodeId::new("n2").ok(), ..all() }).await, []);
-    assert_eq!(of(List { trace: Some("a".repeat(32)), ..all() }).await, a);
-    assert_eq!(of(List { trace: Some("b".repeat(32)), ..all() }).await, []);
+    assert_eq!(of(ListEvents { plugin, ..all() }).await, chosen(&[3]));
+    assert_eq!(of(ListEvents { node: NodeId::new("n2").ok(), ..all() }).await, []);
+    assert_eq!(of(ListEvents { trace: Some("a".repeat(32)), ..all() }).await, a);
+    assert_eq!(of(ListEvents { trace: Some("b".repeat(32)), ..all() }).await, []);
     let of_release = Event {
         trace: Some("c".repeat(32)),
         claim_trace: Some("d".repeat(32)),
@@ -132,7 +136,7 @@ async fn each_filter_finds_what_it_names() {
     };
     site.tell(std::slice::from_ref(&of_release)).await;
     for digit in ["c", "d"] {
-        let found = of(List { trace: Some(digit.repeat(32)), ..all() }).await;
+        let found = of(ListEvents { trace: Some(digit.repeat(32)), ..all() }).await;
         assert_eq!(found, std::slice::from_ref(&of_release));
     }
     let newest = site.list("team-a", &all()).await.unwrap().events.pop().unwrap();
@@ -141,10 +145,10 @@ async fn each_filter_finds_what_it_names() {
     })
     .await;
     let since = Some(clock::now());
-    assert_eq!(of(List { since, ..all() }).await, []);
+    assert_eq!(of(ListEvents { since, ..all() }).await, []);
     let late = claim_event(E::ClaimWaiting, "team-a", "data", "web-2");
     site.tell(std::slice::from_ref(&late)).await;
-    assert_eq!(of(List { since, ..all() }).await, [late]);
+    assert_eq!(of(ListEvents { since, ..all() }).await, [late]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -158,16 +162,17 @@ async fn pages_lead_back_to_the_first_event_and_on_to_those_that_come() {
     let both: Vec<Event> = a.iter().flat_map(|own| [own.clone(), event("team-b", 0)]).collect();
     site.tell(&both).await;
     for limit in [1, 7, 50, 1000] {
-        let query = List { page: Page { limit: Some(limit), after: None }, ..List::default() };
+        let query =
+            ListEvents { page: Page { limit: Some(limit), after: None }, ..ListEvents::default() };
         assert_eq!(site.all("team-a", &query).await, a, "{limit}");
     }
-    let newest = List { page: Page { limit: Some(2), after: None }, ..List::default() };
+    let newest = ListEvents { page: Page { limit: Some(2), after: None }, ..ListEvents::default() };
     let first = site.list("team-a", &newest).await.unwrap();
     assert_eq!(events_of(&first), a[118..]);
     assert!(first.next.is_some() && first.begins.is_none(), "{first:?}");
     let on = async |end: &str, limit| {
         let page = page(limit, end);
-        site.list("team-a", &List { page, ..List::default() }).await.unwrap()
+        site.list("team-a", &ListEvents { page, ..ListEvents::default() }).await.unwrap()
     };
     let nothing = on(&first.end, None).await;
     assert_eq!((nothing.events.len(), nothing.next, &nothing.end), (0, None, &first.end));
@@ -186,11 +191,11 @@ async fn pages_lead_back_to_the_first_event_and_on_to_those_that_come() {
     }
     assert_eq!(found, later);
     // Asked for none, the reader learns where to go on.
-    let none = List { page: Page { limit: Some(0), after: None }, ..List::default() };
+    let none = ListEvents { page: Page { limit: Some(0), after: None }, ..ListEvents::default() };
     let none = site.list("team-a", &none).await.unwrap();
     assert_eq!((none.events.len(), none.end), (0, end));
     for token in ["x", "newer.1", "older.", "12"] {
-        let query = List { page: page(None, token), ..List::default() };
+        let query = ListEvents { page: page(None, token), ..ListEvents::default() };
         let refused = site.list("team-a", &query).await.unwrap_err();
         assert_eq!((refused.code, refused.faults.len()), (Code::BadInput, 1), "{refused}");
     }
@@ -212,7 +217,8 @@ async fn a_page_fits_into_a_message_whatever_is_published() {
     }
     raw::flood(&site.server, subject, newer.to_string().as_bytes(), 1).await.unwrap();
     site.tell(&all).await;
-    let mut query = List { page: Page { limit: Some(5000), after: None }, ..List::default() };
+    let mut query =
+        ListEvents { page: Page { limit: Some(5000), after: None }, ..ListEvents::default() };
     let (mut found, mut pages) = (Vec::new(), 0);
     loop {
         let page = site.list("team-a", &query).await.unwrap();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use berth_bus::{Bus, Call, Config, Events};
 use berth_contract::event::{Event, EventName};
-use berth_contract::message::history::{EventPage, List};
+use berth_contract::message::history::{EventPage, ListEvents};
 use berth_contract::problem::Problem;
 use berth_contract::service::CLAIM;
 use berth_contract::stream::EVENTS;
@@ -54,20 +54,20 @@ impl Site {
     pub async fn ready(&self) {
         wait::until("the service serves", PATIENCE, async || {
             assert!(self.claim.is_running(), "{}", self.claim.log());
-            self.list("*", &List::default()).await.map_err(|problem| problem.to_string())
+            self.list("*", &ListEvents::default()).await.map_err(|problem| problem.to_string())
         })
         .await;
     }
 
     /// One request, as a person sends it.
-    pub async fn list(&self, namespace: &str, query: &List) -> Result<EventPage, Problem> {
+    pub async fn list(&self, namespace: &str, query: &ListEvents) -> Result<EventPage, Problem> {
         let namespace = Namespace::new(namespace).unwrap();
         let answer = self.bus.ask_service::<verb::HistoryList>(&namespace, query, &call()).await;
         answer.map_err(|error| error.into_problem("history.list"))
     }
 
     /// All pages: back from the newest, oldest first.
-    pub async fn all(&self, namespace: &str, query: &List) -> Vec<Event> {
+    pub async fn all(&self, namespace: &str, query: &ListEvents) -> Vec<Event> {
         let (mut query, mut found) = (query.clone(), Vec::new());
         loop {
             let page = self.list(namespace, &query).await.unwrap();

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
-use berth_contract::message::alloc::{self as message, WaitUntil, Waited};
+use berth_contract::message::alloc::{
+    self as message, AllocQuery, ListAllocs, StopAlloc, Wait, WaitUntil, Waited,
+};
 use berth_contract::message::many::Adopt;
-use berth_contract::message::owner::List;
+use berth_contract::message::owner::ListOwners;
 use berth_contract::verb;
 use berth_domain::alloc::AllocState;
 use berth_domain::limits;
@@ -26,7 +28,7 @@ const RELEASE_PATIENCE: Duration = Duration::from_secs(300);
 pub async fn status(args: &AllocStatus, session: &Session) -> Result<(), Failure> {
     if let Some(id) = &args.id {
         let ask = async |newer| {
-            let body = message::Status { newer, ..message::Status::current(id.clone()) };
+            let body = AllocQuery { newer, ..AllocQuery::current(id.clone()) };
             let shown =
                 ask_newer::<verb::AllocStatus>(session, &session.namespace, &body, newer).await?;
             Ok(PollAnswer { index: shown.status_index, shown, next: None })
@@ -37,7 +39,7 @@ pub async fn status(args: &AllocStatus, session: &Session) -> Result<(), Failure
     // Records of ended allocs are kept for a while, and soon outnumber the others.
     let only_live = args.state.is_none() && !args.all;
     let none = only_live.then_some("no live allocs; --all shows also those that have ended");
-    let request = |newer| message::List {
+    let request = |newer| ListAllocs {
         prefix: args.prefix.clone(),
         node: args.node.clone(),
         state: if only_live { Some(AllocState::Live) } else { args.state },
@@ -53,10 +55,10 @@ pub async fn status(args: &AllocStatus, session: &Session) -> Result<(), Failure
 /// Stops an alloc, and with `--wait` prints each step of the release.
 pub async fn stop(args: &AllocStop, session: &Session) -> Result<(), Failure> {
     let AllocStop { id, wait, reason, owner, revision } = args;
-    let body = message::Stop {
+    let body = StopAlloc {
         owner: owner.clone(),
         revision: *revision,
-        ..message::Stop::new(id.clone(), AllocState::Stopped, reason.clone())
+        ..StopAlloc::new(id.clone(), AllocState::Stopped, reason.clone())
     };
     let mut follow = if *wait { Some(Follow::open(session, id).await) } else { None };
     let stopped = session.ask_service::<verb::AllocStop>(&session.namespace, &body).await?;
@@ -88,7 +90,7 @@ pub async fn wait(args: &AllocWait, session: &Session) -> Result<(), Failure> {
         let left = until.saturating_duration_since(Instant::now());
         let asked = left.min(ASK_FOR);
         let wait_ms = u64::try_from(asked.as_millis()).ok();
-        let body = message::Wait { id: args.id.clone(), until: args.until, wait_ms };
+        let body = Wait { id: args.id.clone(), until: args.until, wait_ms };
         let patience = Patience::lasting(asked + limits::REQUEST_TIMEOUT);
         let pursued = session.pursue::<verb::AllocWait>(&session.namespace, &body, patience);
         let Waited { reached, alloc } = pursued.await?;
@@ -130,7 +132,7 @@ pub async fn adopt(args: &AllocAdopt, session: &Session) -> Result<(), Failure> 
 
 /// Lists owners.
 pub async fn owners(args: &OwnerList, session: &Session) -> Result<(), Failure> {
-    let body = List { prefix: args.prefix.clone(), page: (&args.page).into() };
+    let body = ListOwners { prefix: args.prefix.clone(), page: (&args.page).into() };
     let owners = session.ask_service::<verb::OwnerList>(&session.namespace, &body).await?;
     session.output.reply(&owners, |owners| show::owners(owners, clock::now()));
     more(owners.next.as_ref());

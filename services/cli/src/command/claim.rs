@@ -1,6 +1,6 @@
 //! `berth claim …`
 
-use berth_contract::message::claim::Status;
+use berth_contract::message::claim::ListClaims;
 use berth_contract::verb;
 
 use super::listing;
@@ -10,7 +10,7 @@ use crate::session::Session;
 
 /// Lists claims.
 pub async fn status(args: &ClaimStatus, session: &Session) -> Result<(), Failure> {
-    let request = |newer| Status {
+    let request = |newer| ListClaims {
         prefix: args.prefix.clone(),
         volume: args.volume.clone(),
         alloc: args.alloc.clone(),

@@ -1,9 +1,9 @@
 //! `berth class …`, `berth plugin capacity`
 
 use berth_contract::message::class::{
-    self as message, ClassStatus, Classes, DeleteClass, PutClass, WrittenClass,
+    ClassStatus, Classes, DeleteClass, ListClasses, PutClass, WrittenClass,
 };
-use berth_contract::message::storage::{Capacity, SentSecrets};
+use berth_contract::message::storage::{ListCapacities, SentSecrets};
 use berth_contract::verb;
 use berth_service::clock;
 use std::time::Duration;
@@ -56,7 +56,7 @@ pub async fn list(args: &ClassList, session: &Session) -> Result<(), Failure> {
 
 /// Shows one class.
 pub async fn status(args: &ClassShow, session: &Session) -> Result<(), Failure> {
-    let body = message::List { id: Some(args.id.clone()), ..message::List::default() };
+    let body = ListClasses { id: Some(args.id.clone()), ..ListClasses::default() };
     let namespace = &session.namespace;
     let asked = session.ask_service::<verb::ClassList>(namespace, &body).await;
     let Classes { classes, unreadable, .. } = match asked {
@@ -85,7 +85,7 @@ pub async fn capacity(args: &PluginCapacity, global: &Global) -> Result<(), Fail
     let topology = args.topology.as_ref().map(|text| faults.place("--topology", text));
     faults.check("plugin capacity")?;
     let session = Session::open(global).await?;
-    let body = Capacity { plugin: args.id.clone(), class: args.class.clone(), topology };
+    let body = ListCapacities { plugin: args.id.clone(), class: args.class.clone(), topology };
     let patience = session.patience(CAPACITY_PATIENCE);
     let asked = session.pursue::<verb::PluginCapacity>(&(), &body, patience).await;
     let capacities = match asked {

@@ -1,6 +1,6 @@
 //! `berth events`: past events, and new ones.
 
-use berth_contract::message::history::{EventEntry, EventKind, List};
+use berth_contract::message::history::{EventEntry, EventKind, ListEvents};
 use berth_service::clock;
 use tokio::signal::ctrl_c;
 
@@ -52,20 +52,20 @@ pub async fn events(args: &Events, session: &Session) -> Result<(), Failure> {
 }
 
 /// The events that the options ask for.
-fn request(args: &Events) -> List {
-    List {
+fn request(args: &Events) -> ListEvents {
+    ListEvents {
         kinds: args.kind.iter().copied().map(EventKind::from).collect(),
         volumes: args.volume.iter().cloned().collect(),
         allocs: args.alloc.iter().cloned().collect(),
         node: args.node.clone(),
         plugin: args.plugin.clone(),
         since: args.since.map(|span| clock::now().before(span)),
-        ..List::default()
+        ..ListEvents::default()
     }
 }
 
 /// Whether events of no namespace can match: those of nodes and plugins.
-fn may_be_of_fleet(request: &List) -> bool {
+fn may_be_of_fleet(request: &ListEvents) -> bool {
     let is_of_namespace = !request.volumes.is_empty() || !request.allocs.is_empty();
     let kinds = &request.kinds;
     !is_of_namespace && (kinds.is_empty() || kinds.iter().any(|kind| kind.is_of_fleet()))

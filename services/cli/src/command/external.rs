@@ -8,9 +8,9 @@ use berth_contract::decode::{Unknown, decode};
 use berth_contract::message::query::Page;
 use berth_contract::message::snapshot::{AdoptSnapshot, SnapshotsChanged};
 use berth_contract::message::storage::{
-    External, ExternalSnapshot, ExternalVolume, Externals, Registration,
+    ExternalSnapshot, ExternalVolume, Externals, ListExternals, Registration,
 };
-use berth_contract::message::volume::Register;
+use berth_contract::message::volume::RegisterVolume;
 use berth_contract::problem::Problem;
 use berth_contract::verb;
 use berth_domain::{PluginId, VolumeId};
@@ -67,7 +67,7 @@ async fn read(
     session: &Session,
 ) -> Result<Externals, Failure> {
     let (plugin, id) = (plugin.clone(), id.map(str::to_owned));
-    let mut body = External { plugin, snapshots, id, page: Page::default() };
+    let mut body = ListExternals { plugin, snapshots, id, page: Page::default() };
     let mut pages = Vec::new();
     while pages.len() < PAGES_MAX {
         // The plugin is asked for all that it has for each page.
@@ -151,7 +151,7 @@ fn document(
     args: &VolumeAdopt,
     id: &VolumeId,
     found: Option<&ExternalVolume>,
-) -> Result<Register, Failure> {
+) -> Result<RegisterVolume, Failure> {
     let listed = found.map(|found| &found.listed);
     let external_id = (args.external_id != id.as_str()).then_some(&args.external_id);
     let document: Value = json!({

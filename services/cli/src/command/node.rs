@@ -8,7 +8,7 @@ use berth_contract::code::Code;
 use berth_contract::message::agent;
 use berth_contract::message::claim::{self, ClaimStatus};
 use berth_contract::message::query::Newer;
-use berth_contract::message::registry::{Declared, Gone, Leave, NodeQuery, NodeStatus, Nodes};
+use berth_contract::message::registry::{Declared, Gone, Leave, ListNodes, NodeStatus, Nodes};
 use berth_contract::problem::Problem;
 use berth_contract::record::UnreadableRecord;
 use berth_contract::verb;
@@ -49,16 +49,16 @@ pub async fn status(args: &args::NodeStatus, session: &Session) -> Result<(), Fa
         let table = |known: &NodeOverview| show::node_overview(known, clock::now());
         return listing::show(session, args.view.watch, ask, table).await;
     }
-    let query = NodeQuery {
+    let query = ListNodes {
         prefix: args.prefix.clone(),
         plugin: args.plugin.clone(),
         state: args.state,
         page: (&args.page).into(),
-        ..NodeQuery::default()
+        ..ListNodes::default()
     };
-    let filtered = query != NodeQuery::default();
+    let filtered = query != ListNodes::default();
     let none = filtered.then_some("no such nodes; without a filter all are listed");
-    let request = |newer| NodeQuery { newer, ..query.clone() };
+    let request = |newer| ListNodes { newer, ..query.clone() };
     listing::list::<verb::NodeStatus>(session, &(), &args.view, none, request).await
 }
 
@@ -68,7 +68,7 @@ async fn read_overview(session: &Session, id: &NodeId) -> Result<NodeOverview, F
     // A node's agent may be away: it gets one request without a retry.
     let deadline = Instant::now() + AGENT;
     let everything = verb::NodeAndNamespace::any_of(id.clone());
-    let agent = session.once::<verb::AgentStatus>(&everything, &agent::Status {}, deadline);
+    let agent = session.once::<verb::AgentStatus>(&everything, &agent::AgentQuery {}, deadline);
     let (node, agent, claims) = tokio::join!(query(session, id), agent, claims(session, id));
     let (agent, agent_error) = match agent {
         Ok(agent) => (Some(agent), None),
@@ -87,7 +87,7 @@ async fn claims(
     session: &Session,
     id: &NodeId,
 ) -> Result<(Vec<ClaimStatus>, Vec<UnreadableRecord>), Failure> {
-    let of_node = claim::Status { node: Some(id.clone()), ..claim::Status::default() };
+    let of_node = claim::ListClaims { node: Some(id.clone()), ..claim::ListClaims::default() };
     let (mut found, mut unreadable) = (Vec::new(), Vec::new());
     let all = Namespace::wildcard();
     let pages = session.pages::<verb::ClaimStatus>(&all, of_node, PAGES_MAX, |page| {
@@ -193,7 +193,7 @@ pub async fn find(session: &Session, id: &NodeId) -> Result<NodeStatus, Failure>
 }
 
 async fn query(session: &Session, id: &NodeId) -> Result<Nodes, Failure> {
-    let body = NodeQuery::by_id(id.clone());
+    let body = ListNodes::by_id(id.clone());
     session.ask_service::<verb::NodeStatus>(&(), &body).await
 }
 

@@ -1,7 +1,7 @@
 //! `berth plugin …`
 
 use berth_contract::code::Code;
-use berth_contract::message::registry::{Delete, Deleted, Expect, PluginQuery, Plugins};
+use berth_contract::message::registry::{Delete, Deleted, Expect, ListPlugins, Plugins};
 use berth_contract::problem::Problem;
 use berth_contract::verb;
 use berth_service::clock;
@@ -14,17 +14,17 @@ use crate::show;
 
 /// Lists plugins, or shows one.
 pub async fn status(args: &PluginStatus, session: &Session) -> Result<(), Failure> {
-    let query = PluginQuery {
+    let query = ListPlugins {
         id: args.id.clone(),
         prefix: args.prefix.clone(),
         node: args.node.clone(),
         kind: args.kind,
         page: (&args.page).into(),
-        ..PluginQuery::default()
+        ..ListPlugins::default()
     };
-    let request = |newer| PluginQuery { newer, ..query.clone() };
+    let request = |newer| ListPlugins { newer, ..query.clone() };
     let Some(id) = &args.id else {
-        let filtered = query != PluginQuery::default();
+        let filtered = query != ListPlugins::default();
         let none = filtered.then_some("no such plugins; without a filter all are listed");
         return listing::list::<verb::PluginStatus>(session, &(), &args.view, none, request).await;
     };

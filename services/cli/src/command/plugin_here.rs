@@ -1,6 +1,6 @@
 //! The `berth plugin` commands that a node's agent answers.
 
-use berth_contract::message::plugin::{Ordered, Query, Start, Stop};
+use berth_contract::message::plugin::{AgentPluginsQuery, Ordered, StartPlugin, StopPlugin};
 use berth_contract::verb;
 use berth_domain::NodeId;
 use berth_service::clock;
@@ -13,7 +13,8 @@ use crate::show;
 
 /// Shows the instances on a node.
 pub async fn instances(args: &PluginInstances, session: &Session) -> Result<(), Failure> {
-    let mut here = session.ask_service::<verb::AgentPlugins>(&args.node, &Query {}).await?;
+    let mut here =
+        session.ask_service::<verb::AgentPlugins>(&args.node, &AgentPluginsQuery {}).await?;
     if let Some(id) = &args.plugin {
         here.instances.retain(|one| one.plugin == *id);
     }
@@ -23,7 +24,7 @@ pub async fn instances(args: &PluginInstances, session: &Session) -> Result<(), 
 
 /// Stops a plugin's process.
 pub async fn stop(args: &PluginStop, session: &Session) -> Result<(), Failure> {
-    let body = Stop {
+    let body = StopPlugin {
         plugin: args.id.clone(),
         instance: args.instance.clone(),
         even_with_mounts: args.even_with_mounts,
@@ -36,7 +37,7 @@ pub async fn stop(args: &PluginStop, session: &Session) -> Result<(), Failure> {
 
 /// Starts it again.
 pub async fn start(args: &PluginStart, session: &Session) -> Result<(), Failure> {
-    let body = Start { plugin: args.id.clone(), instance: args.instance.clone() };
+    let body = StartPlugin { plugin: args.id.clone(), instance: args.instance.clone() };
     let ordered = session.ask_service::<verb::AgentPluginStart>(&args.node, &body).await?;
     session.output.reply(&ordered, |ordered| ordered_text(ordered, "started", &args.node));
     Ok(())

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use berth_contract::message::volume::{Register, Registered};
+use berth_contract::message::volume::{RegisterVolume, Registered};
 use berth_contract::verb;
 use berth_domain::VolumeKey;
 
@@ -16,7 +16,7 @@ pub const REGISTER_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Registers a volume. While the document has a fault, no connection is made.
 pub async fn register(args: &args::Register, global: &args::Global) -> Result<(), Failure> {
-    let spec = Spec::<Register>::load(&args.file)?;
+    let spec = Spec::<RegisterVolume>::load(&args.file)?;
     let namespace = spec.namespace(global.namespace.as_ref())?;
     let session = Session::open(global).await?;
     let patience = session.patience(REGISTER_PATIENCE);

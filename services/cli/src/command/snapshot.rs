@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use berth_contract::code::Code;
 use berth_contract::message::snapshot::{
-    CreateSnapshot, DeleteSnapshot, List, SnapshotStub, Snapshots, SnapshotsChanged,
+    CreateSnapshot, DeleteSnapshot, ListSnapshots, SnapshotStub, Snapshots, SnapshotsChanged,
 };
 use berth_contract::problem::Problem;
 use berth_contract::verb;
@@ -178,7 +178,7 @@ pub async fn list(args: &SnapshotList, session: &Session) -> Result<(), Failure>
     if let Some(plugin) = &args.external {
         return external::list_snapshots(plugin, args.view.sort.as_deref(), session).await;
     }
-    let request = |newer| List {
+    let request = |newer| ListSnapshots {
         volume: args.volume.clone(),
         prefix: args.prefix.clone(),
         plugin: args.plugin.clone(),
@@ -191,7 +191,7 @@ pub async fn list(args: &SnapshotList, session: &Session) -> Result<(), Failure>
 
 /// Lists groups of snapshots.
 pub async fn list_groups(args: &GroupList, session: &Session) -> Result<(), Failure> {
-    let query = List { prefix: args.prefix.clone(), ..List::default() };
+    let query = ListSnapshots { prefix: args.prefix.clone(), ..ListSnapshots::default() };
     let mut all = Snapshots { index: 0, snapshots: Vec::new(), next: None, unreadable: Vec::new() };
     let take = |page: Snapshots| {
         all.index = page.index;

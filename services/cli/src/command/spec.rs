@@ -10,7 +10,7 @@ use berth_contract::hint::quoted;
 use berth_contract::message::class::{CLASS_FIELDS, PutClass};
 use berth_contract::message::secret::Key;
 use berth_contract::message::storage::{CREATE_FIELDS, Create};
-use berth_contract::message::volume::{DOCUMENT_FIELDS, GivenSecrets, Register};
+use berth_contract::message::volume::{DOCUMENT_FIELDS, GivenSecrets, RegisterVolume};
 use berth_contract::verb;
 use berth_domain::{Namespace, VolumeKey, limits};
 use berth_service::seal::seal;
@@ -35,7 +35,7 @@ pub trait Specification: Decode {
     fn namespace(&self) -> Option<&Namespace>;
 }
 
-impl Specification for Register {
+impl Specification for RegisterVolume {
     const EXAMPLE: &'static str = include_str!("volume.toml");
     const NAME: &'static str = "volume";
     const INIT: &'static str = "berth volume init -";
@@ -87,8 +87,8 @@ const KINDS: [DocumentKind; 3] = [
     DocumentKind {
         what: "a volume that is at its storage already",
         fields: &DOCUMENT_FIELDS,
-        send: Register::SEND,
-        init: Register::INIT,
+        send: RegisterVolume::SEND,
+        init: RegisterVolume::INIT,
     },
     DocumentKind {
         what: "a class",
@@ -266,7 +266,7 @@ mod tests {
 
     #[test]
     fn the_examples_are_accepted_as_they_stand() {
-        the_example_is_accepted_in_both_forms::<Register>();
+        the_example_is_accepted_in_both_forms::<RegisterVolume>();
         the_example_is_accepted_in_both_forms::<Create>();
         the_example_is_accepted_in_both_forms::<PutClass>();
     }
@@ -291,7 +291,7 @@ mod tests {
     /// Each field that a user uncomments is accepted.
     #[test]
     fn the_examples_name_every_field() {
-        let spec = parse::<Register>(&uncommented::<Register>());
+        let spec = parse::<RegisterVolume>(&uncommented::<RegisterVolume>());
         names_every_field(&spec.document, &DOCUMENT_FIELDS, &[]);
         assert_eq!(spec.request.spec.capabilities.len(), 2);
         let spec = parse::<PutClass>(&uncommented::<PutClass>());
@@ -323,9 +323,9 @@ mod tests {
                         access = 'single-node-writer'\n";
         for (told, command) in [
             (told::<Create>(class), "`berth class create 'a b.toml'`; `berth class init -`"),
-            (told::<Register>(class), "`berth class create 'a b.toml'`"),
+            (told::<RegisterVolume>(class), "`berth class create 'a b.toml'`"),
             (told::<PutClass>(create), "`berth volume create 'a b.toml'`"),
-            (told::<Register>(create), "`berth volume create 'a b.toml'`"),
+            (told::<RegisterVolume>(create), "`berth volume create 'a b.toml'`"),
             (told::<PutClass>(register), "`berth volume register 'a b.toml'`"),
             (told::<Create>(register), "`berth volume register 'a b.toml'`"),
             (
@@ -339,14 +339,14 @@ mod tests {
 
     #[test]
     fn the_namespace_is_said_once_or_alike() {
-        let example = Register::EXAMPLE;
-        let spec = parse::<Register>(&format!("namespace = 'a'\n{example}"));
+        let example = RegisterVolume::EXAMPLE;
+        let spec = parse::<RegisterVolume>(&format!("namespace = 'a'\n{example}"));
         let (a, b) = (Namespace::new("a").unwrap(), Namespace::new("b").unwrap());
         assert_eq!(spec.namespace(None), Ok(a.clone()));
         assert_eq!(spec.namespace(Some(&a)), Ok(a));
         let failure = spec.namespace(Some(&b)).unwrap_err().to_string();
         assert!(failure.starts_with("f:1: namespace: is a, but"), "{failure}");
-        let spec = parse::<Register>(example);
+        let spec = parse::<RegisterVolume>(example);
         assert_eq!(spec.namespace(None), Ok(Namespace::default()));
         assert_eq!(spec.namespace(Some(&b)), Ok(b));
     }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use berth_contract::code::Code;
 use berth_contract::event::Event;
-use berth_contract::message::claim::{ClaimStatus, Status};
-use berth_contract::message::history::{EventKind, List};
+use berth_contract::message::claim::{ClaimStatus, ListClaims};
+use berth_contract::message::history::{EventKind, ListEvents};
 use berth_contract::problem::Problem;
 use berth_contract::verb;
 use berth_domain::{AllocId, SnapshotId, VolumeId};
@@ -141,11 +141,11 @@ impl Stored {
 impl Reader<'_> {
     /// The events of a trace; of an alloc, where the alloc's id looks like a trace's.
     async fn read_trace(&self, trace: &str) -> Result<Vec<Event>, Failure> {
-        let of_trace = List { trace: Some(trace.to_owned()), ..List::default() };
+        let of_trace = ListEvents { trace: Some(trace.to_owned()), ..ListEvents::default() };
         // An unreadable request has no namespace.
         let mut found = self.read(&of_trace, true).await?.events;
         if let Ok(alloc) = AllocId::new(trace) {
-            let of_alloc = List { allocs: vec![alloc], ..List::default() };
+            let of_alloc = ListEvents { allocs: vec![alloc], ..ListEvents::default() };
             found.extend(self.read(&of_alloc, false).await?.events);
         }
         Ok(found)
@@ -155,7 +155,7 @@ impl Reader<'_> {
     async fn read_volume(&self, volume: &str) -> Result<Vec<Event>, Failure> {
         let Ok(volume) = VolumeId::new(volume) else { return Ok(Vec::new()) };
         let kinds = vec![EventKind::Claim, EventKind::Request];
-        let of_volume = List { kinds, volumes: vec![volume], ..List::default() };
+        let of_volume = ListEvents { kinds, volumes: vec![volume], ..ListEvents::default() };
         Ok(self.read(&of_volume, false).await?.events)
     }
 
@@ -186,7 +186,8 @@ impl Reader<'_> {
         let kinds = vec![EventKind::Volume, EventKind::Snapshot, EventKind::Call];
         let volumes: BTreeSet<VolumeId> = wanted.iter().map(|(volume, _)| volume.clone()).collect();
         let volumes = volumes.into_iter().take(CLAIMS_MAX).collect();
-        let mut stored = self.read(&List { kinds, volumes, ..List::default() }, false).await?;
+        let mut stored =
+            self.read(&ListEvents { kinds, volumes, ..ListEvents::default() }, false).await?;
         // A volume is shown with its snapshots, and a snapshot alone.
         let is_wanted = |volume: &VolumeId, snapshot: &Option<SnapshotId>| {
             let whole = (volume.clone(), None);
@@ -211,7 +212,7 @@ impl Reader<'_> {
         let mut stored = Stored::default();
         // An alloc's events may be about claims on any volume; those are filtered out here.
         for (alloc, _) in wanted.iter().filter(|(_, volume)| volume.is_none()) {
-            let of_alloc = List { allocs: vec![alloc.clone()], ..List::default() };
+            let of_alloc = ListEvents { allocs: vec![alloc.clone()], ..ListEvents::default() };
             stored.add(self.read(&of_alloc, false).await?);
         }
         let volumes: BTreeSet<&VolumeId> =
@@ -220,9 +221,12 @@ impl Reader<'_> {
             let allocs: BTreeSet<&AllocId> = wanted.iter().map(|(alloc, _)| alloc).collect();
             // As many as a request may name.
             let some = allocs.into_iter().take(CLAIMS_MAX).cloned();
-            let of_allocs =
-                List { kinds: vec![EventKind::Alloc], allocs: some.collect(), ..List::default() };
-            let of_volumes = List {
+            let of_allocs = ListEvents {
+                kinds: vec![EventKind::Alloc],
+                allocs: some.collect(),
+                ..ListEvents::default()
+            };
+            let of_volumes = ListEvents {
                 kinds: OF_VOLUME.to_vec(),
                 volumes: volumes.into_iter().take(CLAIMS_MAX).cloned().collect(),
                 ..of_allocs.clone()
@@ -242,20 +246,23 @@ impl Reader<'_> {
         wanted: &mut NamedClaims,
     ) -> Result<Vec<ClaimStatus>, Problem> {
         if is_trace && wanted.is_empty() {
-            let mut live = self.claims(&Status::default()).await?;
+            let mut live = self.claims(&ListClaims::default()).await?;
             live.retain(|claim| claim.trace.as_deref() == Some(asked));
             wanted.extend(live.iter().map(claim_key));
             return Ok(live);
         }
         let volume = VolumeId::new(asked).ok().filter(|_| !is_trace);
         let mut live = match volume {
-            Some(_) => self.claims(&Status { volume, ..Status::default() }).await?,
+            Some(_) => self.claims(&ListClaims { volume, ..ListClaims::default() }).await?,
             None => Vec::new(),
         };
         wanted.extend(live.iter().take(CLAIMS_MAX).map(claim_key));
         for (alloc, volume) in wanted.iter() {
-            let status =
-                Status { alloc: Some(alloc.clone()), volume: volume.clone(), ..Status::default() };
+            let status = ListClaims {
+                alloc: Some(alloc.clone()),
+                volume: volume.clone(),
+                ..ListClaims::default()
+            };
             for claim in self.claims(&status).await? {
                 if !live.contains(&claim) {
                     live.push(claim);
@@ -265,7 +272,7 @@ impl Reader<'_> {
         Ok(live)
     }
 
-    async fn read(&self, request: &List, with_fleet: bool) -> Result<Stored, Failure> {
+    async fn read(&self, request: &ListEvents, with_fleet: bool) -> Result<Stored, Failure> {
         let mut history = History::new(self.session, with_fleet);
         let past = history.read_newest(request, EVENTS_MAX).await?;
         let events = past.events.into_iter().map(|entry| entry.event.event().clone());
@@ -273,7 +280,7 @@ impl Reader<'_> {
     }
 
     /// The present claims, read once. Unreadable claims are named.
-    async fn claims(&self, status: &Status) -> Result<Vec<ClaimStatus>, Problem> {
+    async fn claims(&self, status: &ListClaims) -> Result<Vec<ClaimStatus>, Problem> {
         let deadline = Instant::now() + self.session.timeout.unwrap_or(CLAIMS_READ_MAX);
         let (session, namespace) = (self.session, &self.session.namespace);
         let claims = session.once::<verb::ClaimStatus>(namespace, status, deadline).await?;

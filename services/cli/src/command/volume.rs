@@ -2,7 +2,9 @@
 
 use berth_contract::message::query::Newer;
 use berth_contract::message::storage::Create;
-use berth_contract::message::volume::{self as message, Deregistered, VolumeStatus};
+use berth_contract::message::volume::{
+    self, Deregistered, ListPlacements, ListVolumes, RegisterVolume, VolumeQuery, VolumeStatus,
+};
 use berth_contract::verb;
 use berth_domain::VolumeId;
 use berth_domain::alloc::VolumeRequest;
@@ -23,7 +25,7 @@ pub fn init(args: &Init, json: bool) -> Result<(), Failure> {
     if args.create {
         spec::write_example::<Create>(file, json)
     } else {
-        spec::write_example::<message::Register>(file, json)
+        spec::write_example::<RegisterVolume>(file, json)
     }
 }
 
@@ -34,7 +36,7 @@ pub async fn status(args: &List, session: &Session) -> Result<(), Failure> {
     }
     if let Some(id) = &args.id {
         let ask = async |newer| {
-            let body = message::Status { newer, ..message::Status::current(id.clone()) };
+            let body = VolumeQuery { newer, ..VolumeQuery::current(id.clone()) };
             let shown =
                 ask_newer::<verb::VolumeStatus>(session, &session.namespace, &body, newer).await?;
             Ok(PollAnswer { index: shown.modify_index, shown, next: None })
@@ -42,7 +44,7 @@ pub async fn status(args: &List, session: &Session) -> Result<(), Failure> {
         let table = |volume: &VolumeStatus| show::volume(volume, clock::now());
         return listing::show(session, args.view.watch, ask, table).await;
     }
-    let request = |newer| message::List {
+    let request = |newer| ListVolumes {
         prefix: args.prefix.clone(),
         plugin: args.plugin.clone(),
         node: args.node.clone(),
@@ -62,7 +64,7 @@ pub async fn placement(args: &args::Placement, session: &Session) -> Result<(), 
         attachment: args.attachment,
         ..VolumeRequest::for_volume(volume.source.clone())
     };
-    let body = message::Placement {
+    let body = ListPlacements {
         volumes: args.volumes.iter().map(request).collect(),
         index: args.per_alloc,
         node: args.node.clone(),
@@ -78,7 +80,7 @@ pub async fn placement(args: &args::Placement, session: &Session) -> Result<(), 
 /// Deregisters a volume.
 pub async fn deregister(args: &Deregister, session: &Session) -> Result<(), Failure> {
     let Deregister { id, force, reason } = args;
-    let body = message::Deregister {
+    let body = volume::Deregister {
         id: id.clone(),
         force: *force,
         reason: reason.clone(),

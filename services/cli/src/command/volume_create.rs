@@ -4,7 +4,7 @@ use std::path::Path;
 
 use berth_contract::code::Code;
 use berth_contract::message::storage::{Create, SentSecrets, StorageChanged};
-use berth_contract::message::volume::{Status, VolumeStatus};
+use berth_contract::message::volume::{VolumeQuery, VolumeStatus};
 use berth_contract::problem::Problem;
 use berth_contract::verb;
 use berth_domain::volume::storage::Stage;
@@ -97,7 +97,7 @@ async fn describe_source(
     request: &Create,
 ) -> Result<Map<String, Value>, Failure> {
     let Some(from) = &request.origin else { return Ok(Map::new()) };
-    let body = Status::current(from.volume.clone());
+    let body = VolumeQuery::current(from.volume.clone());
     let read = session.ask_service::<verb::VolumeStatus>(&session.namespace, &body).await;
     let fields = match (read, &from.snapshot) {
         (Ok(volume), _) => match volume.storage.as_ref().and_then(|it| it.class.as_ref()) {

@@ -3,7 +3,7 @@
 use berth_contract::code::Code;
 use berth_contract::hint::volume_argument;
 use berth_contract::message::storage::{DeleteVolume, StorageChanged, StorageStatus};
-use berth_contract::message::volume::{Status, VolumeStatus};
+use berth_contract::message::volume::{VolumeQuery, VolumeStatus};
 use berth_contract::verb;
 use berth_domain::VolumeKey;
 use berth_domain::volume::storage::Reclaim;
@@ -19,7 +19,7 @@ use berth_explain::AtStorage;
 /// Deletes a volume at its storage, after it was confirmed.
 pub async fn delete(args: &VolumeDelete, session: &Session) -> Result<(), Failure> {
     let until = deadline(session);
-    let body = Status::current(args.id.clone());
+    let body = VolumeQuery::current(args.id.clone());
     let volume = session.ask_service::<verb::VolumeStatus>(&session.namespace, &body).await?;
     confirm(args, &volume)?;
     let body = DeleteVolume {

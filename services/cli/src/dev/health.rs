@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use berth_bus::{Bus, Call, Config, Credentials, RequestError, Tls};
 use berth_contract::actor::Actor;
-use berth_contract::message::alloc::List;
-use berth_contract::message::registry::PluginQuery;
+use berth_contract::message::alloc::ListAllocs;
+use berth_contract::message::registry::ListPlugins;
 use berth_contract::verb;
 use berth_domain::{Namespace, PluginId};
 use berth_service::clock;
@@ -65,10 +65,11 @@ async fn check_services(bus: &Bus, nodes: usize) -> Result<(), String> {
     let call = || Call::within(clock::begin_trace(), ASK);
     let failed = |error: RequestError| chain(&error);
     let namespace = Namespace::default();
-    let listed = bus.ask_service::<verb::AllocList>(&namespace, &List::default(), &call()).await;
+    let listed =
+        bus.ask_service::<verb::AllocList>(&namespace, &ListAllocs::default(), &call()).await;
     listed.map_err(failed)?;
     // By its id, since a list contains no instances.
-    let one = PluginId::new(PLUGIN).map(PluginQuery::by_id).map_err(|fault| fault.to_string())?;
+    let one = PluginId::new(PLUGIN).map(ListPlugins::by_id).map_err(|fault| fault.to_string())?;
     let answer = bus.ask_service::<verb::PluginStatus>(&(), &one, &call()).await.map_err(failed)?;
     let Some(plugin) = answer.plugins.first() else {
         return Err(format!("no agent has reported {PLUGIN}"));

@@ -10,7 +10,7 @@ use berth_bus::Copies;
 use berth_contract::code::Code;
 use berth_contract::message::claim::{self, ClaimStatus};
 use berth_contract::message::paged::{Paged, PagedReply};
-use berth_contract::message::registry::{NodeQuery, NodeStatus, PluginQuery, PluginStatus};
+use berth_contract::message::registry::{ListNodes, ListPlugins, NodeStatus, PluginStatus};
 use berth_contract::message::volume::{VolumeStatus, VolumeStub};
 use berth_contract::message::{agent, alloc, snapshot, volume};
 use berth_contract::problem::Problem;
@@ -216,13 +216,13 @@ fn worst_replica(name: &str, replicas: &[Replica]) -> SourceAnswer<ServiceInfo> 
 async fn registry(session: &Session) -> SourceAnswer<RegistryLists> {
     let mut lists = RegistryLists::default();
     let mut unreadable_nodes = Vec::new();
-    let nodes = pages::<verb::NodeStatus>(session, &(), NodeQuery::default(), |page| {
+    let nodes = pages::<verb::NodeStatus>(session, &(), ListNodes::default(), |page| {
         lists.nodes.extend(page.nodes);
         // Each page names all of them.
         unreadable_nodes = page.unreadable;
     });
     let all_nodes = nodes.await?;
-    let plugins = pages::<verb::PluginStatus>(session, &(), PluginQuery::default(), |page| {
+    let plugins = pages::<verb::PluginStatus>(session, &(), ListPlugins::default(), |page| {
         lists.plugins.extend(page.plugins);
         lists.unreadable = page.unreadable;
     });
@@ -243,7 +243,7 @@ fn add_instances(plugin: &mut PluginStatus, nodes: &[NodeStatus]) {
 async fn claims(session: &Session) -> SourceAnswer<ClaimList> {
     let mut list = ClaimList::default();
     let all = Namespace::wildcard();
-    let read = pages::<verb::ClaimStatus>(session, &all, claim::Status::default(), |page| {
+    let read = pages::<verb::ClaimStatus>(session, &all, claim::ListClaims::default(), |page| {
         list.claims.extend(page.claims);
         list.unreadable = page.unreadable;
     });
@@ -256,15 +256,16 @@ async fn claims(session: &Session) -> SourceAnswer<ClaimList> {
 async fn storage(session: &Session) -> SourceAnswer<StorageFacts> {
     let all = Namespace::wildcard();
     let (mut volume_count, mut stubs, mut snapshots) = (0, Vec::new(), Vec::new());
-    let read = pages::<verb::VolumeList>(session, &all, volume::List::default(), |page| {
+    let read = pages::<verb::VolumeList>(session, &all, volume::ListVolumes::default(), |page| {
         volume_count += page.volumes.len();
         let is_changed = |stub: &VolumeStub| stub.operation.is_some() || stub.refused.is_some();
         stubs.extend(page.volumes.into_iter().filter(is_changed));
     });
     let all_volumes = read.await?;
-    let read = pages::<verb::SnapshotList>(session, &all, snapshot::List::default(), |page| {
-        snapshots.extend(page.snapshots);
-    });
+    let read =
+        pages::<verb::SnapshotList>(session, &all, snapshot::ListSnapshots::default(), |page| {
+            snapshots.extend(page.snapshots);
+        });
     let is_cut = !(all_volumes & read.await?);
     let snapshot_count = snapshots.len();
     // Those that are not ready first.
@@ -272,7 +273,7 @@ async fn storage(session: &Session) -> SourceAnswer<StorageFacts> {
     let unread = stubs.len().saturating_sub(VOLUMES_READ_MAX);
     let statuses = stubs.into_iter().take(VOLUMES_READ_MAX).map(async |stub| {
         let until = Instant::now() + session.timeout.unwrap_or(SOURCE_MAX);
-        let body = volume::Status::current(stub.id);
+        let body = volume::VolumeQuery::current(stub.id);
         session.once::<verb::VolumeStatus>(&stub.namespace, &body, until).await
     });
     let statuses: Vec<SourceAnswer<VolumeStatus>> =
@@ -293,7 +294,7 @@ fn has_operation(volume: &VolumeStatus) -> bool {
 
 /// The live allocs whose owner's lease has ended.
 async fn unowned(session: &Session) -> SourceAnswer<UnownedAllocs> {
-    let of_gone = alloc::List { unowned: true, ..alloc::List::default() };
+    let of_gone = alloc::ListAllocs { unowned: true, ..alloc::ListAllocs::default() };
     let mut found = UnownedAllocs::default();
     let all = Namespace::wildcard();
     let read = pages::<verb::AllocList>(session, &all, of_gone, |page| {
@@ -306,8 +307,8 @@ async fn unowned(session: &Session) -> SourceAnswer<UnownedAllocs> {
 /// The records of volumes and allocs that cannot be read. One entry of each list is enough: a page
 /// names all of them.
 async fn volume_records(session: &Session) -> SourceAnswer<Vec<UnreadableRecord>> {
-    let mut of_volumes = volume::List::default();
-    let mut of_allocs = alloc::List::default();
+    let mut of_volumes = volume::ListVolumes::default();
+    let mut of_allocs = alloc::ListAllocs::default();
     (of_volumes.page.limit, of_allocs.page.limit) = (Some(1), Some(1));
     let until = Instant::now() + session.timeout.unwrap_or(SOURCE_MAX);
     let all = Namespace::wildcard();
@@ -337,7 +338,8 @@ async fn agents(
     let answers = nodes.into_iter().take(AGENTS_MAX).map(async |node| {
         let until = Instant::now() + AGENT_MAX;
         let everything = verb::NodeAndNamespace::any_of(node.clone());
-        let answer = session.once::<verb::AgentStatus>(&everything, &agent::Status {}, until).await;
+        let answer =
+            session.once::<verb::AgentStatus>(&everything, &agent::AgentQuery {}, until).await;
         (node, answer)
     });
     stream::iter(answers).buffer_unordered(AGENTS_AT_ONCE).collect().await

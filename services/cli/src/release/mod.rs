@@ -14,7 +14,7 @@ use berth_bus::Cause;
 use berth_bus::event::LiveEvents;
 use berth_contract::code::Code;
 use berth_contract::event::{Event, EventName};
-use berth_contract::message::alloc::{AllocStatus, Status};
+use berth_contract::message::alloc::{AllocQuery, AllocStatus};
 use berth_contract::problem::Problem;
 use berth_contract::{subject, verb};
 use berth_domain::AllocId;
@@ -133,7 +133,7 @@ impl<'a> Follow<'a> {
     }
 
     async fn read_status(&self) -> Result<AllocStatus, Problem> {
-        let body = Status::current(self.alloc.clone());
+        let body = AllocQuery::current(self.alloc.clone());
         let deadline = Instant::now() + Duration::from_secs(2);
         self.session.once::<verb::AllocStatus>(&self.session.namespace, &body, deadline).await
     }

@@ -14,7 +14,7 @@ use std::time::Duration;
 use berth_contract::code::Code;
 use berth_contract::hint::namespace_option;
 use berth_contract::message::storage::{Create, DeleteVolume, StorageChanged};
-use berth_contract::message::volume::Status;
+use berth_contract::message::volume::VolumeQuery;
 use berth_contract::problem::Problem;
 use berth_contract::verb;
 use berth_domain::access::{AccessMode, AttachmentMode, Capability};
@@ -197,7 +197,7 @@ async fn await_one(session: &Session, id: &VolumeId, until: Instant) {
 }
 
 async fn read_create_index(session: &Session, id: &VolumeId) -> Result<u64, Problem> {
-    let body = Status::current(id.clone());
+    let body = VolumeQuery::current(id.clone());
     let deadline = Instant::now() + REQUEST_MAX;
     let read = session.once::<verb::VolumeStatus>(&session.namespace, &body, deadline).await;
     read.map(|volume| volume.create_index)

@@ -6,7 +6,7 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
-use berth_contract::message::claim::{ClaimStatus, Status};
+use berth_contract::message::claim::{ClaimStatus, ListClaims};
 use berth_contract::verb;
 use berth_domain::VolumeId;
 use berth_domain::volume::State;
@@ -28,10 +28,10 @@ const REQUEST_MAX: Duration = Duration::from_secs(2);
 /// Prints the claim's position in the queue when it changes, until this future is dropped.
 pub async fn print_place(session: &Session, plan: &Plan, volume: &VolumeId) -> Infallible {
     let started = Instant::now();
-    let body = Status {
+    let body = ListClaims {
         volume: Some(volume.clone()),
         alloc: Some(plan.alloc.clone()),
-        ..Status::default()
+        ..ListClaims::default()
     };
     let mut printed = None;
     sleep(FIRST_READ_AFTER).await;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use berth_contract::message::alloc::Register;
+use berth_contract::message::alloc::RegisterAlloc;
 use berth_domain::alloc::{TaskDriverMounts, VolumeRequest, VolumeType};
 use berth_domain::size::Size;
 use berth_domain::{AllocId, ClassId, NodeId, VolumeId, limits};
@@ -164,13 +164,13 @@ impl Plan {
     }
 
     /// The request that registers the alloc.
-    pub fn register(&self) -> Register {
-        Register {
+    pub fn register(&self) -> RegisterAlloc {
+        RegisterAlloc {
             index: self.index,
             note: Some(self.note.clone()),
             task_driver_mounts: self.mounts,
             allow_missing: self.waits,
-            ..Register::new(self.alloc.clone(), self.node.clone(), self.requests.clone())
+            ..RegisterAlloc::new(self.alloc.clone(), self.node.clone(), self.requests.clone())
         }
     }
 

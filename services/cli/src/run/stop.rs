@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use berth_contract::code::Code;
-use berth_contract::message::alloc::Stop;
+use berth_contract::message::alloc::StopAlloc;
 use berth_contract::verb;
 use berth_domain::alloc::AllocState;
 use tokio::time::Instant;
@@ -55,7 +55,7 @@ async fn try_to_stop(
     no_wait_release: bool,
     told: &mut bool,
 ) -> Result<(), Option<Failure>> {
-    let body = Stop::new(plan.alloc.clone(), state, Some(note));
+    let body = StopAlloc::new(plan.alloc.clone(), state, Some(note));
     let mut follow = None;
     if !no_wait_release {
         follow = Some(Follow::open(session, &plan.alloc).await);

@@ -3,7 +3,7 @@
 //! **Promises** that from then on the agent releases the volumes after this process is killed, but
 //! not while a process of the command is left.
 
-use berth_contract::message::agent::Status;
+use berth_contract::message::agent::AgentQuery;
 use berth_contract::verb;
 use berth_domain::alloc::AllocState;
 use berth_service::runs::{AnnounceError, Announced, Ended, Run, Runs};
@@ -26,7 +26,7 @@ pub async fn announce(
 ) -> Result<Watched, Failure> {
     let (node, namespace) = (plan.node.clone(), session.namespace.clone());
     let to = verb::NodeAndNamespace { node, namespace };
-    let asked = session.pursue::<verb::AgentStatus>(&to, &Status {}, patience);
+    let asked = session.pursue::<verb::AgentStatus>(&to, &AgentQuery {}, patience);
     let status = asked.await?;
     let Some(dir) = status.runs else {
         print_note(format_args!(

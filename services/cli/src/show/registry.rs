@@ -1,6 +1,8 @@
 //! Plugins and nodes: in a list, and one with its instances.
 
-use berth_contract::message::registry::{Declared, InstanceStatus, Left, NodeStatus, PluginStatus};
+use berth_contract::message::registry::{
+    Declared, InstanceStatus, NodeLeft, NodeStatus, PluginStatus,
+};
 use berth_domain::plugin::ControllerAbilities;
 use berth_domain::proof::ProofKind;
 use berth_domain::{NodeId, PluginId, Timestamp};
@@ -171,8 +173,8 @@ fn kept_up(kind: ProofKind) -> &'static str {
 }
 
 /// A node that has left.
-pub fn left(node: &NodeId, left: &Left) -> String {
-    let Left { known, instances, gone } = *left;
+pub fn left(node: &NodeId, left: &NodeLeft) -> String {
+    let NodeLeft { known, instances, gone } = *left;
     let went = match (known, instances) {
         (false, 0) => return format!("there is no node {node}\n"),
         (_, 0) => String::new(),

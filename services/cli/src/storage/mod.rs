@@ -13,7 +13,7 @@ use berth_contract::code::Code;
 use berth_contract::hint::volume_argument;
 use berth_contract::message::query::Newer;
 use berth_contract::message::storage::StorageWait;
-use berth_contract::message::volume::{Status, VolumeStatus};
+use berth_contract::message::volume::{VolumeQuery, VolumeStatus};
 use berth_contract::problem::Problem;
 use berth_contract::verb;
 use berth_domain::volume::storage::{OperationKind, Stage};
@@ -86,7 +86,8 @@ impl Change<'_> {
     }
 
     async fn read_newer(&self, than: u64, until: Instant) -> Result<VolumeStatus, Problem> {
-        let body = Status { newer: newer(than, until), ..Status::current(self.id.clone()) };
+        let body =
+            VolumeQuery { newer: newer(than, until), ..VolumeQuery::current(self.id.clone()) };
         let deadline = Instant::now() + ASK_FOR + ASK_MARGIN;
         self.session.once::<verb::VolumeStatus>(self.namespace, &body, deadline).await
     }

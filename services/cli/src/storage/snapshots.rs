@@ -4,7 +4,7 @@ use std::ops::ControlFlow::{Break, Continue};
 
 use berth_contract::hint::{namespace_option, quoted};
 use berth_contract::message::query::{Newer, Page};
-use berth_contract::message::snapshot::{List, SnapshotStub};
+use berth_contract::message::snapshot::{ListSnapshots, SnapshotStub};
 use berth_contract::problem::Problem;
 use berth_contract::verb;
 use berth_domain::volume::storage::SnapshotState;
@@ -142,12 +142,12 @@ async fn read_one(
 }
 
 /// The list that begins with this snapshot: an id comes before all ids that it begins.
-pub fn list_one(volume: &VolumeId, id: &SnapshotId, newer: Newer) -> List {
-    List {
+pub fn list_one(volume: &VolumeId, id: &SnapshotId, newer: Newer) -> ListSnapshots {
+    ListSnapshots {
         volume: Some(volume.clone()),
         prefix: id.to_string(),
         page: Page { limit: Some(1), after: None },
         newer,
-        ..List::default()
+        ..ListSnapshots::default()
     }
 }

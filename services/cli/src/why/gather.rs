@@ -12,9 +12,9 @@ use berth_contract::message::agent::{self, AgentStatus, MountHealth, MountStatus
 use berth_contract::message::alloc::{self, AllocStatus};
 use berth_contract::message::claim::{self, ClaimStatus};
 use berth_contract::message::query::Newer;
-use berth_contract::message::registry::{NodeQuery, PluginQuery};
+use berth_contract::message::registry::{ListNodes, ListPlugins};
 use berth_contract::message::snapshot::{self, SnapshotStub};
-use berth_contract::message::volume::{self, Placement};
+use berth_contract::message::volume::{self, ListPlacements};
 use berth_contract::problem::Problem;
 use berth_contract::service::{CLAIM, PLUGIN_REGISTRY, VOLUMEWATCHER};
 use berth_contract::verb::{self, Verb};
@@ -244,7 +244,7 @@ type Entry = Box<dyn FnOnce(&mut Facts)>;
 async fn ask_inquiry(session: &Session, inquiry: Inquiry) -> Entry {
     match inquiry {
         Inquiry::Volume(key) => {
-            let of = volume::Status::current(key.volume.clone());
+            let of = volume::VolumeQuery::current(key.volume.clone());
             let answer = once::<verb::VolumeStatus>(session, &key.namespace, &of).await;
             Box::new(move |facts| drop(facts.volumes.insert(key, answer)))
         }
@@ -262,12 +262,12 @@ async fn ask_inquiry(session: &Session, inquiry: Inquiry) -> Entry {
             Box::new(move |facts| drop(facts.named_snapshots.insert((key, id), answer)))
         }
         Inquiry::Alloc(namespace, id) => {
-            let of = alloc::Status::current(id.clone());
+            let of = alloc::AllocQuery::current(id.clone());
             let answer = once::<verb::AllocStatus>(session, &namespace, &of).await;
             Box::new(move |facts| drop(facts.allocs.insert((namespace, id), answer)))
         }
         Inquiry::Node(id) => {
-            let of = NodeQuery::by_id(id.clone());
+            let of = ListNodes::by_id(id.clone());
             let answer = once::<verb::NodeStatus>(session, &(), &of).await;
             let answer = answer.and_then(|found| {
                 let node = found.nodes.into_iter().find(|node| node.id == id);
@@ -279,7 +279,7 @@ async fn ask_inquiry(session: &Session, inquiry: Inquiry) -> Entry {
             Box::new(move |facts| drop(facts.nodes.insert(id, answer)))
         }
         Inquiry::Plugin(id) => {
-            let of = PluginQuery::by_id(id.clone());
+            let of = ListPlugins::by_id(id.clone());
             let answer = once::<verb::PluginStatus>(session, &(), &of).await;
             let answer = answer.and_then(|found| {
                 let plugin = found.plugins.into_iter().find(|plugin| plugin.id == id);
@@ -289,22 +289,25 @@ async fn ask_inquiry(session: &Session, inquiry: Inquiry) -> Entry {
         }
         Inquiry::Agent(node) => {
             let everything = verb::NodeAndNamespace::any_of(node.clone());
-            let answer = once::<verb::AgentStatus>(session, &everything, &agent::Status {}).await;
+            let answer =
+                once::<verb::AgentStatus>(session, &everything, &agent::AgentQuery {}).await;
             Box::new(move |facts| drop(facts.agents.insert(node, answer)))
         }
         Inquiry::ClaimsOn(node) => {
-            let query = claim::Status { node: Some(node.clone()), ..claim::Status::default() };
+            let query =
+                claim::ListClaims { node: Some(node.clone()), ..claim::ListClaims::default() };
             let answer = claims(session, query).await;
             Box::new(move |facts| drop(facts.claims_on.insert(node, answer)))
         }
         Inquiry::ClaimsOf(plugin) => {
-            let query = claim::Status { plugin: Some(plugin.clone()), ..claim::Status::default() };
+            let query =
+                claim::ListClaims { plugin: Some(plugin.clone()), ..claim::ListClaims::default() };
             let answer = claims(session, query).await;
             Box::new(move |facts| drop(facts.claims_of.insert(plugin, answer)))
         }
         Inquiry::Placement(key, node) => {
             let volumes = vec![VolumeRequest::for_volume(key.volume.clone())];
-            let query = Placement { volumes, node: node.clone(), ..Placement::default() };
+            let query = ListPlacements { volumes, node: node.clone(), ..ListPlacements::default() };
             let answer = once::<verb::VolumePlacement>(session, &key.namespace, &query).await;
             let answer = answer.map(|placements| placements.nodes);
             Box::new(move |facts| drop(facts.placements.insert((key, node), answer)))
@@ -318,14 +321,17 @@ async fn ask_inquiry(session: &Session, inquiry: Inquiry) -> Entry {
 
 /// The volume's snapshots that wait for something, or were refused.
 async fn unready_snapshots(session: &Session, key: &VolumeKey) -> SourceAnswer<Vec<SnapshotStub>> {
-    let query = snapshot::List { volume: Some(key.volume.clone()), ..snapshot::List::default() };
+    let query = snapshot::ListSnapshots {
+        volume: Some(key.volume.clone()),
+        ..snapshot::ListSnapshots::default()
+    };
     let found = once::<verb::SnapshotList>(session, &key.namespace, &query).await?;
     let is_unready =
         |one: &SnapshotStub| one.state != SnapshotState::Ready || one.failure.is_some();
     Ok(found.snapshots.into_iter().filter(is_unready).collect())
 }
 
-async fn claims(session: &Session, query: claim::Status) -> SourceAnswer<Vec<ClaimStatus>> {
+async fn claims(session: &Session, query: claim::ListClaims) -> SourceAnswer<Vec<ClaimStatus>> {
     let mut query = query;
     query.page.limit = Some(CLAIMS_READ_MAX);
     once::<verb::ClaimStatus>(session, &Namespace::wildcard(), &query)

@@ -5,7 +5,7 @@ use berth_contract::message::alloc::AllocStub;
 use berth_contract::message::claim::ClaimStatus;
 use berth_contract::message::class::ClassStatus;
 use berth_contract::message::collect::Sweep;
-use berth_contract::message::registry::{Declared, Left, NodeStatus, PluginStatus};
+use berth_contract::message::registry::{Declared, NodeLeft, NodeStatus, PluginStatus};
 use berth_contract::message::snapshot::SnapshotStub;
 use berth_contract::message::volume::VolumeStub;
 
@@ -55,7 +55,7 @@ fn nodes_and_one_with_its_instances() {
 fn a_node_that_is_gone_or_has_left() {
     let (n3, gone) = (data::node_gone(), data::proof());
     let stuck = data::stuck("web-1");
-    let left = |known, instances, gone| show::left(&n3.id, &Left { known, instances, gone });
+    let left = |known, instances, gone| show::left(&n3.id, &NodeLeft { known, instances, gone });
     let nodes = [n3.clone()];
     let all = [
         show::list(&nodes, None, NOW),

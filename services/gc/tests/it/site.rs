@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use berth_bus::{Bus, Call, Change, Config, Guard, RequestError, Write};
 use berth_contract::bucket::{self, BucketSpec};
-use berth_contract::message::claim::{Claims, Status};
+use berth_contract::message::claim::{Claims, ListClaims};
 use berth_contract::message::collect::{Force, Sweep};
 use berth_contract::trace::TraceContext;
 use berth_contract::verb::{self, Verb as _};
@@ -79,7 +79,7 @@ impl Site {
         let subject = verb::ClaimStatus::subject(&namespace());
         wait::until("the claim service answers", PATIENCE, async || {
             let call = Call::within(trace(), Duration::from_secs(1));
-            self.bus.request::<Claims>(&subject, &Status::default(), &call).await
+            self.bus.request::<Claims>(&subject, &ListClaims::default(), &call).await
         })
         .await;
     }

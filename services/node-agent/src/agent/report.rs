@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use berth_bus::{Bus, Call, RequestError};
 use berth_contract::message::plugin::SourceFault;
-use berth_contract::message::registry::{Report, Reported, ReportedInstance};
+use berth_contract::message::registry::{NodeReport, Reported, ReportedInstance};
 use berth_contract::verb;
 use berth_csi::failure::one_line;
 use berth_domain::limits::{CLOCK_SKEW_REPORTED_MS, REQUEST_TIMEOUT};
@@ -220,7 +220,7 @@ impl Reporter {
         attributes.extend(self.hung.current().map(|hung| (HUNG.to_owned(), shorten(hung))));
         attributes.extend(self.unseen.current().map(|why| (UNSEEN.to_owned(), shorten(why))));
         let unaccounted = self.unaccounted.read_known();
-        let report = Report {
+        let report = NodeReport {
             node: self.host.node.clone(),
             version: berth_version::current().to_owned(),
             boot_id: self.host.boot_id.clone(),

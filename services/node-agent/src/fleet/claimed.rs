@@ -8,7 +8,7 @@ use std::time::Duration;
 use berth_bus::{Bus, Call};
 use berth_client::Client;
 use berth_contract::key::{VolumeEntry, parse_volume};
-use berth_contract::message::claim::{ClaimStatus, Claims, Status};
+use berth_contract::message::claim::{ClaimStatus, Claims, ListClaims};
 use berth_contract::problem::Problem;
 use berth_contract::verb;
 use berth_domain::volume::{Handle, State};
@@ -93,7 +93,7 @@ pub async fn read_claimed_uses(
     within: Duration,
 ) -> Result<Option<ClaimedUses>, Problem> {
     let all = Namespace::wildcard();
-    let of_node = Status { node: Some(node.clone()), ..Status::default() };
+    let of_node = ListClaims { node: Some(node.clone()), ..ListClaims::default() };
     let mut claimed = ClaimedUses { index: u64::MAX, ..ClaimedUses::default() };
     let call = Call::within(clock::begin_trace(), within);
     let client = Client::new(bus.clone());

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use berth_bus::{Bus, Call};
 use berth_client::Client;
-use berth_contract::message::claim::{ClaimStatus, Status};
+use berth_contract::message::claim::{ClaimStatus, ListClaims};
 use berth_contract::problem::Problem;
 use berth_contract::verb;
 use berth_domain::volume::State;
@@ -61,7 +61,7 @@ pub async fn finish_releases(
 /// Counts the node's claims that are being released. Reads one page, which holds more claims than a
 /// node can mount.
 pub(crate) async fn count_leaving(bus: &Bus, node: &NodeId) -> Result<usize, Problem> {
-    let question = Status { node: Some(node.clone()), ..Status::default() };
+    let question = ListClaims { node: Some(node.clone()), ..ListClaims::default() };
     let call = Call::within(clock::begin_trace(), ANSWER_TIMEOUT);
     let client = Client::new(bus.clone());
     let claims = client.once::<verb::ClaimStatus>(&Namespace::wildcard(), &question, &call).await?;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use berth_bus::{Bus, Call, KeptLease};
 use berth_client::Client;
-use berth_contract::message::claim::Status;
+use berth_contract::message::claim::ListClaims;
 use berth_contract::message::query::Page;
 use berth_contract::problem::Problem;
 use berth_contract::verb;
@@ -54,7 +54,7 @@ impl StartRevision {
 /// The revision as of which the claim service answers. The claims themselves are not needed.
 async fn ask_revision(bus: &Bus, node: &NodeId) -> Result<u64, Problem> {
     let page = Page { limit: Some(1), after: None };
-    let of_node = Status { node: Some(node.clone()), page, ..Status::default() };
+    let of_node = ListClaims { node: Some(node.clone()), page, ..ListClaims::default() };
     let call = Call::within(clock::begin_trace(), TIMEOUT);
     let client = Client::new(bus.clone());
     let claims = client.once::<verb::ClaimStatus>(&Namespace::wildcard(), &of_node, &call).await?;

@@ -6,7 +6,7 @@ use berth_bus::Call;
 use berth_client::Client;
 use berth_contract::code::Code;
 use berth_contract::message::agent::{Guarded, SetGuard};
-use berth_contract::message::alloc::{AllocStatus, Status};
+use berth_contract::message::alloc::{AllocQuery, AllocStatus};
 use berth_contract::problem::Problem;
 use berth_contract::verb::{self, NodeAndNamespace};
 use berth_domain::{AllocId, Namespace};
@@ -72,7 +72,7 @@ impl Mounter {
     ) -> Result<AllocStatus, Problem> {
         let (client, node) = (Client::new(self.shared.bus.clone()), &self.shared.host.node);
         let call = Call::within(trace, time_left(deadline));
-        let status = Status::current(id.clone());
+        let status = AllocQuery::current(id.clone());
         let asked = client.once::<verb::AllocStatus>(namespace, &status, &call).await;
         let alloc = asked.map_err(|problem| match problem.code {
             // An agent knows of what is on its own node alone. A claim service of the last release

@@ -20,7 +20,7 @@ use berth_client::{Client, FailedTry, Retry};
 use berth_contract::code::Code;
 use berth_contract::decode::Fault;
 use berth_contract::message::agent::{Mount, MountAll, MountedAll, MountedVolume};
-use berth_contract::message::alloc::{AllocStatus, Status};
+use berth_contract::message::alloc::{AllocQuery, AllocStatus};
 use berth_contract::message::claim::{ClaimStatus, Grant, Release};
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
@@ -304,7 +304,7 @@ impl Mounter {
         let call = Call::within(trace, UNDO_WITHIN);
         let retry = Retry::each(REQUEST_TIMEOUT);
         let again = |failed: &FailedTry<'_>| failed.problem.retryable;
-        let status = Status::current(request.alloc.clone());
+        let status = AllocQuery::current(request.alloc.clone());
         let read =
             client.persist::<verb::AllocStatus>(&request.namespace, &status, &call, retry, again);
         let alloc = match read.await {

@@ -20,7 +20,7 @@ use std::time::Duration;
 use berth_bus::{Bus, Call};
 use berth_client::Client;
 use berth_contract::code::Code;
-use berth_contract::message::alloc::Stop;
+use berth_contract::message::alloc::StopAlloc;
 use berth_contract::problem::Problem;
 use berth_contract::verb;
 use berth_domain::alloc::AllocState;
@@ -144,7 +144,7 @@ async fn stop_alloc(runs: &Runs, bus: &Bus, over: ObservedRun) -> Result<(), Pro
         },
     };
     let Ended { state, note } = run.ended.clone().unwrap_or_else(unsaid);
-    let stop = Stop::new(run.alloc.clone(), state, Some(note.clone()));
+    let stop = StopAlloc::new(run.alloc.clone(), state, Some(note.clone()));
     let call = Call::within(clock::begin_trace(), REQUEST_TIMEOUT);
     let client = Client::new(bus.clone());
     match client.once::<verb::AllocStop>(&run.namespace, &stop, &call).await {

@@ -93,10 +93,10 @@ impl Mounter {
     async fn end_allocs(&self, proof: &Proof, trace: TraceContext) -> Result<(), Problem> {
         let client = Client::new(self.shared.bus.clone());
         let everywhere = Namespace::wildcard();
-        let of_this_node = alloc::List {
+        let of_this_node = alloc::ListAllocs {
             node: Some(self.shared.host.node.clone()),
             state: Some(AllocState::Live),
-            ..alloc::List::default()
+            ..alloc::ListAllocs::default()
         };
         for _page in 0..PAGES_MAX {
             let call = Call::within(trace, REQUEST_TIMEOUT);
@@ -124,7 +124,7 @@ impl Mounter {
         trace: TraceContext,
     ) -> Result<(), Problem> {
         let note = Some(format!("its node counted as gone: {proof}"));
-        let stop = alloc::Stop::new(id, AllocState::Failed, note);
+        let stop = alloc::StopAlloc::new(id, AllocState::Failed, note);
         let call = Call::within(trace, REQUEST_TIMEOUT);
         let client = Client::new(self.shared.bus.clone());
         match client.once::<verb::AllocStop>(&namespace, &stop, &call).await {

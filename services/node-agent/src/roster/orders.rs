@@ -2,7 +2,7 @@
 
 use berth_contract::code::Code;
 use berth_contract::event::EventName;
-use berth_contract::message::plugin::{Ordered, Start, Stop};
+use berth_contract::message::plugin::{Ordered, StartPlugin, StopPlugin};
 use berth_contract::problem::Problem;
 use berth_domain::PluginId;
 
@@ -19,7 +19,7 @@ impl Roster {
         });
     }
 
-    fn stop_instances(&mut self, stop: &Stop) -> Result<Ordered, Problem> {
+    fn stop_instances(&mut self, stop: &StopPlugin) -> Result<Ordered, Problem> {
         let meant = self.find_commanded(&stop.plugin, stop.instance.as_deref())?;
         if !stop.even_with_mounts {
             for key in &meant {
@@ -60,7 +60,7 @@ impl Roster {
         Ok(Ordered { instances })
     }
 
-    fn start_instances(&mut self, start: &Start) -> Result<Ordered, Problem> {
+    fn start_instances(&mut self, start: &StartPlugin) -> Result<Ordered, Problem> {
         let meant = self.find_commanded(&start.plugin, start.instance.as_deref())?;
         let mut instances = Vec::new();
         for key in meant {

@@ -3,7 +3,9 @@
 use std::future::{Ready, ready};
 
 use berth_contract::code::Code;
-use berth_contract::message::plugin::{Here, InstanceHere, Ordered, Query, Start, Stop};
+use berth_contract::message::plugin::{
+    AgentPluginsQuery, Here, InstanceHere, Ordered, StartPlugin, StopPlugin,
+};
 use berth_contract::problem::Problem;
 use berth_domain::NodeId;
 use berth_service::deadline;
@@ -26,8 +28,8 @@ pub struct RosterRequest {
 
 #[derive(Debug)]
 pub enum RosterOrder {
-    Stop(Stop),
-    Start(Start),
+    Stop(StopPlugin),
+    Start(StartPlugin),
 }
 
 impl RosterRequest {
@@ -53,18 +55,18 @@ type OrderedReply = oneshot::Sender<Result<Ordered, Problem>>;
 
 impl PluginOrders {
     /// Every instance here. Answered at once.
-    pub fn list(self, node: NodeId, _: Query, _: Instant) -> Ready<Result<Here, Problem>> {
+    pub fn list(self, node: NodeId, _: AgentPluginsQuery, _: Instant) -> Ready<Result<Here, Problem>> {
         ready(Ok(list(node, &self.plugins, &self.journal)))
     }
 
-    pub async fn stop(self, _: NodeId, stop: Stop, deadline: Instant) -> Result<Ordered, Problem> {
+    pub async fn stop(self, _: NodeId, stop: StopPlugin, deadline: Instant) -> Result<Ordered, Problem> {
         self.order(RosterOrder::Stop(stop), deadline).await
     }
 
     pub async fn start(
         self,
         _: NodeId,
-        start: Start,
+        start: StartPlugin,
         deadline: Instant,
     ) -> Result<Ordered, Problem> {
         self.order(RosterOrder::Start(start), deadline).await
@@ -128,7 +130,7 @@ mod tests {
             [(Duration::from_secs(60), None), (Duration::ZERO, Some(Code::Late))]
         {
             let (reply, ordered) = oneshot::channel();
-            let order = RosterOrder::Stop(Stop {
+            let order = RosterOrder::Stop(StopPlugin {
                 plugin: PluginId::new("p").unwrap(),
                 instance: None,
                 even_with_mounts: false,

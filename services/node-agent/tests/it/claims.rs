@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use berth_bus::{Bucket, Bus, EndpointSpec, Service};
 use berth_contract::bucket;
 use berth_contract::code::Code;
-use berth_contract::message::claim::{Claims, Recover, Recovered, Status};
-use berth_contract::message::registry::Report;
+use berth_contract::message::claim::{Claims, ListClaims, Recover, Recovered};
+use berth_contract::message::registry::NodeReport;
 use berth_contract::message::secret::{Open, Sealed, Secrets};
 use berth_contract::problem::Problem;
 use berth_contract::verb::{self, Verb as _};
@@ -63,7 +63,7 @@ impl ClaimAnswers {
         self.0.lock().unwrap().asked_for.clone()
     }
 
-    pub async fn serve(&self, bus: &Bus, service: &Service, reports: &Arc<Mutex<Vec<Report>>>) {
+    pub async fn serve(&self, bus: &Bus, service: &Service, reports: &Arc<Mutex<Vec<NodeReport>>>) {
         let endpoint = |name: &str, subject: String| EndpointSpec {
             name: name.to_owned(),
             subject,
@@ -76,7 +76,7 @@ impl ClaimAnswers {
             .endpoint(status, move |request| {
                 let (answers, volumes) = (answers.clone(), volumes.clone());
                 async move {
-                    let status: Status = request.decode("claim.status")?;
+                    let status: ListClaims = request.decode("claim.status")?;
                     assert_eq!(status.node, Some(node()));
                     answers.list(&volumes, &status).await
                 }
@@ -109,7 +109,7 @@ impl ClaimAnswers {
             .unwrap();
     }
 
-    async fn list(&self, volumes: &Bucket, status: &Status) -> Result<Claims, Problem> {
+    async fn list(&self, volumes: &Bucket, status: &ListClaims) -> Result<Claims, Problem> {
         let (is_away, unclaimed) = {
             let answers = self.0.lock().unwrap();
             (answers.is_away, answers.unclaimed.clone())
@@ -126,7 +126,7 @@ impl ClaimAnswers {
         Ok(Claims { index, incarnation: 0, claims: Vec::new(), next: None, unreadable: Vec::new() })
     }
 
-    fn open(&self, open: Open, reports: &[Report]) -> Result<Sealed, Problem> {
+    fn open(&self, open: Open, reports: &[NodeReport]) -> Result<Sealed, Problem> {
         let mut answers = self.0.lock().unwrap();
         answers.asked_for.push((open.to.clone(), reports.len()));
         if answers.misses > 0 {

@@ -8,12 +8,12 @@ use std::time::Duration;
 use berth_bus::lease::{LeaseStore as _, LeaseTerms};
 use berth_bus::{Bus, EndpointSpec, Entry, LeaseError, Listen, Service, ServiceSpec, VerbRequest};
 use berth_contract::code::Code;
-use berth_contract::message::alloc::{self, AllocStatus, Stop};
+use berth_contract::message::alloc::{self, AllocStatus, StopAlloc};
 use berth_contract::message::claim::{Grant, Take};
 use berth_contract::message::node::{
     FoundLease, Hold, LeaseAnswer, StoredEvents, Tell, ToldEvent, Yield, Yielded,
 };
-use berth_contract::message::registry::{Report, Reported};
+use berth_contract::message::registry::{NodeReport, Reported};
 use berth_contract::problem::Problem;
 use berth_contract::verb::{self, Verb as _};
 use berth_contract::{bucket, key, stream};
@@ -30,7 +30,7 @@ pub type Grants = Arc<Mutex<BTreeMap<AllocId, Result<Grant, Problem>>>>;
 /// The allocs that the agent said have ended.
 #[derive(Default)]
 pub struct Stopped {
-    pub all: Vec<Stop>,
+    pub all: Vec<StopAlloc>,
     /// Whether the claim service cannot note any more of them.
     pub refuses: bool,
 }
@@ -39,7 +39,7 @@ pub struct Stopped {
 pub async fn serve(
     bus: &Bus,
     grants: &Grants,
-    reports: &Arc<Mutex<Vec<Report>>>,
+    reports: &Arc<Mutex<Vec<NodeReport>>>,
     answer: &Arc<Mutex<Reported>>,
     stopped: &Arc<Mutex<Stopped>>,
 ) -> Service {
@@ -74,7 +74,7 @@ pub async fn serve(
         .endpoint(endpoint("alloc-list", verb::AllocList::wildcard_subject()), move |request| {
             let ended = Arc::clone(&ended);
             async move {
-                let asked: alloc::List = request.decode("alloc.list")?;
+                let asked: alloc::ListAllocs = request.decode("alloc.list")?;
                 assert_eq!((asked.node, asked.state), (Some(node()), Some(AllocState::Live)));
                 let ended = ended.lock().unwrap();
                 let is_live = |id: &&str| ended.all.iter().all(|stop| stop.id.as_str() != *id);
@@ -89,7 +89,7 @@ pub async fn serve(
         .endpoint(endpoint("alloc-stop", verb::AllocStop::wildcard_subject()), move |request| {
             let stopped = Arc::clone(&stopped);
             async move {
-                let stop: Stop = request.decode("alloc.stop")?;
+                let stop: StopAlloc = request.decode("alloc.stop")?;
                 let mut stopped = stopped.lock().unwrap();
                 if stopped.refuses {
                     return Err(Problem::new(Code::BusUnavailable, "no quorum").retryable());

@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use berth_contract::code::Code;
-use berth_contract::message::plugin::{Here, InstanceHere, Ordered, Query, Start, Stop};
+use berth_contract::message::plugin::{
+    AgentPluginsQuery, Here, InstanceHere, Ordered, StartPlugin, StopPlugin,
+};
 use berth_contract::problem::Problem;
 use berth_contract::verb::{self, Verb};
 use berth_domain::plugin::{Half, Instance};
@@ -76,7 +78,7 @@ impl Plant {
     }
 
     pub async fn here(&self) -> Result<Here, Problem> {
-        self.ask_agent::<verb::AgentPlugins>(&Query {}).await
+        self.ask_agent::<verb::AgentPlugins>(&AgentPluginsQuery {}).await
     }
 
     async fn ask_agent<V: Verb<To = NodeId>>(
@@ -166,7 +168,7 @@ impl Plant {
 
     async fn stop(&self, even_with_mounts: bool) -> Result<Ordered, Problem> {
         let (plugin, by) = (plugin(), "ada".to_owned());
-        let stop = Stop { plugin, instance: None, even_with_mounts, by };
+        let stop = StopPlugin { plugin, instance: None, even_with_mounts, by };
         self.ask_agent::<verb::AgentPluginStop>(&stop).await
     }
 
@@ -300,12 +302,12 @@ async fn told_twice_it_is_stopped_and_started_when_told() {
     plant.agent.restart();
     wait::until("the agent answers", LONG, async || plant.here().await).await;
     assert_eq!(plant.one("dev", |_| true).await.stopped_by.as_deref(), Some("ada"));
-    let start = Start { plugin: plugin(), instance: None };
+    let start = StartPlugin { plugin: plugin(), instance: None };
     let started: Ordered = plant.ask_agent::<verb::AgentPluginStart>(&start).await.unwrap();
     assert_eq!(started, stopped);
     plant.one("dev", well).await;
     plant.detach("a", 10, 11).await.unwrap();
-    let nobody = Start { plugin: PluginId::new("nobody").unwrap(), instance: None };
+    let nobody = StartPlugin { plugin: PluginId::new("nobody").unwrap(), instance: None };
     let refused = plant.ask_agent::<verb::AgentPluginStart>(&nobody).await.unwrap_err();
     assert_eq!(refused.code, Code::NoSuchPlugin);
 }

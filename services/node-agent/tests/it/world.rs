@@ -14,11 +14,11 @@ use std::time::Duration;
 
 use berth_bus::{Bus, Call as Sending, Change, Config, Guard, Service, Write};
 use berth_contract::bucket;
-use berth_contract::message::agent::{AgentStatus, Mount, Mounted, Status};
-use berth_contract::message::alloc::Stop;
+use berth_contract::message::agent::{AgentQuery, AgentStatus, Mount, Mounted};
+use berth_contract::message::alloc::StopAlloc;
 use berth_contract::message::call::{Call, Called, ClaimCall, ClaimDetails};
 use berth_contract::message::claim::Grant;
-use berth_contract::message::registry::{Report, Reported, ReportedInstance};
+use berth_contract::message::registry::{NodeReport, Reported, ReportedInstance};
 use berth_contract::problem::Problem;
 use berth_contract::verb::{self, Verb as _};
 use berth_domain::access::{AccessMode, AttachmentMode, Mode};
@@ -53,7 +53,7 @@ pub struct World {
     pub driver: Daemon,
     pub bus: Bus,
     grants: Grants,
-    reports: Arc<Mutex<Vec<Report>>>,
+    reports: Arc<Mutex<Vec<NodeReport>>>,
     answer: Arc<Mutex<Reported>>,
     stopped: Arc<Mutex<Stopped>>,
     pub claims: ClaimAnswers,
@@ -156,7 +156,7 @@ impl World {
     }
 
     /// Waits until the last report says of every instance that it is, or is not, healthy.
-    pub async fn healthy(&self, healthy: bool) -> Report {
+    pub async fn healthy(&self, healthy: bool) -> NodeReport {
         wait::until("the plugin's health is reported", PATIENCE, async || {
             let last = self.reports.lock().unwrap().last().cloned();
             let last = last.ok_or("nothing was reported")?;
@@ -167,7 +167,7 @@ impl World {
         .await
     }
 
-    pub fn last_report(&self) -> Option<Report> {
+    pub fn last_report(&self) -> Option<NodeReport> {
         self.reports.lock().unwrap().last().cloned()
     }
 
@@ -186,7 +186,7 @@ impl World {
     /// The allocs that the agent said have ended, with its words.
     pub fn stopped(&self) -> Vec<(String, String)> {
         let stopped = self.stopped.lock().unwrap();
-        let said = |stop: &Stop| (stop.id.to_string(), stop.note.clone().unwrap_or_default());
+        let said = |stop: &StopAlloc| (stop.id.to_string(), stop.note.clone().unwrap_or_default());
         stopped.all.iter().map(said).collect()
     }
 
@@ -293,7 +293,7 @@ impl World {
     pub async fn status(&self) -> Result<AgentStatus, Problem> {
         self.ask(
             &verb::AgentStatus::subject(&verb::NodeAndNamespace::any_of(node())),
-            &Status {},
+            &AgentQuery {},
             Duration::from_secs(2),
         )
         .await
@@ -435,7 +435,7 @@ pub fn call(kind: CallKind, alloc: &str, epoch: u64, revision: u64) -> ClaimCall
 }
 
 /// The instances of one half.
-pub fn half(report: &Report, half: berth_domain::plugin::Half) -> Vec<&ReportedInstance> {
+pub fn half(report: &NodeReport, half: berth_domain::plugin::Half) -> Vec<&ReportedInstance> {
     report.instances.iter().filter(|one| one.half == half).collect()
 }
 

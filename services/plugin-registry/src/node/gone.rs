@@ -71,7 +71,8 @@ pub async fn gone(state: &State, request: Gone, caller: &Caller) -> Result<Decla
 /// time.
 async fn claims_left(state: &State, node: &NodeId, caller: &Caller) -> Option<Vec<ClaimStatus>> {
     let page = Page { limit: Some(CLAIMS_SHOWN_MAX), ..Page::default() };
-    let wanted = claim::Status { node: Some(node.clone()), page, ..claim::Status::default() };
+    let wanted =
+        claim::ListClaims { node: Some(node.clone()), page, ..claim::ListClaims::default() };
     let within = CLAIMS_TIMEOUT.min(caller.left() / 2);
     let call = Call::within(caller.trace, within);
     let asked =
@@ -180,7 +181,7 @@ async fn check_mounted_nowhere(
     }
     let within = CLAIMS_TIMEOUT.min(caller.left() / 2);
     let call = Call::within(caller.trace, within);
-    let mut wanted = claim::Status { node: Some(node.clone()), ..claim::Status::default() };
+    let mut wanted = claim::ListClaims { node: Some(node.clone()), ..claim::ListClaims::default() };
     for _page in 0..PAGES_MAX {
         let everywhere = Namespace::wildcard();
         let asked = state.bus.ask_service::<verb::ClaimStatus>(&everywhere, &wanted, &call).await;

@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 
 use berth_contract::code::Code;
 use berth_contract::key;
-use berth_contract::message::registry::{Leave, Left};
+use berth_contract::message::registry::{Leave, NodeLeft};
 use berth_contract::problem::Problem;
 use berth_domain::plugin::Node;
 use berth_service::deadline;
@@ -22,9 +22,9 @@ use crate::store::node_records::{InstanceKey, Write};
 use crate::store::state::State;
 
 /// Deletes the node's records. The operator stops the agent first, or it reports the node again.
-pub async fn leave(state: &State, request: Leave, caller: &Caller) -> Result<Left, Problem> {
+pub async fn leave(state: &State, request: Leave, caller: &Caller) -> Result<NodeLeft, Problem> {
     // Counts what all attempts deleted, also those that lost a race half-way.
-    let left = Mutex::new(Left { known: false, instances: 0, gone: false });
+    let left = Mutex::new(NodeLeft { known: false, instances: 0, gone: false });
     let attempt = || delete_records(state, &request, caller, &left);
     retry_lost_races(attempt).await.map_err(|problem| problem.node(&request.node))?;
     Ok(left.into_inner().unwrap_or_else(PoisonError::into_inner))
@@ -54,7 +54,7 @@ async fn delete_records(
     state: &State,
     Leave { node, revision }: &Leave,
     caller: &Caller,
-    left: &Mutex<Left>,
+    left: &Mutex<NodeLeft>,
 ) -> Result<(), StoreError> {
     let (at, trace) = (caller.at, caller.trace);
     state.catch_up(caller.deadline).await?;

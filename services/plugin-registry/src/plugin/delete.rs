@@ -14,7 +14,7 @@ use berth_bus::Call;
 use berth_contract::code::Code;
 use berth_contract::key;
 use berth_contract::message::registry::{Delete, Deleted};
-use berth_contract::message::volume::List;
+use berth_contract::message::volume::ListVolumes;
 use berth_contract::problem::Problem;
 use berth_contract::verb::{self, Verb as _};
 use berth_domain::plugin::{Job, NodeState, Plugin};
@@ -44,7 +44,7 @@ pub async fn delete(state: &State, request: Delete, caller: &Caller) -> Result<D
 
 /// Asks the claim service whether a volume of any namespace uses the plugin.
 async fn check_unused(state: &State, id: &PluginId, caller: &Caller) -> Result<(), Problem> {
-    let wanted = List { plugin: Some(id.clone()), ..List::default() };
+    let wanted = ListVolumes { plugin: Some(id.clone()), ..ListVolumes::default() };
     let call = Call::until(caller.trace, caller.deadline);
     let asked =
         state.bus.ask_service::<verb::VolumeList>(&Namespace::wildcard(), &wanted, &call).await;

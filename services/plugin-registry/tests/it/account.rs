@@ -1,6 +1,6 @@
 //! Which mounts without a claim count, whatever else is gone from the records.
 
-use berth_contract::message::registry::Report;
+use berth_contract::message::registry::NodeReport;
 use berth_contract::{bucket, key};
 use berth_domain::plugin::UnaccountedMount;
 use berth_domain::{AllocId, Namespace, VolumeId, VolumeKey};
@@ -56,7 +56,7 @@ async fn write_alloc(site: &Site, alloc: &str, node: &str, schema: u32) {
 /// The allocs whose mounts count, and what the node's record says of the others.
 async fn counted(site: &Site, mounts: &[&str]) -> (Vec<String>, Option<String>) {
     let unaccounted = mounts.iter().map(|alloc| mount(alloc)).collect();
-    site.report(&Report { unaccounted, ..report("n1", &[]) }).await;
+    site.report(&NodeReport { unaccounted, ..report("n1", &[]) }).await;
     let known = site.node("n1").await;
     let allocs = known.unaccounted.iter().map(|mount| mount.alloc.to_string()).collect();
     (allocs, known.attributes.get("disbelieved-mounts").cloned())
@@ -72,7 +72,7 @@ async fn a_newcomer_is_believed_of_volumes_that_were_registered_after_it_came() 
             UnaccountedMount { volume, ..mount("lost") }
         });
         let compared = Some(compared);
-        let report = Report { unaccounted: mounts.collect(), compared, ..report("n1", &[]) };
+        let report = NodeReport { unaccounted: mounts.collect(), compared, ..report("n1", &[]) };
         site.report(&report).await;
         let known = site.node("n1").await.unaccounted;
         known.iter().map(|mount| mount.volume.to_string()).collect::<Vec<_>>()

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use berth_contract::message::registry::{Report, Reported};
+use berth_contract::message::registry::{NodeReport, Reported};
 use berth_contract::verb::{self, Verb as _};
 use berth_domain::plugin::{Half, Instance};
 use berth_harness::wait;
@@ -14,7 +14,7 @@ use crate::site::{PATIENCE, Site, instance, report, trace};
 const PLUGINS: [&str; 4] = ["a", "b", "c", "d"];
 
 /// The `count`-th report: each instance names the count as its version.
-fn numbered(count: u64) -> Report {
+fn numbered(count: u64) -> NodeReport {
     let told = Instance { version: count.to_string(), ..instance(true) };
     let instances = PLUGINS.map(|plugin| (plugin, Half::Node, told.clone()));
     let mut numbered = report("n1", &instances);

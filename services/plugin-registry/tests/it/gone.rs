@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use berth_contract::code::Code;
-use berth_contract::message::registry::{Declared, Gone, Leave, Left, Report};
+use berth_contract::message::registry::{Declared, Gone, Leave, NodeLeft, NodeReport};
 use berth_contract::verb::{self};
 use berth_domain::plugin::{Count, Half, NodeState};
 use berth_domain::proof::ProofKind;
@@ -56,19 +56,19 @@ async fn a_node_is_gone_when_its_lease_has_ended_and_back_when_it_has_undone_all
 
     // It is not forgotten, and a lease alone makes it no node like any other.
     let leave = Leave { node: node_id("n1"), revision: None };
-    let left: Left = site.ask::<verb::NodeLeave>(&leave).await.unwrap();
-    assert_eq!(left, Left { known: true, instances: 1, gone: true });
+    let left: NodeLeft = site.ask::<verb::NodeLeave>(&leave).await.unwrap();
+    assert_eq!(left, NodeLeft { known: true, instances: 1, gone: true });
     let _lease = site.lease("n1", TTL).await;
     let answer = site.report(&told()).await;
     assert_eq!((answer.state, answer.gone.as_ref()), (NodeState::Down, Some(&declared.proof)));
     // What was undone because of another proof does not count.
     let earlier = declared.proof.at.unix_ms() - 1;
     let undone = Some(berth_domain::Timestamp::from_unix_ms(earlier));
-    let answer = site.report(&Report { undone, ..told() }).await;
+    let answer = site.report(&NodeReport { undone, ..told() }).await;
     assert_eq!(answer.gone.as_ref(), Some(&declared.proof));
     assert_eq!(site.plugin("p").await.nodes, Count { healthy: 0, expected: 1 });
 
-    let answer = site.report(&Report { undone: Some(declared.proof.at), ..told() }).await;
+    let answer = site.report(&NodeReport { undone: Some(declared.proof.at), ..told() }).await;
     assert_eq!(answer.gone, None);
     let back = site.node_is("n1", "ready", PATIENCE).await;
     assert_eq!(back.gone, None);

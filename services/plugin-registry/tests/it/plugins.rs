@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use berth_bus::{Change, Guard, Write};
 use berth_contract::code::Code;
-use berth_contract::message::registry::{Delete, Deleted, Expect, Leave, Left};
+use berth_contract::message::registry::{Delete, Deleted, Expect, Leave, NodeLeft};
 use berth_contract::verb::{self};
 use berth_contract::{bucket, key};
 use berth_domain::plugin::{Count, Half};
@@ -162,9 +162,9 @@ async fn a_node_leaves_only_as_it_was_seen_when_its_revision_is_given() {
 
     held.release().await.unwrap();
     site.node_is("n1", "down", PATIENCE).await;
-    let left: Left = site.ask::<verb::NodeLeave>(&leave(seen().await)).await.unwrap();
-    assert_eq!(left, Left { known: true, instances: 1, gone: false });
+    let left: NodeLeft = site.ask::<verb::NodeLeave>(&leave(seen().await)).await.unwrap();
+    assert_eq!(left, NodeLeft { known: true, instances: 1, gone: false });
     // A node without a record.
-    let left: Left = site.ask::<verb::NodeLeave>(&leave(0)).await.unwrap();
-    assert_eq!(left, Left { known: false, instances: 0, gone: false });
+    let left: NodeLeft = site.ask::<verb::NodeLeave>(&leave(0)).await.unwrap();
+    assert_eq!(left, NodeLeft { known: false, instances: 0, gone: false });
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use berth_bus::RequestError;
 use berth_contract::code::Code;
-use berth_contract::message::registry::{Report, Reported};
+use berth_contract::message::registry::{NodeReport, Reported};
 use berth_contract::verb::{self, Verb as _};
 use berth_domain::plugin::{Count, Half};
 use tokio::task::JoinSet;
@@ -12,8 +12,8 @@ use tokio::task::JoinSet;
 use crate::site::{Site, instance, report};
 
 /// A report sent so much later than another.
-fn later(told: &Report, ms: u64) -> Report {
-    Report { clock: told.clock.after(Duration::from_millis(ms)), ..told.clone() }
+fn later(told: &NodeReport, ms: u64) -> NodeReport {
+    NodeReport { clock: told.clock.after(Duration::from_millis(ms)), ..told.clone() }
 }
 
 #[tokio::test]
@@ -32,7 +32,7 @@ async fn an_older_report_never_replaces_a_newer_one_at_any_replica() {
     assert_eq!(site.heads().await, before);
     assert_eq!(site.plugins().await.len(), 1);
     // After another boot the clock says nothing of the order.
-    let reboot = Report { boot_id: "boot-2".to_owned(), ..older.clone() };
+    let reboot = NodeReport { boot_id: "boot-2".to_owned(), ..older.clone() };
     site.report(&reboot).await;
     assert_eq!(site.plugins().await.len(), 2);
     assert_eq!(site.node("n1").await.boot_id, "boot-2");
@@ -54,8 +54,10 @@ async fn reports_that_race_at_two_replicas_end_as_the_last_one_says() {
                 .filter(|(at, _)| (round + racer) >> at & 1 == 1)
                 .map(|(at, name)| (*name, Half::Node, instance((racer >> (at % 2)) & 1 == 0)))
                 .collect();
-            let told =
-                Report { instances: report("n1", &instances).instances, ..later(&start, clock) };
+            let told = NodeReport {
+                instances: report("n1", &instances).instances,
+                ..later(&start, clock)
+            };
             let bus = site.bus.clone();
             racing.spawn(async move {
                 let call = berth_bus::Call::within(crate::site::trace(), crate::site::PATIENCE);

@@ -4,7 +4,7 @@ use berth_contract::bucket;
 use berth_contract::code::Code;
 use berth_contract::header;
 use berth_contract::key;
-use berth_contract::message::registry::{Leave, Left, NodeQuery, PluginQuery};
+use berth_contract::message::registry::{Leave, ListNodes, ListPlugins, NodeLeft};
 use berth_contract::verb::{self, Verb as _};
 use berth_domain::Timestamp;
 use berth_domain::plugin::{ControllerAbilities, Count, Half, Instance, NodeAbilities, NodeState};
@@ -116,7 +116,7 @@ async fn an_instance_that_is_not_named_has_left_and_a_plugin_goes_with_its_last(
     assert_eq!(counts().await, [(PLUGIN.to_owned(), 1), ("other".to_owned(), 2)]);
     site.report(&report("n1", &both[1..])).await;
     assert_eq!(counts().await, [("other".to_owned(), 2)]);
-    let problem = site.refused::<verb::PluginStatus>(&PluginQuery::by_id(plugin_id(PLUGIN))).await;
+    let problem = site.refused::<verb::PluginStatus>(&ListPlugins::by_id(plugin_id(PLUGIN))).await;
     assert_eq!(problem.code, Code::NoSuchPlugin);
     assert_eq!(problem.plugin.as_deref(), Some(PLUGIN));
     // It comes back over the marker that it left.
@@ -133,11 +133,11 @@ async fn a_node_that_leaves_takes_its_instances_with_it() {
         site.report(&report(node, &both)).await;
     }
     let leave = Leave { node: node_id("n1"), revision: None };
-    let left: Left = site.ask::<verb::NodeLeave>(&leave).await.unwrap();
-    assert_eq!(left, Left { known: true, instances: 2, gone: false });
-    let again: Left = site.ask::<verb::NodeLeave>(&leave).await.unwrap();
-    assert_eq!(again, Left { known: false, instances: 0, gone: false });
-    let problem = site.refused::<verb::NodeStatus>(&NodeQuery::by_id(node_id("n1"))).await;
+    let left: NodeLeft = site.ask::<verb::NodeLeave>(&leave).await.unwrap();
+    assert_eq!(left, NodeLeft { known: true, instances: 2, gone: false });
+    let again: NodeLeft = site.ask::<verb::NodeLeave>(&leave).await.unwrap();
+    assert_eq!(again, NodeLeft { known: false, instances: 0, gone: false });
+    let problem = site.refused::<verb::NodeStatus>(&ListNodes::by_id(node_id("n1"))).await;
     assert_eq!((problem.code, problem.node.as_deref()), (Code::NoSuchNode, Some("n1")));
     let nodes: Vec<String> = site.nodes().await.iter().map(|node| node.id.to_string()).collect();
     assert_eq!(nodes, ["n2"]);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use berth_contract::message::registry::{InstanceStatus, Leave, Left};
+use berth_contract::message::registry::{InstanceStatus, Leave, NodeLeft};
 use berth_contract::verb::{self};
 use berth_domain::plugin::{Half, Instance, NodeAbilities};
 
@@ -58,7 +58,7 @@ async fn the_second_node_of_an_id_is_unhealthy_until_the_first_leaves_or_is_call
     says(&site, "h4", called("i-1", true)).await;
     assert!(!shown(&site, "h4").await.healthy && shown(&site, "h1").await.healthy);
     let leave = Leave { node: node_id("h1"), revision: None };
-    let _: Left = site.ask::<verb::NodeLeave>(&leave).await.unwrap();
+    let _: NodeLeft = site.ask::<verb::NodeLeave>(&leave).await.unwrap();
     assert!(shown(&site, "h4").await.healthy);
 
     let (well, ill) = ("plugin.healthy p", "plugin.unhealthy p");

@@ -7,7 +7,8 @@ use berth_bus::{Bucket, Bus, Call, Config, Lease, RequestError};
 use berth_contract::bucket::{self, BucketSpec};
 use berth_contract::event::Event;
 use berth_contract::message::registry::{
-    Hosted, NodeQuery, NodeStatus, PluginQuery, PluginStatus, Report, Reported, ReportedInstance,
+    Hosted, ListNodes, ListPlugins, NodeReport, NodeStatus, PluginStatus, Reported,
+    ReportedInstance,
 };
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
@@ -107,7 +108,7 @@ impl Site {
                 return Err(replica.log());
             }
             // The server may not have worked in its subscriptions yet.
-            let all = NodeQuery::default();
+            let all = ListNodes::default();
             let asked = self.ask::<verb::NodeStatus>(&all).await;
             asked.map(drop).map_err(|error| error.to_string())
         })
@@ -133,7 +134,7 @@ impl Site {
 
     /// Shows the rights to the controllers first, as an agent does. The report's clock goes on
     /// meanwhile.
-    pub async fn report(&self, report: &Report) -> Reported {
+    pub async fn report(&self, report: &NodeReport) -> Reported {
         let began = std::time::Instant::now();
         for told in report.instances.iter().filter(|told| told.half == Half::Controller) {
             let on = PluginOnNode { plugin: told.plugin.clone(), node: report.node.clone() };
@@ -142,22 +143,22 @@ impl Site {
             self.bus.request::<Hosted>(&subject, &json!({}), &call).await.unwrap();
         }
         let clock = report.clock.after(began.elapsed());
-        let report = &Report { clock, ..report.clone() };
+        let report = &NodeReport { clock, ..report.clone() };
         self.ask::<verb::NodeReport>(report).await.unwrap()
     }
 
     pub async fn nodes(&self) -> Vec<NodeStatus> {
-        let all = NodeQuery::default();
+        let all = ListNodes::default();
         self.ask::<verb::NodeStatus>(&all).await.unwrap().nodes
     }
 
     pub async fn node(&self, id: &str) -> NodeStatus {
-        let one = NodeQuery::by_id(node_id(id));
+        let one = ListNodes::by_id(node_id(id));
         self.ask::<verb::NodeStatus>(&one).await.unwrap().nodes.remove(0)
     }
 
     pub async fn plugins(&self) -> Vec<PluginStatus> {
-        let all = PluginQuery::default();
+        let all = ListPlugins::default();
         let listed = self.ask::<verb::PluginStatus>(&all).await.unwrap().plugins;
         let mut plugins = Vec::new();
         for stub in listed {
@@ -170,7 +171,7 @@ impl Site {
     }
 
     pub async fn plugin(&self, id: &str) -> PluginStatus {
-        let one = PluginQuery::by_id(plugin_id(id));
+        let one = ListPlugins::by_id(plugin_id(id));
         self.ask::<verb::PluginStatus>(&one).await.unwrap().plugins.remove(0)
     }
 
@@ -230,7 +231,7 @@ impl Site {
     /// Waits until the node is in this state.
     pub async fn node_is(&self, node: &str, state: &str, within: Duration) -> NodeStatus {
         wait::until(&format!("{node} is {state}"), within, async || {
-            let one = NodeQuery::by_id(node_id(node));
+            let one = ListNodes::by_id(node_id(node));
             let asked = self.ask::<verb::NodeStatus>(&one).await;
             // Nobody may be there yet, after the server was away.
             let status = asked.map_err(|error| error.to_string())?.nodes.remove(0);
@@ -258,13 +259,13 @@ pub fn plugin_id(id: &str) -> PluginId {
 }
 
 /// A report of a node's instances, sent now.
-pub fn report(node: &str, instances: &[(&str, Half, Instance)]) -> Report {
+pub fn report(node: &str, instances: &[(&str, Half, Instance)]) -> NodeReport {
     let instances = instances.iter().map(|(plugin, half, instance)| ReportedInstance {
         plugin: plugin_id(plugin),
         half: *half,
         instance: instance.clone(),
     });
-    Report {
+    NodeReport {
         node: node_id(node),
         version: "0.1.0".to_owned(),
         boot_id: "boot-1".to_owned(),

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use berth_contract::code::Code;
-use berth_contract::message::agent::{Guard, MountAll, MountedVolume, SetGuard, Status};
-use berth_contract::message::alloc::{AllocStatus, AllocStub, Stop, Wait, WaitUntil, Waited};
+use berth_contract::message::agent::{AgentQuery, Guard, MountAll, MountedVolume, SetGuard};
+use berth_contract::message::alloc::{AllocStatus, AllocStub, StopAlloc, Wait, WaitUntil, Waited};
 use berth_contract::problem::Problem;
 use berth_contract::verb::{self, NodeAndNamespace};
 use berth_domain::alloc::AllocState;
@@ -129,7 +129,8 @@ impl Alloc {
     pub async fn lock(&self) -> Result<File, Refusal> {
         let asker = &self.scheduler.asker;
         let deadlines = Deadlines { attempt: Duration::from_secs(5), overall: BRIEF };
-        let status = asker.send::<verb::AgentStatus>(&self.agent(), &Status {}, deadlines).await?;
+        let status =
+            asker.send::<verb::AgentStatus>(&self.agent(), &AgentQuery {}, deadlines).await?;
         let name = format!("{:016x}.lock", rand::random::<u64>());
         let file = status.runs.map(|dir| new_lock(&Path::new(&dir).join(&name)));
         let file = file.unwrap_or_else(|| Err(io::ErrorKind::Unsupported.into()));
@@ -147,7 +148,8 @@ impl Alloc {
     pub async fn is_guarded(&self) -> Result<bool, Refusal> {
         let asker = &self.scheduler.asker;
         let deadlines = Deadlines { attempt: Duration::from_secs(5), overall: BRIEF };
-        let status = asker.send::<verb::AgentStatus>(&self.agent(), &Status {}, deadlines).await?;
+        let status =
+            asker.send::<verb::AgentStatus>(&self.agent(), &AgentQuery {}, deadlines).await?;
         let mut guards = status.guards.iter();
         Ok(guards.any(|one| one.namespace == self.stub.namespace && one.alloc == *self.id()))
     }
@@ -191,9 +193,9 @@ impl Alloc {
 
     /// Says that its workload has ended. From then on its volumes are released. Again is nothing.
     pub async fn stop(&self, state: AllocState, note: &str) -> Result<(), Refusal> {
-        let stop = Stop {
+        let stop = StopAlloc {
             owner: Some(self.scheduler.owner.clone()),
-            ..Stop::new(self.id().clone(), state, Some(note.to_owned()))
+            ..StopAlloc::new(self.id().clone(), state, Some(note.to_owned()))
         };
         // Its volumes may be free before the answer is here.
         let expected = self.scheduler.watch.expect(self.id());

@@ -31,7 +31,7 @@ use std::time::Duration;
 
 use berth_bus::{Bus, Call, Config, Credentials};
 use berth_contract::code::Code;
-use berth_contract::message::alloc::{self as message, AllocStub, Register};
+use berth_contract::message::alloc::{AllocStub, Allocs, ListAllocs, RegisterAlloc};
 use berth_contract::message::many::{Adopt, RegisterMany, StopOwned};
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
@@ -147,8 +147,8 @@ impl Scheduler {
     }
 
     /// Registers an alloc of this owner, which does not run yet.
-    pub async fn register(&self, register: Register) -> Result<Alloc, Refusal> {
-        let register = Register { owner: Some(self.0.owner.clone()), ..register };
+    pub async fn register(&self, register: RegisterAlloc) -> Result<Alloc, Refusal> {
+        let register = RegisterAlloc { owner: Some(self.0.owner.clone()), ..register };
         let status = self.0.asker.send_brief::<verb::AllocRegister>(&register).await?;
         Ok(self.alloc(status.into()))
     }
@@ -156,13 +156,14 @@ impl Scheduler {
     /// Registers many allocs, each with an answer of its own.
     pub async fn register_many(
         &self,
-        registers: Vec<Register>,
+        registers: Vec<RegisterAlloc>,
     ) -> Result<Vec<Result<Alloc, Refusal>>, Refusal> {
         let mut all = Vec::with_capacity(registers.len());
         let owner = Some(self.0.owner.clone());
-        let mut rest = registers.into_iter().map(|one| Register { owner: owner.clone(), ..one });
+        let mut rest =
+            registers.into_iter().map(|one| RegisterAlloc { owner: owner.clone(), ..one });
         loop {
-            let allocs: Vec<Register> = rest.by_ref().take(BULK).collect();
+            let allocs: Vec<RegisterAlloc> = rest.by_ref().take(BULK).collect();
             if allocs.is_empty() {
                 return Ok(all);
             }
@@ -185,15 +186,15 @@ impl Scheduler {
             adopted => drop(adopted?),
         }
         let asker = &self.0.asker;
-        let list = message::List {
+        let list = ListAllocs {
             owner: Some(self.0.owner.clone()),
             state: Some(AllocState::Live),
-            ..message::List::default()
+            ..ListAllocs::default()
         };
         let by = asker.client.bus().actor().tokens();
         let mut own = Vec::new();
         let call = Call::within(TraceContext::begin(&mut rand::rng()), BRIEF);
-        let take = |page: message::Allocs| own.extend(page.allocs);
+        let take = |page: Allocs| own.extend(page.allocs);
         let to = &asker.namespace;
         asker.client.pages::<verb::AllocList>(to, list, &call, PAGES_MAX, take).await?;
         own.retain(|stub| stub.by.as_ref() == Some(&by));

@@ -2,7 +2,7 @@
 
 use berth_bus::Call;
 use berth_contract::message::query::{Newer, Page};
-use berth_contract::message::volume::{NodePlacement, Obstacle, Placement, Placements};
+use berth_contract::message::volume::{ListPlacements, NodePlacement, Obstacle, Placements};
 use berth_contract::trace::TraceContext;
 use berth_contract::verb;
 use berth_domain::NodeId;
@@ -60,7 +60,7 @@ impl Scheduler {
         volumes: &[VolumeRequest],
         index: Option<u32>,
     ) -> Result<Nodes, Refusal> {
-        let request = Placement {
+        let request = ListPlacements {
             volumes: volumes.to_vec(),
             index,
             node: None,

@@ -15,7 +15,7 @@ use berth_bus::Call;
 use berth_bus::event::LiveEvents;
 use berth_contract::code::Code;
 use berth_contract::event::{Event, EventName};
-use berth_contract::message::alloc::{AllocStatus, Allocs, List, Status};
+use berth_contract::message::alloc::{AllocQuery, AllocStatus, Allocs, ListAllocs};
 use berth_contract::problem::Problem;
 use berth_contract::subject::{EventsOf, wanted_filter};
 use berth_contract::trace::TraceContext;
@@ -207,7 +207,7 @@ impl Task {
             return;
         }
         let mut listed = HashMap::new();
-        let list = List { owner: Some(self.owner.clone()), ..List::default() };
+        let list = ListAllocs { owner: Some(self.owner.clone()), ..ListAllocs::default() };
         let call = Call::within(TraceContext::begin(&mut rand::rng()), REQUEST_TIMEOUT);
         let take = |page: Allocs| {
             listed.extend(page.allocs.into_iter().map(|one| (one.id, (one.state, one.claims))));
@@ -233,7 +233,7 @@ impl Task {
 /// Reads the alloc, and tells those who follow it. What cannot be read now is read again later.
 async fn read(asker: &Asker, watched: &Watched, id: &AllocId) {
     let call = Call::within(TraceContext::begin(&mut rand::rng()), REQUEST_TIMEOUT);
-    let status = Status::current(id.clone());
+    let status = AllocQuery::current(id.clone());
     let read = asker.client.once::<verb::AllocStatus>(&asker.namespace, &status, &call).await;
     let watched = lock(watched);
     let Some(followed) = watched.get(id) else { return };

@@ -9,7 +9,7 @@ use berth_bus::{Bus, Call, Config, Listen, Service, ServiceSpec, VerbRequest};
 use berth_client::{Client, FailedTry, Retry};
 use berth_contract::code::Code;
 use berth_contract::header::CONTRACT_VERSION;
-use berth_contract::message::registry::{Leave, Left};
+use berth_contract::message::registry::{Leave, NodeLeft};
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
 use berth_contract::verb::{NodeLeave, Verb as _};
@@ -78,7 +78,7 @@ impl Site {
         call: &Call,
         retry: Retry,
         mut again: impl FnMut(&FailedTry<'_>) -> bool,
-    ) -> (Result<Left, Problem>, Vec<ShownFailure>) {
+    ) -> (Result<NodeLeft, Problem>, Vec<ShownFailure>) {
         let request = Leave { node: NodeId::new("n1").unwrap(), revision: None };
         let mut shown = Vec::new();
         let result = self.client.persist::<NodeLeave>(&(), &request, call, retry, |failed| {
@@ -106,7 +106,7 @@ async fn serve<F>(
     answer: impl Fn(usize) -> F + Send + Sync + 'static,
 ) -> (Service, ReceivedTimes)
 where
-    F: Future<Output = Result<Left, Problem>> + Send + 'static,
+    F: Future<Output = Result<NodeLeft, Problem>> + Send + 'static,
 {
     let spec = ServiceSpec { name: "leave".into(), version: "0.1.0".into(), ..Default::default() };
     let service = bus.service(spec).await.unwrap();
@@ -122,8 +122,8 @@ where
     (service, received)
 }
 
-fn left() -> Left {
-    Left { known: true, instances: 2, gone: false }
+fn left() -> NodeLeft {
+    NodeLeft { known: true, instances: 2, gone: false }
 }
 
 fn refusal(code: Code) -> Problem {

@@ -186,8 +186,8 @@ pub struct Guarded {}
 
 /// `agent.status`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Status {}
-decode_struct!(Status {});
+pub struct AgentQuery {}
+decode_struct!(AgentQuery {});
 
 /// What an agent has and does.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -18,7 +18,7 @@ use crate::{decode_leaf, decode_struct, text};
 
 /// `alloc.register`: a workload is placed on a node; again with the same content is nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Register {
+pub struct RegisterAlloc {
     /// The alloc.
     pub id: AllocId,
     /// Where it is placed.
@@ -53,7 +53,7 @@ pub struct Register {
     pub revision: Option<u64>,
 }
 
-impl Register {
+impl RegisterAlloc {
     /// An alloc on a node that requests these volumes, with nothing more said of it.
     pub fn new(id: AllocId, node: NodeId, volumes: Vec<VolumeRequest>) -> Self {
         Self {
@@ -71,7 +71,7 @@ impl Register {
     }
 }
 
-impl Decode for Register {
+impl Decode for RegisterAlloc {
     fn decode(value: Value, decoder: &mut Decoder) -> Option<Self> {
         let mut fields = decoder.fields(value)?;
         let id = fields.field("id");
@@ -139,7 +139,7 @@ const REQUEST_FIELDS: [&str; 8] =
 /// `alloc.stop`: its workload has ended; from here on its claims are released. It ends no process:
 /// a release waits until no process of the node has the volume.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Stop {
+pub struct StopAlloc {
     /// The alloc.
     pub id: AllocId,
     /// How it ended.
@@ -157,9 +157,9 @@ pub struct Stop {
     pub revision: Option<u64>,
 }
 decode_leaf!(AllocState, VolumeType, TaskDriverMounts, WaitUntil);
-decode_struct!(Stop { id, state = AllocState::Stopped, note, owner, revision });
+decode_struct!(StopAlloc { id, state = AllocState::Stopped, note, owner, revision });
 
-impl Stop {
+impl StopAlloc {
     /// A stop of an alloc without an owner.
     pub fn new(id: AllocId, state: AllocState, note: Option<String>) -> Self {
         Self { id, state, note, owner: None, revision: None }
@@ -227,16 +227,16 @@ pub struct Forgotten {
 
 /// `alloc.status`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Status {
+pub struct AllocQuery {
     /// The alloc.
     pub id: AllocId,
     /// Whether to wait.
     #[serde(flatten)]
     pub newer: Newer,
 }
-decode_struct!(Status { id } + newer);
+decode_struct!(AllocQuery { id } + newer);
 
-impl Status {
+impl AllocQuery {
     /// The alloc as it is now.
     pub fn current(id: AllocId) -> Self {
         Self { id, newer: Newer::default() }
@@ -245,7 +245,7 @@ impl Status {
 
 /// `alloc.list`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct List {
+pub struct ListAllocs {
     /// Only ids that begin so.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub prefix: String,
@@ -271,7 +271,7 @@ pub struct List {
     #[serde(flatten)]
     pub newer: Newer,
 }
-decode_struct!(List {
+decode_struct!(ListAllocs {
     prefix = String::new(),
     node,
     state,

@@ -144,7 +144,7 @@ pub struct Checkpoint {
     pub worker: WorkerId,
     /// What came of its call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub report: Option<Report>,
+    pub report: Option<CallReport>,
     /// Something changed that may let a call succeed that failed: do not wait for its next try.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub early: bool,
@@ -157,7 +157,7 @@ decode_struct!(Checkpoint { alloc, volume, worker, report, early = false, report
 
 /// What came of a call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Report {
+pub struct CallReport {
     /// Of which attempt.
     pub attempt: AttemptId,
     /// What came of it.
@@ -170,7 +170,7 @@ pub struct Report {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
-decode_struct!(Report { attempt, outcome, asked = false, error });
+decode_struct!(CallReport { attempt, outcome, asked = false, error });
 
 /// [`Outcome`] on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -189,7 +189,7 @@ pub enum ReportedOutcome {
 }
 decode_leaf!(ReportedOutcome, Mode, State);
 
-impl Report {
+impl CallReport {
     /// A report of this outcome. An older claim service knows the failure in words only.
     pub fn new(attempt: AttemptId, outcome: Outcome) -> Self {
         let asked = matches!(outcome, Outcome::Failed(_));
@@ -289,7 +289,7 @@ pub struct Observed {
 
 /// `claim.status`: claims of a volume, of an alloc, or all of the namespace.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Status {
+pub struct ListClaims {
     /// Only of volumes whose ids begin so.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub prefix: String,
@@ -315,7 +315,7 @@ pub struct Status {
     #[serde(flatten)]
     pub newer: Newer,
 }
-decode_struct!(Status {
+decode_struct!(ListClaims {
     prefix = String::new(),
     volume,
     alloc,

@@ -218,7 +218,7 @@ pub struct DeletedClass {
 
 /// `class.list`: the classes that the namespace may use.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct List {
+pub struct ListClasses {
     /// Only this class.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<ClassId>,
@@ -226,7 +226,7 @@ pub struct List {
     #[serde(flatten)]
     pub page: Page,
 }
-decode_struct!(List { id } + page);
+decode_struct!(ListClasses { id } + page);
 
 /// `class.list`: the answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -14,7 +14,7 @@ use crate::{decode_leaf, decode_struct};
 
 /// `history.list`: events that match everything that is given. Without `after`: the newest.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct List {
+pub struct ListEvents {
     /// Only events of these kinds.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kinds: Vec<EventKind>,
@@ -44,7 +44,9 @@ pub struct List {
     #[serde(flatten)]
     pub page: Page,
 }
-decode_struct!(List { kinds, volumes, allocs, node, plugin, trace, since, only_namespace } + page);
+decode_struct!(
+    ListEvents { kinds, volumes, allocs, node, plugin, trace, since, only_namespace } + page
+);
 
 /// What an event is about: the first word of its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

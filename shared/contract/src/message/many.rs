@@ -7,8 +7,8 @@ use berth_domain::alloc::AllocState;
 use berth_domain::{AllocId, NodeId, OwnerId};
 use serde::{Deserialize, Serialize};
 
-use super::alloc::{AllocStub, Register, Stop};
-use super::volume::{Placement, Placements};
+use super::alloc::{AllocStub, RegisterAlloc, StopAlloc};
+use super::volume::{ListPlacements, Placements};
 use crate::decode_struct;
 use crate::problem::Problem;
 
@@ -16,7 +16,7 @@ use crate::problem::Problem;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RegisterMany {
     /// The allocs.
-    pub allocs: Vec<Register>,
+    pub allocs: Vec<RegisterAlloc>,
 }
 decode_struct!(RegisterMany { allocs });
 
@@ -24,7 +24,7 @@ decode_struct!(RegisterMany { allocs });
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StopMany {
     /// The stops.
-    pub stops: Vec<Stop>,
+    pub stops: Vec<StopAlloc>,
 }
 decode_struct!(StopMany { stops });
 
@@ -100,7 +100,7 @@ pub struct ChangedAllocs {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlaceMany {
     /// What `volume.placement` would be asked. None of them waits.
-    pub placements: Vec<Placement>,
+    pub placements: Vec<ListPlacements>,
 }
 decode_struct!(PlaceMany { placements });
 

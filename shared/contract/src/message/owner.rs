@@ -67,7 +67,7 @@ pub struct OwnerYielded {}
 
 /// `owner.list`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct List {
+pub struct ListOwners {
     /// Only names that begin so.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub prefix: String,
@@ -75,7 +75,7 @@ pub struct List {
     #[serde(flatten)]
     pub page: Page,
 }
-decode_struct!(List { prefix = String::new() } + page);
+decode_struct!(ListOwners { prefix = String::new() } + page);
 
 /// An owner: it holds a lease, or live allocs belong to it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

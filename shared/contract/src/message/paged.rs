@@ -33,14 +33,14 @@ macro_rules! paged {
 }
 
 paged!(
-    volume::List => volume::Volumes,
-    volume::Placement => volume::Placements,
-    claim::Status => claim::Claims,
-    alloc::List => alloc::Allocs,
-    history::List => history::EventPage,
-    snapshot::List => snapshot::Snapshots,
-    class::List => class::Classes,
-    storage::External => storage::Externals,
-    registry::PluginQuery => registry::Plugins,
-    registry::NodeQuery => registry::Nodes,
+    volume::ListVolumes => volume::Volumes,
+    volume::ListPlacements => volume::Placements,
+    claim::ListClaims => claim::Claims,
+    alloc::ListAllocs => alloc::Allocs,
+    history::ListEvents => history::EventPage,
+    snapshot::ListSnapshots => snapshot::Snapshots,
+    class::ListClasses => class::Classes,
+    storage::ListExternals => storage::Externals,
+    registry::ListPlugins => registry::Plugins,
+    registry::ListNodes => registry::Nodes,
 );

@@ -11,8 +11,8 @@ use crate::decode_struct;
 
 /// `agent.plugins`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Query {}
-decode_struct!(Query {});
+pub struct AgentPluginsQuery {}
+decode_struct!(AgentPluginsQuery {});
 
 /// Every plugin instance on a node, and what is wrong with where they come from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -78,7 +78,7 @@ pub struct SourceFault {
 
 /// `agent.plugin-stop`: end the process of a plugin that the agent runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Stop {
+pub struct StopPlugin {
     /// The plugin.
     pub plugin: PluginId,
     /// Which instance of it; every one that the agent runs when none is named.
@@ -90,18 +90,18 @@ pub struct Stop {
     /// Who says so.
     pub by: String,
 }
-decode_struct!(Stop { plugin, instance, even_with_mounts = false, by });
+decode_struct!(StopPlugin { plugin, instance, even_with_mounts = false, by });
 
 /// `agent.plugin-start`: run a plugin again that was stopped.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Start {
+pub struct StartPlugin {
     /// The plugin.
     pub plugin: PluginId,
     /// Which instance of it; every one that was stopped when none is named.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instance: Option<String>,
 }
-decode_struct!(Start { plugin, instance });
+decode_struct!(StartPlugin { plugin, instance });
 
 /// Which instances are being started or stopped now; those that already were are left out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -18,7 +18,7 @@ use crate::text;
 ///
 /// An unknown field is a fault, as in a file: a person wrote the document.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Register {
+pub struct RegisterVolume {
     /// The volume's id.
     pub id: VolumeId,
     /// Its namespace; the subject's when absent, and the same as the subject's when not.
@@ -58,7 +58,7 @@ pub const DOCUMENT_FIELDS: [&str; 12] = [
 /// The form of `secrets` on the bus.
 pub const SEALED_FIELD: &str = "sealed_secrets";
 
-impl Decode for Register {
+impl Decode for RegisterVolume {
     fn decode(value: Value, decoder: &mut Decoder) -> Option<Self> {
         let mut object = decoder.object(value)?;
         let id = decoder.field(&mut object, "id");
@@ -141,7 +141,7 @@ pub(super) fn write_secrets<S: Serializer>(
 }
 
 /// The document that says this, without the fields that it need not say.
-impl Serialize for Register {
+impl Serialize for RegisterVolume {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         // Every field is named, so that a new one is not forgotten here.
         let VolumeSpec {

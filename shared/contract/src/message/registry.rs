@@ -26,7 +26,7 @@ pub const AGENT_MADE: &str = "agent-made";
 
 /// `node.report`: all there is to know of a node, each time, so that a lost report costs nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Report {
+pub struct NodeReport {
     /// The node.
     pub node: NodeId,
     /// The agent's version.
@@ -62,7 +62,7 @@ pub struct Report {
     pub sealing_key: Option<String>,
 }
 decode_struct!(ClockOffset { min_ms, max_ms });
-decode_struct!(Report {
+decode_struct!(NodeReport {
     node,
     version,
     boot_id,
@@ -188,7 +188,7 @@ decode_struct!(Leave { node, revision });
 
 /// `node.leave` was done; again is nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Left {
+pub struct NodeLeft {
     /// Whether the node was known until now.
     pub known: bool,
     /// How many plugin instances went with it.
@@ -284,7 +284,7 @@ pub struct Deleted {
 
 /// `plugin.status`: one by id, with its instances, or a list.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct PluginQuery {
+pub struct ListPlugins {
     /// Only this one; a page is one of its instances then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<PluginId>,
@@ -305,14 +305,14 @@ pub struct PluginQuery {
     pub newer: Newer,
 }
 decode_leaf!(PluginType);
-decode_struct!(PluginQuery {
+decode_struct!(ListPlugins {
     id,
     prefix = String::new(),
     node,
     kind as "type",
 } + page, newer);
 
-impl PluginQuery {
+impl ListPlugins {
     /// One plugin, with its instances, as it is now.
     pub fn by_id(id: PluginId) -> Self {
         Self { id: Some(id), ..Self::default() }
@@ -347,7 +347,7 @@ impl PluginType {
 
 /// `node.status`: one by id, or a list.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct NodeQuery {
+pub struct ListNodes {
     /// Only this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<NodeId>,
@@ -367,14 +367,14 @@ pub struct NodeQuery {
     #[serde(flatten)]
     pub newer: Newer,
 }
-decode_struct!(NodeQuery {
+decode_struct!(ListNodes {
     id,
     prefix = String::new(),
     plugin,
     state,
 } + page, newer);
 
-impl NodeQuery {
+impl ListNodes {
     /// One node, as it is now.
     pub fn by_id(id: NodeId) -> Self {
         Self { id: Some(id), ..Self::default() }

@@ -130,7 +130,7 @@ pub struct SnapshotsChanged {
 
 /// `snapshot.list`: snapshots that match everything that is given.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct List {
+pub struct ListSnapshots {
     /// Only snapshots of this volume.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volume: Option<VolumeId>,
@@ -147,7 +147,7 @@ pub struct List {
     #[serde(flatten)]
     pub newer: Newer,
 }
-decode_struct!(List { volume, prefix = String::new(), plugin } + page, newer);
+decode_struct!(ListSnapshots { volume, prefix = String::new(), plugin } + page, newer);
 
 /// `snapshot.list`: the answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

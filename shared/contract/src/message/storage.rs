@@ -396,7 +396,7 @@ pub struct FailedOperation {
 
 /// `volume.external`: lists what a plugin has, and which volume or snapshot of Berth it is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct External {
+pub struct ListExternals {
     /// The plugin.
     pub plugin: PluginId,
     /// List snapshots instead of volumes.
@@ -410,7 +410,7 @@ pub struct External {
     pub page: Page,
 }
 
-impl Decode for External {
+impl Decode for ListExternals {
     fn decode(value: Value, decoder: &mut Decoder) -> Option<Self> {
         let mut fields = decoder.fields(value)?;
         let plugin = fields.field("plugin");
@@ -499,7 +499,7 @@ pub struct ExternalSnapshot {
 /// `plugin.capacity`: how much room a plugin has. It names a plugin or a class, or both. The class
 /// may be of any namespace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Capacity {
+pub struct ListCapacities {
     /// The plugin. Absent: that of the class. With a class, the plugin of the class.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plugin: Option<PluginId>,
@@ -511,7 +511,7 @@ pub struct Capacity {
     pub topology: Option<Topology>,
 }
 
-impl Decode for Capacity {
+impl Decode for ListCapacities {
     fn decode(value: Value, decoder: &mut Decoder) -> Option<Self> {
         let mut fields = decoder.fields(value)?;
         let plugin: Option<Option<PluginId>> = fields.field("plugin");

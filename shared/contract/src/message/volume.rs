@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use super::claim::ClaimStatus;
 use super::query::{Newer, Page, RefusedRequest, UnreadableRecord};
-pub use super::registration::{DOCUMENT_FIELDS, GivenSecrets, Register, SEALED_FIELD};
+pub use super::registration::{DOCUMENT_FIELDS, GivenSecrets, RegisterVolume, SEALED_FIELD};
 use super::storage::StorageStatus;
 use crate::code::Code;
 use crate::decode_struct;
@@ -124,16 +124,16 @@ fn is_zero(count: &usize) -> bool {
 
 /// `volume.status`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Status {
+pub struct VolumeQuery {
     /// The volume.
     pub id: VolumeId,
     /// Whether to wait.
     #[serde(flatten)]
     pub newer: Newer,
 }
-decode_struct!(Status { id } + newer);
+decode_struct!(VolumeQuery { id } + newer);
 
-impl Status {
+impl VolumeQuery {
     /// The volume as it is now.
     pub fn current(id: VolumeId) -> Self {
         Self { id, newer: Newer::default() }
@@ -142,7 +142,7 @@ impl Status {
 
 /// `volume.list`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct List {
+pub struct ListVolumes {
     /// Only ids that begin so.
     #[serde(default)]
     pub prefix: String,
@@ -162,7 +162,7 @@ pub struct List {
     #[serde(flatten)]
     pub newer: Newer,
 }
-decode_struct!(List {
+decode_struct!(ListVolumes {
     prefix = String::new(),
     plugin,
     node,
@@ -356,7 +356,7 @@ pub struct Volumes {
 
 /// `volume.placement`: where a workload with these volumes could run now (D6).
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Placement {
+pub struct ListPlacements {
     /// The volumes, as the workload's alloc would ask for them.
     #[serde(default)]
     pub volumes: Vec<VolumeRequest>,
@@ -373,7 +373,7 @@ pub struct Placement {
     #[serde(flatten)]
     pub newer: Newer,
 }
-decode_struct!(Placement { volumes, index, node } + page, newer);
+decode_struct!(ListPlacements { volumes, index, node } + page, newer);
 
 /// `volume.placement`: the answer that claims would get at this moment. Nothing is reserved.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -257,7 +257,7 @@ fn smaller_requests_are_refused_with_every_fault() {
             ],
         ),
     ] {
-        assert_eq!(refused::<storage::Capacity>(capacity), expected);
+        assert_eq!(refused::<storage::ListCapacities>(capacity), expected);
     }
 }
 
@@ -292,7 +292,7 @@ fn requests_about_snapshots_are_refused_with_every_fault() {
     let id = json!({"plugin": "", "id": ""});
     let told =
         ["`plugin` is empty; an id has 1 to 256 bytes", &external.replace("external_id", "id")];
-    assert_eq!(refused::<storage::External>(id), told);
+    assert_eq!(refused::<storage::ListExternals>(id), told);
     let delete = json!({"volume": "v", "snapshot": "s", "group": 1});
     assert_eq!(
         refused::<snapshot::DeleteSnapshot>(delete),
@@ -307,7 +307,7 @@ fn a_report_is_read_whatever_the_plugin_said() {
     let failed = || Outcome::Failed(error.clone().into());
     let storage = work::StorageReport::new(sample::attempt_id(), failed());
     let storage: work::StorageReport = sent(&storage);
-    let claim: claim::Report = sent(&claim::Report::new(sample::attempt_id(), failed()));
+    let claim: claim::CallReport = sent(&claim::CallReport::new(sample::attempt_id(), failed()));
     let work: work::WorkReport = sent(&work::WorkReport::new(sample::attempt_id(), failed()));
     for error in [storage.error.unwrap(), claim.error.unwrap(), work.error.unwrap()] {
         assert!(error.len() <= limits::TEXT_BYTES_MAX && error.ends_with("é…"), "{error}");

@@ -120,11 +120,11 @@ fn volumes() {
     );
     request(
         "request-volume-status",
-        &volume::Status { id: sample::volume(), newer: sample::newer(42) },
+        &volume::VolumeQuery { id: sample::volume(), newer: sample::newer(42) },
     );
     request(
         "request-volume-list",
-        &volume::List {
+        &volume::ListVolumes {
             prefix: "da".to_owned(),
             plugin: Some(sample::plugin()),
             node: Some(sample::node_id()),
@@ -157,7 +157,7 @@ fn volumes() {
 #[test]
 fn a_volume_document() {
     let json = include_str!("volume.json");
-    let register: volume::Register = read(json, Format::Json).unwrap();
+    let register: volume::RegisterVolume = read(json, Format::Json).unwrap();
     assert_eq!(register.id, sample::volume());
     assert_eq!(register.namespace, Some(sample::namespace()));
     assert_eq!(register.spec, VolumeSpec { create_index: 0, secrets: None, ..sample::spec() });
@@ -170,7 +170,7 @@ fn a_volume_document() {
     known.sort_unstable();
     assert_eq!(fields, known, "every field of the document is in the sample");
     // A program that registers a volume writes the same document.
-    let written: volume::Register =
+    let written: volume::RegisterVolume =
         read(&serde_json::to_string(&register).unwrap(), Format::Json).unwrap();
     assert_eq!(written, register);
 }
@@ -213,7 +213,7 @@ fn claims() {
             alloc: sample::alloc_id(),
             volume: sample::volume(),
             worker: sample::worker(),
-            report: Some(claim::Report {
+            report: Some(claim::CallReport {
                 attempt: sample::attempt_id(),
                 outcome: claim::ReportedOutcome::Unanswered,
                 asked: false,
@@ -225,7 +225,7 @@ fn claims() {
     );
     request(
         "request-claim-status",
-        &claim::Status {
+        &claim::ListClaims {
             prefix: "da".to_owned(),
             volume: Some(sample::volume()),
             alloc: Some(sample::alloc_id()),
@@ -322,7 +322,7 @@ fn a_fault_of_secrets_tells_nothing_of_them() {
     ] {
         let format = Format::guess(text);
         for faults in [
-            read::<volume::Register>(text, format).unwrap_err(),
+            read::<volume::RegisterVolume>(text, format).unwrap_err(),
             read::<storage::Create>(text, format).unwrap_err(),
             read::<class::PutClass>(text, format).unwrap_err(),
         ] {
@@ -337,7 +337,7 @@ fn a_fault_of_secrets_tells_nothing_of_them() {
 fn allocs() {
     request(
         "request-alloc-register",
-        &alloc::Register {
+        &alloc::RegisterAlloc {
             id: sample::alloc_id(),
             node: sample::node_id(),
             index: Some(0),
@@ -352,7 +352,7 @@ fn allocs() {
     );
     request(
         "request-alloc-stop",
-        &alloc::Stop {
+        &alloc::StopAlloc {
             id: sample::alloc_id(),
             state: AllocState::Failed,
             note: Some("exit code 1".to_owned()),
@@ -373,11 +373,11 @@ fn allocs() {
     reply("reply-alloc-forget", &alloc::Forgotten { known: true });
     request(
         "request-alloc-status",
-        &alloc::Status { id: sample::alloc_id(), newer: sample::newer(42) },
+        &alloc::AllocQuery { id: sample::alloc_id(), newer: sample::newer(42) },
     );
     request(
         "request-alloc-list",
-        &alloc::List {
+        &alloc::ListAllocs {
             prefix: "web".to_owned(),
             node: Some(sample::node_id()),
             state: Some(AllocState::Live),
@@ -417,7 +417,7 @@ pub fn alloc_status() -> alloc::AllocStatus {
 fn registry_agents_and_collection() {
     request(
         "request-node-report",
-        &registry::Report {
+        &registry::NodeReport {
             node: sample::node_id(),
             version: "0.1.0".to_owned(),
             boot_id: "aaae2d42".to_owned(),
@@ -467,7 +467,7 @@ fn registry_agents_and_collection() {
     });
     request(
         "request-node-status",
-        &registry::NodeQuery {
+        &registry::ListNodes {
             id: Some(sample::node_id()),
             prefix: "host".to_owned(),
             plugin: Some(sample::plugin()),

@@ -13,10 +13,11 @@ use crate::sample;
 #[test]
 fn many_allocs_and_their_owners() {
     let (owner, id) = (sample::owner_id(), sample::alloc_id());
-    let register = alloc::Register::new(id.clone(), sample::node_id(), vec![sample::request()]);
-    let register = alloc::Register { index: Some(0), ..register };
+    let register =
+        alloc::RegisterAlloc::new(id.clone(), sample::node_id(), vec![sample::request()]);
+    let register = alloc::RegisterAlloc { index: Some(0), ..register };
     request("request-alloc-register-many", &many::RegisterMany { allocs: vec![register] });
-    let stop = alloc::Stop::new(id.clone(), AllocState::Complete, None);
+    let stop = alloc::StopAlloc::new(id.clone(), AllocState::Complete, None);
     request("request-alloc-stop-many", &many::StopMany { stops: vec![stop] });
     let stub = alloc::AllocStub::from(alloc_status());
     let done = many::AllocAnswer { id: id.clone(), alloc: Some(stub.clone()), error: None };
@@ -51,7 +52,7 @@ fn many_allocs_and_their_owners() {
     );
     reply("reply-owner-yield", &owner::OwnerYielded {});
     let page = sample::page("user.anna scheduler-0");
-    request("request-owner-list", &owner::List { prefix: "sched".to_owned(), page });
+    request("request-owner-list", &owner::ListOwners { prefix: "sched".to_owned(), page });
     let stub = owner::OwnerStub {
         name: owner,
         by: Some("user.anna".to_owned()),
@@ -63,7 +64,7 @@ fn many_allocs_and_their_owners() {
     };
     let next = Some("user.anna scheduler-1".to_owned());
     reply("reply-owner-list", &owner::Owners { owners: vec![stub], next });
-    let placement = volume::Placement {
+    let placement = volume::ListPlacements {
         volumes: vec![sample::request()],
         index: Some(0),
         node: None,

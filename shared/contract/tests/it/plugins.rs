@@ -8,7 +8,7 @@ use crate::sample;
 #[test]
 fn plugins_of_a_node() {
     let instance = || "3f2c9a10b4de".to_owned();
-    request("request-agent-plugins", &plugin::Query {});
+    request("request-agent-plugins", &plugin::AgentPluginsQuery {});
     let here = plugin::InstanceHere {
         plugin: sample::plugin(),
         instance: instance(),
@@ -37,12 +37,12 @@ fn plugins_of_a_node() {
     let (id, by) = (sample::plugin(), "ada@host".to_owned());
     request(
         "request-agent-plugin-stop",
-        &plugin::Stop { plugin: id, instance: Some(instance()), even_with_mounts: true, by },
+        &plugin::StopPlugin { plugin: id, instance: Some(instance()), even_with_mounts: true, by },
     );
     reply("reply-agent-plugin-stop", &plugin::Ordered { instances: vec![instance()] });
     request(
         "request-agent-plugin-start",
-        &plugin::Start { plugin: sample::plugin(), instance: Some(instance()) },
+        &plugin::StartPlugin { plugin: sample::plugin(), instance: Some(instance()) },
     );
     reply("reply-agent-plugin-start", &plugin::Ordered { instances: vec![instance()] });
 }

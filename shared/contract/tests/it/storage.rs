@@ -222,7 +222,7 @@ pub fn listed_snapshot() -> PluginSnapshotStatus {
 fn what_a_plugin_has() {
     request(
         "request-volume-external",
-        &storage::External {
+        &storage::ListExternals {
             plugin: sample::plugin(),
             snapshots: true,
             id: Some("snap-0c1d".to_owned()),
@@ -258,7 +258,7 @@ fn what_a_plugin_has() {
     reply("reply-volume-external-snapshots", &externals(Vec::new(), vec![snapshot]));
     request(
         "request-plugin-capacity",
-        &storage::Capacity {
+        &storage::ListCapacities {
             plugin: None,
             class: Some(sample::class_id()),
             topology: Some(sample::map("zone", "a")),
@@ -314,7 +314,7 @@ fn snapshots() {
     );
     request(
         "request-snapshot-list",
-        &snapshot::List {
+        &snapshot::ListSnapshots {
             volume: Some(sample::volume()),
             prefix: "mon".to_owned(),
             plugin: Some(sample::plugin()),
@@ -396,7 +396,7 @@ fn classes() {
     reply("reply-class-delete", &class::DeletedClass { id: sample::class_id() });
     request(
         "request-class-list",
-        &class::List { id: Some(sample::class_id()), page: sample::page("=class.fast") },
+        &class::ListClasses { id: Some(sample::class_id()), page: sample::page("=class.fast") },
     );
     let mount = sample::mount().struck_out();
     let status = class::ClassStatus {

@@ -36,7 +36,7 @@ zone = ""
 [parameters]
 "a\u0007" = "a value may\nhave lines"
 "#;
-    let Err(faults) = read::<volume::Register>(document, Format::Toml) else {
+    let Err(faults) = read::<volume::RegisterVolume>(document, Format::Toml) else {
         panic!("it was taken")
     };
     let told: Vec<(&str, Option<usize>)> =
@@ -73,8 +73,8 @@ fn a_request_for_volumes_is_refused_likewise() {
         "volumes[1].mount.group",
     ];
     let register = json!({"id": "a", "node": "n1", "volumes": volumes.clone()});
-    assert_eq!(paths(&faults::<alloc::Register>(register)), odd);
-    assert_eq!(paths(&faults::<volume::Placement>(json!({"volumes": volumes}))), odd);
+    assert_eq!(paths(&faults::<alloc::RegisterAlloc>(register)), odd);
+    assert_eq!(paths(&faults::<volume::ListPlacements>(json!({"volumes": volumes}))), odd);
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn ordinary_text_is_taken() {
             "capability": [{"access": "single-node-writer"}], "mount": mount,
             "topology": [{"topology.ebs.csi.aws.com/zone": "eu-central-1a"}],
             "parameters": {"pem": "a\nb"}});
-        decode::<volume::Register>(document, Unknown::Fault).unwrap();
+        decode::<volume::RegisterVolume>(document, Unknown::Fault).unwrap();
     }
 }
 

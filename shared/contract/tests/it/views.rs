@@ -110,7 +110,7 @@ fn a_volume_and_a_list_of_them() {
     );
     request(
         "request-volume-placement",
-        &volume::Placement {
+        &volume::ListPlacements {
             volumes: vec![sample::request()],
             index: Some(0),
             node: Some(sample::node_id()),
@@ -153,7 +153,7 @@ fn a_volume_and_a_list_of_them() {
 fn events() {
     request(
         "request-history-list",
-        &history::List {
+        &history::ListEvents {
             kinds: vec![EventKind::Claim, EventKind::Snapshot, EventKind::Request],
             volumes: vec![sample::volume()],
             allocs: vec![sample::alloc_id()],
@@ -202,7 +202,7 @@ fn every_event_is_of_a_kind_that_can_be_asked_for() {
 fn plugins_and_nodes() {
     request(
         "request-plugin-status",
-        &registry::PluginQuery {
+        &registry::ListPlugins {
             id: Some(sample::plugin()),
             prefix: "ebs".to_owned(),
             node: Some(sample::node_id()),
@@ -277,7 +277,7 @@ fn plugins_and_nodes() {
     );
     reply("reply-node-yield", &node::Yielded {});
     reply("reply-node-tell", &node::StoredEvents { stored: 1 });
-    reply("reply-node-leave", &registry::Left { known: true, instances: 2, gone: true });
+    reply("reply-node-leave", &registry::NodeLeft { known: true, instances: 2, gone: true });
     reply(
         "reply-node-gone",
         &registry::Declared { proof: sample::proof(), claims: Some(vec![claim_status()]) },
@@ -286,7 +286,7 @@ fn plugins_and_nodes() {
 
 #[test]
 fn agents_and_allocs() {
-    request("request-agent-status", &agent::Status {});
+    request("request-agent-status", &agent::AgentQuery {});
     let mount = agent::MountStatus {
         namespace: sample::namespace(),
         volume: sample::volume(),

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use berth_client::scheduler::{Deadlines, Scheduler};
-use berth_contract::message::alloc::{Register, WaitUntil};
+use berth_contract::message::alloc::{RegisterAlloc, WaitUntil};
 use berth_domain::alloc::{AllocState, VolumeRequest};
 use berth_domain::{AllocId, Namespace, OwnerId, VolumeId};
 use berth_harness::root;
@@ -112,7 +112,7 @@ async fn run(scheduler: &Scheduler, id: String, volume: &VolumeId) -> Result<(),
     let volumes = [VolumeRequest::for_volume(volume.clone())];
     let nodes = scheduler.nodes_for(&volumes, None).await?;
     let place = nodes.now.first().or(nodes.later.first()).ok_or("no node takes the volume")?;
-    let register = Register::new(AllocId::new(id)?, place.node.clone(), volumes.to_vec());
+    let register = RegisterAlloc::new(AllocId::new(id)?, place.node.clone(), volumes.to_vec());
     let job = scheduler.register(register).await?;
     let deadlines = Deadlines { attempt: JOB_WITHIN, overall: JOB_WITHIN };
     job.mount(true, deadlines).await?;

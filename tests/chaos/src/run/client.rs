@@ -168,16 +168,16 @@ impl Run {
 }
 
 /// What an alloc is registered with.
-pub(super) fn register(alloc: &str, workload: &Workload) -> alloc::Register {
+pub(super) fn register(alloc: &str, workload: &Workload) -> alloc::RegisterAlloc {
     let request = VolumeRequest::for_volume(volume_for(alloc, workload.volume));
     let volumes = vec![VolumeRequest { read_only: workload.read_only, ..request }];
-    let register = alloc::Register::new(alloc_id(alloc), node_id(workload.node), volumes);
-    alloc::Register { allow_missing: true, ..register }
+    let register = alloc::RegisterAlloc::new(alloc_id(alloc), node_id(workload.node), volumes);
+    alloc::RegisterAlloc { allow_missing: true, ..register }
 }
 
 /// That an alloc has ended, and how.
-pub(super) fn stop(alloc: &str, state: AllocState) -> alloc::Stop {
-    alloc::Stop::new(alloc_id(alloc), state, None)
+pub(super) fn stop(alloc: &str, state: AllocState) -> alloc::StopAlloc {
+    alloc::StopAlloc::new(alloc_id(alloc), state, None)
 }
 
 /// What its agent is asked.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use berth_contract::code::Code;
 use berth_contract::message::snapshot::{
-    CreateSnapshot, DeleteSnapshot, List, SnapshotStub, Snapshots, SnapshotsChanged,
+    CreateSnapshot, DeleteSnapshot, ListSnapshots, SnapshotStub, Snapshots, SnapshotsChanged,
 };
 use berth_contract::problem::Problem;
 use berth_contract::verb::{self, Verb as _};
@@ -121,7 +121,7 @@ impl Run {
 
     /// The snapshots of this id, as a caller sees them.
     async fn snapshots_called(&self, id: &SnapshotId) -> Result<Vec<SnapshotStub>, Problem> {
-        let list = List { prefix: id.to_string(), ..List::default() };
+        let list = ListSnapshots { prefix: id.to_string(), ..ListSnapshots::default() };
         let listed: Snapshots = self.about::<verb::SnapshotList>(&list, WAITS).await?;
         let own = listed.snapshots.into_iter().filter(|one| one.snapshot == *id);
         Ok(own.collect())
@@ -129,7 +129,7 @@ impl Run {
 
     /// Every snapshot there is, as a caller sees them: one of each group.
     pub(super) async fn all_snapshots(&self) -> Result<Vec<Cut>, Problem> {
-        let mut list = List::default();
+        let mut list = ListSnapshots::default();
         let mut all: Vec<Cut> = Vec::new();
         loop {
             let listed: Snapshots = self.about::<verb::SnapshotList>(&list, WAITS).await?;

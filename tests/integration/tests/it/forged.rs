@@ -6,7 +6,7 @@ use berth_bus::Bus;
 use berth_contract::actor::Actor;
 use berth_contract::code::Code;
 use berth_contract::message::node::Hold;
-use berth_contract::message::registry::{Host, Report, ReportedInstance};
+use berth_contract::message::registry::{Host, NodeReport, ReportedInstance};
 use berth_contract::verb::{self, PluginOnNode, Verb as _};
 use berth_domain::plugin::{ControllerAbilities, Half, Instance, NodeAbilities};
 use berth_domain::volume::storage::SnapshotState;
@@ -35,7 +35,7 @@ async fn thief(system: &System, controllers: Vec<PluginId>) -> Bus {
 }
 
 /// Says that it has the plugin with a controller, and is where node `n2` is.
-fn forged() -> Report {
+fn forged() -> NodeReport {
     let controller = ControllerAbilities {
         publish_unpublish_volume: true,
         create_delete_volume: true,
@@ -62,7 +62,7 @@ fn forged() -> Report {
         half(Half::Controller, instance(Some(controller), None)),
         half(Half::Node, instance(None, Some(abilities))),
     ];
-    Report { instances, ..report_of(THIEF) }
+    NodeReport { instances, ..report_of(THIEF) }
 }
 
 fn options() -> Options {

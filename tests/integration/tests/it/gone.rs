@@ -9,7 +9,7 @@ use berth_contract::code::Code;
 use berth_contract::message::agent::Mounted;
 use berth_contract::message::alloc::AllocStatus;
 use berth_contract::message::claim::ClaimStatus;
-use berth_contract::message::registry::{Declared, Left, NodeStatus};
+use berth_contract::message::registry::{Declared, NodeLeft, NodeStatus};
 use berth_contract::problem::Problem;
 use berth_contract::verb::{self, Verb as _};
 use berth_domain::Namespace;
@@ -64,7 +64,7 @@ async fn declare(
     system.persist(&verb::NodeGone::subject(&()), &gone).await
 }
 
-async fn leave(system: &System) -> Left {
+async fn leave(system: &System) -> NodeLeft {
     let leave = json!({"node": "n1"});
     system.persist(&verb::NodeLeave::subject(&()), &leave).await.unwrap()
 }
@@ -285,7 +285,7 @@ async fn s3_a_removed_nodes_volume_is_detached_by_what_the_claim_recorded() {
     system.run("a", 0, "data").await;
     dies(&system).await;
     let left = leave(&system).await;
-    assert_eq!(left, Left { known: true, instances: 2, gone: false });
+    assert_eq!(left, NodeLeft { known: true, instances: 2, gone: false });
     node(&system, "n1").await.unwrap_err();
 
     // No agent there can confirm the unmount.

@@ -10,7 +10,7 @@ use berth_contract::code::Code;
 use berth_contract::event::{Event, EventName};
 use berth_contract::message::claim::Recover;
 use berth_contract::message::node::{Hold, Tell, ToldEvent};
-use berth_contract::message::registry::{NodeStatus, Report};
+use berth_contract::message::registry::{NodeReport, NodeStatus};
 use berth_contract::service::NODE_AGENT;
 use berth_contract::{stream, subject, verb};
 use berth_domain::access::{AccessMode, AttachmentMode, Mode};
@@ -49,7 +49,7 @@ fn mount(alloc: &str, volume: &str) -> UnaccountedMount {
 }
 
 async fn reports(bus: &Bus, unaccounted: Vec<UnaccountedMount>) {
-    let report = Report { unaccounted, ..report_of(THIEF) };
+    let report = NodeReport { unaccounted, ..report_of(THIEF) };
     send::<verb::NodeReport>(bus, &(), &report).await.unwrap();
 }
 

@@ -5,7 +5,7 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use berth_contract::code::Code;
-use berth_contract::message::agent::{AgentStatus, Status};
+use berth_contract::message::agent::{AgentQuery, AgentStatus};
 use berth_contract::verb::{self, Verb as _};
 use berth_domain::{Namespace, NodeId};
 use berth_harness::namespace;
@@ -55,7 +55,7 @@ async fn a_stopped_alloc_keeps_its_volume_while_a_process_elsewhere_has_it() {
             answer.to_string()
         };
         let status = verb::AgentStatus::subject(&verb::NodeAndNamespace::any_of(n1.clone()));
-        let agent: AgentStatus = system.persist(&status, &Status {}).await.unwrap();
+        let agent: AgentStatus = system.persist(&status, &AgentQuery {}).await.unwrap();
         [
             (
                 "claim status",

@@ -77,7 +77,7 @@ async fn send<V: Verb<To = Namespace>>(system: &System, request: &V::Request) ->
 /// Whichever replica a request reaches, the caller learns what the volume is.
 async fn everybody_is_answered(system: &System, id: &str) {
     for _ in 0..REQUESTS {
-        let body = volume::Status::current(VolumeId::new(id).unwrap());
+        let body = volume::VolumeQuery::current(VolumeId::new(id).unwrap());
         send::<verb::VolumeStatus>(system, &body).await;
     }
 }
@@ -89,12 +89,12 @@ async fn owners_are_taken(system: &System) {
         let id = AllocId::new(format!("owned{number}")).unwrap();
         let node = NodeId::new("n1").unwrap();
         let volumes = vec![VolumeRequest::for_volume(VolumeId::new("data").unwrap())];
-        let register = alloc::Register::new(id.clone(), node, volumes);
-        let register = alloc::Register { owner: owner.clone(), ..register };
+        let register = alloc::RegisterAlloc::new(id.clone(), node, volumes);
+        let register = alloc::RegisterAlloc { owner: owner.clone(), ..register };
         let registered = send::<verb::AllocRegister>(system, &register).await;
         assert_eq!(registered.owner, owner);
-        let stop = alloc::Stop::new(id, AllocState::Complete, None);
-        let stop = alloc::Stop { owner: owner.clone(), ..stop };
+        let stop = alloc::StopAlloc::new(id, AllocState::Complete, None);
+        let stop = alloc::StopAlloc { owner: owner.clone(), ..stop };
         send::<verb::AllocStop>(system, &stop).await;
     }
 }

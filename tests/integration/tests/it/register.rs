@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use berth_contract::code::Code;
 use berth_contract::message::agent::{Mount, Mounted};
-use berth_contract::message::alloc::{AllocStatus, Register};
+use berth_contract::message::alloc::{AllocStatus, RegisterAlloc};
 use berth_contract::problem::Problem;
 use berth_contract::verb::{self, Verb as _};
 use berth_domain::alloc::VolumeRequest;
@@ -181,7 +181,7 @@ async fn the_plugin_is_told_what_the_owner_wrote() {
     let volume = VolumeId::new("data").unwrap();
     let mount = MountOptions { flags: vec!["noatime".to_owned()], ..MountOptions::default() };
     let volumes = vec![VolumeRequest { mount, ..VolumeRequest::for_volume(volume) }];
-    let alloc = Register::new(AllocId::new("a").unwrap(), NodeId::new("n1").unwrap(), volumes);
+    let alloc = RegisterAlloc::new(AllocId::new("a").unwrap(), NodeId::new("n1").unwrap(), volumes);
     let subject = verb::AllocRegister::subject(&Namespace::default());
     let _: AllocStatus = system.persist(&subject, &alloc).await.unwrap();
     let mounted = system.mount("a", 0, "data").await.unwrap();

@@ -119,8 +119,8 @@ fn told(name: EventName, of: &str) -> Tell {
 }
 
 /// A report without anything in it.
-pub fn report_of(id: &str) -> registry::Report {
-    registry::Report {
+pub fn report_of(id: &str) -> registry::NodeReport {
+    registry::NodeReport {
         node: node(id),
         version: "1".to_owned(),
         boot_id: "thief".to_owned(),
@@ -148,13 +148,13 @@ async fn acts_for_another_node(thief: &Thief, system: &System) {
         alias: None,
     };
     thief.is_refused::<verb::ClaimTake>(&namespace, &take).await;
-    let stop = alloc::Stop::new(alloc, AllocState::Complete, None);
+    let stop = alloc::StopAlloc::new(alloc, AllocState::Complete, None);
     // In its own name, the alloc of the other node is as an unknown one.
     for (bus, code) in [(&thief.own, Code::NoSuchAlloc), (&thief.as_n1, Code::NotAllowed)] {
         let stopped = send::<verb::AllocStop>(bus, &namespace, &stop).await.map(drop);
         assert_eq!(stopped, Err(code));
     }
-    let status = claim::Status { node: Some(node("n1")), ..claim::Status::default() };
+    let status = claim::ListClaims { node: Some(node("n1")), ..claim::ListClaims::default() };
     thief.is_refused::<verb::ClaimStatus>(&namespace, &status).await;
 
     let lease = system.bus.bucket(&bucket::LEASES, 1).await.unwrap();
@@ -334,7 +334,7 @@ async fn the_thief_of_a_mounting_nodes_identity_gets_no_secrets_of_the_controlle
     let role = Role::Node { node: node("n1"), controllers };
     let thief = system.connect_as(&role, Actor::Node(node("n1"))).await;
     let keys = berth_service::seal::Keys::once();
-    let report = registry::Report { sealing_key: Some(keys.public()), ..report_of("n1") };
+    let report = registry::NodeReport { sealing_key: Some(keys.public()), ..report_of("n1") };
     send::<verb::NodeReport>(&thief, &(), &report).await.unwrap();
     let open = secret::Open {
         namespace: Namespace::default(),

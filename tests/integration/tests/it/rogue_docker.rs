@@ -58,23 +58,24 @@ async fn delete(bus: &Bus, id: &str) -> Result<(), Code> {
 
 async fn register(bus: &Bus, id: &str, node: &str, why: &str) -> Result<(), Code> {
     let volumes = vec![VolumeRequest::for_volume(volume_id("data"))];
-    let request = alloc::Register {
+    let request = alloc::RegisterAlloc {
         note: Some(why.to_owned()),
-        ..alloc::Register::new(alloc_id(id), NodeId::new(node).unwrap(), volumes)
+        ..alloc::RegisterAlloc::new(alloc_id(id), NodeId::new(node).unwrap(), volumes)
     };
     send::<verb::AllocRegister>(bus, &Namespace::default(), &request).await.map(drop)
 }
 
 async fn stop(bus: &Bus, id: &str) -> Result<(), Code> {
-    let request = alloc::Stop::new(alloc_id(id), AllocState::Complete, None);
+    let request = alloc::StopAlloc::new(alloc_id(id), AllocState::Complete, None);
     send::<verb::AllocStop>(bus, &Namespace::default(), &request).await.map(drop)
 }
 
 /// It has nothing to do with a namespace that it does not serve.
 async fn looks_into_other_namespaces(bus: &Bus) {
     let prod = Namespace::new("prod").unwrap();
-    let list = send::<verb::VolumeList>(bus, &prod, &volume::List::default()).await.map(drop);
-    let status = volume::Status::current(volume_id("data"));
+    let list =
+        send::<verb::VolumeList>(bus, &prod, &volume::ListVolumes::default()).await.map(drop);
+    let status = volume::VolumeQuery::current(volume_id("data"));
     let status = send::<verb::VolumeStatus>(bus, &prod, &status).await.map(drop);
     let delete = DeleteVolume { id: volume_id("data"), reason: String::new(), create_index: None };
     let delete = send::<verb::VolumeDelete>(bus, &prod, &delete).await.map(drop);

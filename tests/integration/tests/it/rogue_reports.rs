@@ -9,7 +9,7 @@ use berth_bus::event::Event as Stored;
 use berth_contract::actor::Actor;
 use berth_contract::event::{Event, EventName};
 use berth_contract::message::node::{Hold, Tell, ToldEvent};
-use berth_contract::message::registry::{Report, ReportedInstance};
+use berth_contract::message::registry::{NodeReport, ReportedInstance};
 use berth_contract::service::NODE_AGENT;
 use berth_contract::verb::{self, Verb as _};
 use berth_contract::{stream, subject};
@@ -59,7 +59,7 @@ async fn a_report_gives_a_plugin_without_controllers_none() {
     let thief = connect(&system).await;
     let abilities = NodeAbilities { controller_service: true, ..NodeAbilities::default() };
     let instances = vec![node_half(PLUGIN, true, abilities)];
-    let report = Report { instances, ..report_of(THIEF) };
+    let report = NodeReport { instances, ..report_of(THIEF) };
     send::<verb::NodeReport>(&thief, &(), &report).await.unwrap();
     system.volume("data", &["single-node-writer"]).await;
     assert!(system.volume_status("data").await.unwrap().health.healthy);
@@ -87,7 +87,7 @@ async fn reports_fill_no_more_of_the_event_stream_than_the_nodes_share() {
     let began = Instant::now();
     for healthy in [true, false, true] {
         let of = |plugin| node_half(&format!("p{plugin}"), healthy, NodeAbilities::default());
-        let report = Report { instances: (0..64).map(of).collect(), ..report_of(THIEF) };
+        let report = NodeReport { instances: (0..64).map(of).collect(), ..report_of(THIEF) };
         send::<verb::NodeReport>(&thief, &(), &report).await.unwrap();
     }
     let share = (64 << 10) * (began.elapsed().as_secs() + 2);

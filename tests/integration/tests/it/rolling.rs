@@ -118,9 +118,9 @@ impl Worker {
         let volume = self.kind.volume();
         let id = AllocId::new(format!("w{}-{round}", self.number)).unwrap();
         let node = NodeId::new(format!("n{}", round % 2 + 1)).unwrap();
-        let register = alloc::Register {
+        let register = alloc::RegisterAlloc {
             index: Some(0),
-            ..alloc::Register::new(id.clone(), node.clone(), vec![self.kind.request()])
+            ..alloc::RegisterAlloc::new(id.clone(), node.clone(), vec![self.kind.request()])
         };
         self.send::<verb::AllocRegister>(&namespace, &register).await?;
         let mount = agent::Mount {
@@ -134,9 +134,9 @@ impl Worker {
         let to = verb::NodeAndNamespace::any_of(node);
         let mounted = self.send::<verb::AgentMount>(&to, &mount).await?;
         self.write(std::path::Path::new(&mounted.path), round);
-        let stop = alloc::Stop::new(id.clone(), AllocState::Complete, None);
+        let stop = alloc::StopAlloc::new(id.clone(), AllocState::Complete, None);
         self.send::<verb::AllocStop>(&namespace, &stop).await?;
-        let status = claim::Status { alloc: Some(id), ..claim::Status::default() };
+        let status = claim::ListClaims { alloc: Some(id), ..claim::ListClaims::default() };
         let freed = tokio::time::Instant::now() + PATIENCE;
         loop {
             let claims = self.send::<verb::ClaimStatus>(&namespace, &status).await?.claims;

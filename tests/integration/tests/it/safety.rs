@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use berth_contract::code::Code;
 use berth_contract::message::agent::AgentStatus;
-use berth_contract::message::claim::{Checkpoint, Checkpointed, Report, ReportedOutcome};
+use berth_contract::message::claim::{CallReport, Checkpoint, Checkpointed, ReportedOutcome};
 use berth_contract::problem::Problem;
 use berth_contract::verb::{self, Verb as _};
 use berth_domain::volume::State;
@@ -255,7 +255,7 @@ async fn safety_7_an_answer_of_another_attempt_changes_nothing() {
         alloc: AllocId::new("a").unwrap(),
         volume: VolumeId::new("data").unwrap(),
         worker: WorkerId::new("somebody").unwrap(),
-        report: Some(Report {
+        report: Some(CallReport {
             attempt: AttemptId::new("old").unwrap(),
             asked: true,
             outcome: ReportedOutcome::Done,

@@ -17,10 +17,6 @@ const GENERIC_TYPES: [&str; 21] = [
     "Made", "Parts", "Place", "Said", "Seen", "Shared", "Standing", "Told", "Wanted", "Who",
 ];
 
-/// Messages with the name of their verb, which are used with their module: `volume::Status`. This
-/// list only shrinks.
-const MESSAGES: [&str; 6] = ["Left", "List", "Register", "Report", "Status", "Stop"];
-
 /// A search for a function with such a name has too many results.
 const UNSEARCHABLE_FUNCTIONS: [&str; 16] = [
     "all", "ask", "asked", "at", "here", "is", "known", "look", "note", "of", "one", "said", "say",
@@ -48,31 +44,16 @@ fn a_search_finds_each_function() {
 #[test]
 fn no_type_has_a_generic_name() {
     let is_generic = |(_, name): &(String, String)| GENERIC_TYPES.contains(&name.as_str());
-    let breaches = declared_types().into_iter().filter(|(id, _)| is_generic(id) && !is_message(id));
+    let breaches = declared_types().into_iter().filter(|(id, _)| is_generic(id));
     let breaches = breaches.map(|((_, name), places)| format!("{}: {name}", places.join(", ")));
     assert_none(breaches.collect(), "a type's name says what it is without its path, not");
 }
 
 #[test]
 fn type_names_are_unique_in_their_crate() {
-    let breaches = declared_types().into_iter().filter(|(id, at)| at.len() > 1 && !is_message(id));
+    let breaches = declared_types().into_iter().filter(|(_, at)| at.len() > 1);
     let breaches = breaches.map(|((_, name), places)| format!("{name}: {}", places.join(", ")));
     assert_none(breaches.collect(), "a crate has one type of each name");
-}
-
-#[test]
-fn each_message_on_the_list_needs_it() {
-    let types = declared_types();
-    let needs_it = |name: &str| {
-        let places = types.get(&("shared/contract".to_owned(), name.to_owned()));
-        places.is_some_and(|places| places.len() > 1 || GENERIC_TYPES.contains(&name))
-    };
-    let breaches = MESSAGES.iter().filter(|name| !needs_it(name)).map(ToString::to_string);
-    assert_none(breaches.collect(), "remove from the list of messages");
-}
-
-fn is_message((directory, name): &(String, String)) -> bool {
-    directory == "shared/contract" && MESSAGES.contains(&name.as_str())
 }
 
 /// Where each type is declared, by the directory of its crate and its name.

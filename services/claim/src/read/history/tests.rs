@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::*;
 
 fn filters_of(namespace: &str, query: Value) -> Vec<String> {
-    let query: List = serde_json::from_value(query).unwrap();
+    let query: ListEvents = serde_json::from_value(query).unwrap();
     let all = filters(&Namespace::new(namespace).unwrap(), &query);
     all.iter().map(|filter| filter.strip_prefix("berth.v1.event.").unwrap().to_owned()).collect()
 }
@@ -81,7 +81,7 @@ fn a_token_says_where_to_go_on() {
     for token in ["", "7", "older.", "older.-1", "newer.7", "newer.7.x", "later.7.9"] {
         let page = Page { limit: None, after: Some(token.to_owned()) };
         let only_namespace = Some(Namespace::new("team-b").unwrap());
-        let query = List { page, only_namespace, ..List::default() };
+        let query = ListEvents { page, only_namespace, ..ListEvents::default() };
         let refused = check(&Namespace::new("team-a").unwrap(), &query).unwrap_err();
         assert_eq!(refused.faults.len(), 2, "{token:?}: {refused:?}");
     }

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use berth_contract::decode::Fault;
-use berth_contract::message::registry::{Report, ReportedInstance};
+use berth_contract::message::registry::{NodeReport, ReportedInstance};
 use berth_domain::plugin::{Half, Instance, Node, NodeState, UnaccountedMount};
 use berth_domain::{ClockOffset, PluginId, Timestamp, limits};
 use berth_service::seal::is_public_key;
@@ -32,7 +32,7 @@ const _: () = assert!(LATE_MAX.as_millis() > limits::REQUEST_TIMEOUT.as_millis()
 /// A report, with the registry's clock at its receipt.
 #[derive(Debug, Clone)]
 pub struct ReceivedReport {
-    pub report: Report,
+    pub report: NodeReport,
     pub at: Timestamp,
     /// The newest revision of the bucket of volumes, if the node was not on record.
     pub volumes: Option<u64>,
@@ -69,7 +69,7 @@ impl ReceivedReport {
 
 /// The faults of a report that could be decoded: an instance that it names twice, and a sealing key
 /// that is none.
-pub fn faults(report: &Report) -> Vec<Fault> {
+pub fn faults(report: &NodeReport) -> Vec<Fault> {
     let mut named: BTreeMap<(&PluginId, Half), usize> = BTreeMap::new();
     let mut faults = Vec::new();
     if report.sealing_key.as_ref().is_some_and(|key| !is_public_key(key)) {
@@ -128,7 +128,7 @@ pub fn decide(records: &NodeRecords, received: &ReceivedReport) -> Verdict {
 /// have: its agent was restarted while the plugin is down. They stay, unhealthy. Without them
 /// another node's controller would be called, which may not know the volumes here, and would answer
 /// their deletion with OK.
-fn unknown_controllers(records: &NodeRecords, report: &Report) -> Vec<ReportedInstance> {
+fn unknown_controllers(records: &NodeRecords, report: &NodeReport) -> Vec<ReportedInstance> {
     let is_unknown = |reported: &&ReportedInstance| {
         reported.half == Half::Node
             && !reported.instance.healthy
@@ -156,13 +156,13 @@ fn may_count(records: &NodeRecords, reported: &ReportedInstance) -> bool {
 }
 
 /// The plugins whose controllers the report names, and which do not count.
-pub fn list_unproven(records: &NodeRecords, report: &Report) -> Vec<PluginId> {
+pub fn list_unproven(records: &NodeRecords, report: &NodeReport) -> Vec<PluginId> {
     let all = report.instances.iter();
     let unproven = all.filter(|reported| !may_count(records, reported));
     unproven.map(|reported| reported.plugin.clone()).collect()
 }
 
-fn is_late(known: &Node, report: &Report) -> bool {
+fn is_late(known: &Node, report: &NodeReport) -> bool {
     known.boot_id == report.boot_id
         && report.clock < known.reported
         && known.reported.since(report.clock) <= LATE_MAX
@@ -191,7 +191,7 @@ fn next_instance(known: Option<&Instance>, reported: &Instance, at: Timestamp) -
 
 /// The node's next record. No report changes its state: the lease does.
 fn next_node(known: Option<&Node>, received: &ReceivedReport) -> Node {
-    let Report { version, boot_id, clock, attributes, sealing_key, .. } = &received.report;
+    let NodeReport { version, boot_id, clock, attributes, sealing_key, .. } = &received.report;
     let uncompared = received.report.compared == Some(false);
     let known_skew_ms = known.map(|known| known.clock_skew_ms);
     let skew_ms = received.skew_ms(known_skew_ms.unwrap_or(0));
@@ -222,7 +222,7 @@ fn next_node(known: Option<&Node>, received: &ReceivedReport) -> Node {
 
 /// The mounts without a claim. An agent that has just started does not know them yet: what was
 /// known before stays until it has compared its mounts with the claims.
-fn next_unaccounted(known: Option<&Node>, report: &Report) -> Vec<UnaccountedMount> {
+fn next_unaccounted(known: Option<&Node>, report: &NodeReport) -> Vec<UnaccountedMount> {
     let mut mounts: BTreeSet<&UnaccountedMount> = report.unaccounted.iter().collect();
     if let Some(known) = known.filter(|_| report.compared == Some(false)) {
         mounts.extend(&known.unaccounted);
@@ -231,7 +231,7 @@ fn next_unaccounted(known: Option<&Node>, report: &Report) -> Vec<UnaccountedMou
 }
 
 /// What the node may host and says that it does. An agent shows its right again before each report.
-fn next_hosts(known: Option<&Node>, report: &Report) -> BTreeSet<PluginId> {
+fn next_hosts(known: Option<&Node>, report: &NodeReport) -> BTreeSet<PluginId> {
     let is_named = |plugin: &&PluginId| {
         let mut all = report.instances.iter();
         all.any(|one| one.half == Half::Controller && one.plugin == **plugin)

@@ -8,7 +8,7 @@ mod status_tests;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-use berth_contract::message::registry::{Report, Reported};
+use berth_contract::message::registry::{NodeReport, Reported};
 use berth_contract::problem::Problem;
 use berth_domain::NodeId;
 use berth_domain::plugin::{Half, Instance, NodeState};
@@ -28,7 +28,11 @@ use decide::{ReceivedReport, Verdict, decide, faults, list_unproven};
 /// reports, and then over the leader's records, whose revisions guard the writes. No guard covers
 /// the answer that nothing changed, so the mirrors first catch up with what other replicas wrote. A
 /// crash between two writes leaves the rest to the next report.
-pub async fn report(state: &State, report: Report, caller: &Caller) -> Result<Reported, Problem> {
+pub async fn report(
+    state: &State,
+    report: NodeReport,
+    caller: &Caller,
+) -> Result<Reported, Problem> {
     let faults = faults(&report);
     if !faults.is_empty() {
         return Err(Problem::bad_input(faults).node(&report.node));
@@ -125,7 +129,7 @@ fn answer(state: &State, received: &ReceivedReport, records: &NodeRecords) -> Re
 }
 
 fn answer_late(state: &State, received: &ReceivedReport, records: &NodeRecords) -> Reported {
-    let Report { node, clock, .. } = &received.report;
+    let NodeReport { node, clock, .. } = &received.report;
     tracing::debug!(%node, sent = %clock, "a report came after a newer one, and changes nothing");
     answer(state, received, records)
 }

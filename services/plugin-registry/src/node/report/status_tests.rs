@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use berth_bus::Fold;
-use berth_contract::message::registry::{PluginStatus, Report, ReportedInstance};
+use berth_contract::message::registry::{NodeReport, PluginStatus, ReportedInstance};
 use berth_contract::{key, record};
 use berth_domain::plugin::{Count, Half, Instance, Job, Node, NodeAbilities, NodeState, Plugin};
 use berth_domain::{JobId, Namespace, NodeId, PluginId, Timestamp};
@@ -88,7 +88,7 @@ fn report(node: &NodeId, clock: u64, told: &BTreeMap<(usize, Half), bool>) -> Re
             ..instance(*healthy)
         },
     });
-    let report = Report {
+    let report = NodeReport {
         clock_offset: None,
         node: node.clone(),
         version: "1".to_owned(),

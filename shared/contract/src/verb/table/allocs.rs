@@ -10,7 +10,7 @@ verbs! {
         step: "alloc.register", endpoint: "alloc-register",
         subject: "berth.v1.alloc.register.<ns>", to: Namespace,
         service: CLAIM, senders: [MOUNT, DOCKER], effect: BriefChange,
-        request: alloc::Register, reply: alloc::AllocStatus,
+        request: alloc::RegisterAlloc, reply: alloc::AllocStatus,
         errors: [
             AllocForeign, AllocTerminal, NoSuchNode, NoSuchVolume, RunnerCannotMount,
             UnsafeUpdate, VolumeNotRequested, AllocOwned, Changed,
@@ -31,7 +31,7 @@ verbs! {
         step: "alloc.stop", endpoint: "alloc-stop",
         subject: "berth.v1.alloc.stop.<ns>", to: Namespace,
         service: CLAIM, senders: [MOUNT, NODE_AGENT, DOCKER], effect: BriefChange,
-        request: alloc::Stop, reply: alloc::AllocStatus,
+        request: alloc::StopAlloc, reply: alloc::AllocStatus,
         errors: [NoSuchAlloc, AllocOwned, Changed],
     }
 
@@ -76,7 +76,7 @@ verbs! {
         step: "alloc.status", endpoint: "alloc-status",
         subject: "berth.v1.alloc.status.<ns>", to: Namespace,
         service: CLAIM, senders: [READ, NODE_AGENT, DOCKER], effect: Read,
-        request: alloc::Status, reply: alloc::AllocStatus,
+        request: alloc::AllocQuery, reply: alloc::AllocStatus,
         errors: [NoSuchAlloc],
     }
 
@@ -85,7 +85,7 @@ verbs! {
         step: "alloc.list", endpoint: "alloc-list",
         subject: "berth.v1.alloc.list.<ns>", to: Namespace,
         service: CLAIM, senders: [READ, NODE_AGENT], effect: Read,
-        request: alloc::List, reply: alloc::Allocs,
+        request: alloc::ListAllocs, reply: alloc::Allocs,
         errors: [],
     }
 
@@ -121,7 +121,7 @@ verbs! {
         step: "owner.list", endpoint: "owner-list",
         subject: "berth.v1.owner.list.<ns>", to: Namespace,
         service: CLAIM, senders: [READ], effect: Read,
-        request: owner::List, reply: owner::Owners,
+        request: owner::ListOwners, reply: owner::Owners,
         errors: [],
     }
 }

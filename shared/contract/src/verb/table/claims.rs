@@ -59,7 +59,7 @@ verbs! {
         step: "claim.status", endpoint: "claim-status",
         subject: "berth.v1.claim.status.<ns>", to: Namespace,
         service: CLAIM, senders: [READ, NODE_AGENT, PLUGIN_REGISTRY], effect: Read,
-        request: claim::Status, reply: claim::Claims,
+        request: claim::ListClaims, reply: claim::Claims,
         errors: [NoSuchVolume],
     }
 }

@@ -28,7 +28,7 @@ verbs! {
         step: "class.list", endpoint: "class-list",
         subject: "berth.v1.class.list.<ns>", to: Namespace,
         service: CLAIM, senders: [READ, DOCKER], effect: Read,
-        request: class::List, reply: class::Classes,
+        request: class::ListClasses, reply: class::Classes,
         errors: [NoSuchClass],
     }
 }

@@ -10,7 +10,7 @@ verbs! {
         step: "history.list", endpoint: "history-list",
         subject: "berth.v1.history.list.<ns>", to: Namespace,
         service: CLAIM, senders: [READ], effect: Read,
-        request: history::List, reply: history::EventPage,
+        request: history::ListEvents, reply: history::EventPage,
         errors: [],
     }
 }

@@ -9,7 +9,7 @@ verbs! {
         step: "plugin.status", endpoint: "plugin-status",
         subject: "berth.v1.plugin.status", to: (),
         service: PLUGIN_REGISTRY, senders: [PLUGIN_READ], effect: Read,
-        request: registry::PluginQuery, reply: registry::Plugins,
+        request: registry::ListPlugins, reply: registry::Plugins,
         errors: [NoSuchPlugin],
     }
 
@@ -36,7 +36,7 @@ verbs! {
         step: "node.status", endpoint: "node-status",
         subject: "berth.v1.node.status", to: (),
         service: PLUGIN_REGISTRY, senders: [NODE_READ], effect: Read,
-        request: registry::NodeQuery, reply: registry::Nodes,
+        request: registry::ListNodes, reply: registry::Nodes,
         errors: [NoSuchNode],
     }
 
@@ -45,7 +45,7 @@ verbs! {
         step: "node.report", endpoint: "node-report",
         subject: "berth.v1.node.report", to: (),
         service: PLUGIN_REGISTRY, senders: [NODE_AGENT], effect: Report,
-        request: registry::Report, reply: registry::Reported,
+        request: registry::NodeReport, reply: registry::Reported,
         errors: [],
     }
 
@@ -91,7 +91,7 @@ verbs! {
         step: "node.leave", endpoint: "node-leave",
         subject: "berth.v1.node.leave", to: (),
         service: PLUGIN_REGISTRY, senders: [OPERATOR, GC], effect: Change,
-        request: registry::Leave, reply: registry::Left,
+        request: registry::Leave, reply: registry::NodeLeft,
         errors: [Changed, NodeReady, MountUnaccounted, MountsNotSaid],
     }
 

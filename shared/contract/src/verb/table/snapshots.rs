@@ -39,7 +39,7 @@ verbs! {
         step: "snapshot.list", endpoint: "snapshot-list",
         subject: "berth.v1.snapshot.list.<ns>", to: Namespace,
         service: CLAIM, senders: [READ], effect: Read,
-        request: snapshot::List, reply: snapshot::Snapshots,
+        request: snapshot::ListSnapshots, reply: snapshot::Snapshots,
         errors: [],
     }
 }

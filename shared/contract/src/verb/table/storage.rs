@@ -53,7 +53,7 @@ verbs! {
         step: "volume.external", endpoint: "volume-external",
         subject: "berth.v1.volume.external.<ns>", to: Namespace,
         service: CLAIM, senders: [OPERATOR], effect: Read,
-        request: storage::External, reply: storage::Externals,
+        request: storage::ListExternals, reply: storage::Externals,
         errors: [PluginLacks, PluginUnable] + PLUGIN_FAILED,
     }
 
@@ -71,7 +71,7 @@ verbs! {
         step: "plugin.capacity", endpoint: "plugin-capacity",
         subject: "berth.v1.plugin.capacity", to: (),
         service: CLAIM, senders: [PLUGIN_READ], effect: Read,
-        request: storage::Capacity, reply: storage::Capacities,
+        request: storage::ListCapacities, reply: storage::Capacities,
         errors: [NoSuchClass, PluginLacks, PluginUnable] + PLUGIN_FAILED,
     }
 }

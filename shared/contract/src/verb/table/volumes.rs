@@ -10,7 +10,7 @@ verbs! {
         step: "volume.register", endpoint: "volume-register",
         subject: "berth.v1.volume.register.<ns>", to: Namespace,
         service: CLAIM, senders: [WRITE], effect: Change,
-        request: volume::Register, reply: volume::Registered,
+        request: volume::RegisterVolume, reply: volume::Registered,
         errors: [
             VolumeClosing, UnsafeUpdate, HandleTaken, VolumeNotReady, MountUnaccounted,
             MountsNotSaid, RegistrationLost,
@@ -43,7 +43,7 @@ verbs! {
         step: "volume.status", endpoint: "volume-status",
         subject: "berth.v1.volume.status.<ns>", to: Namespace,
         service: CLAIM, senders: [READ, DOCKER], effect: Read,
-        request: volume::Status, reply: volume::VolumeStatus,
+        request: volume::VolumeQuery, reply: volume::VolumeStatus,
         errors: [NoSuchVolume, RegistrationLost],
     }
 
@@ -52,7 +52,7 @@ verbs! {
         step: "volume.list", endpoint: "volume-list",
         subject: "berth.v1.volume.list.<ns>", to: Namespace,
         service: CLAIM, senders: [READ, DOCKER, PLUGIN_REGISTRY], effect: Read,
-        request: volume::List, reply: volume::Volumes,
+        request: volume::ListVolumes, reply: volume::Volumes,
         errors: [],
     }
 
@@ -61,7 +61,7 @@ verbs! {
         step: "volume.placement", endpoint: "volume-placement",
         subject: "berth.v1.volume.placement.<ns>", to: Namespace,
         service: CLAIM, senders: [READ], effect: Read,
-        request: volume::Placement, reply: volume::Placements,
+        request: volume::ListPlacements, reply: volume::Placements,
         errors: [],
     }
 

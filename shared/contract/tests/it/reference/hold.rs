@@ -10,7 +10,7 @@ use super::source::{Content, Field, Form, Kind, Source};
 
 /// Requests that need one of these fields, each of which is optional by itself.
 pub const EITHER: [(&str, [&str; 2]); 2] =
-    [("storage::Create", ["class", "plugin"]), ("storage::Capacity", ["class", "plugin"])];
+    [("storage::Create", ["class", "plugin"]), ("storage::ListCapacities", ["class", "plugin"])];
 
 static SOURCE: LazyLock<Source> = LazyLock::new(Source::read);
 

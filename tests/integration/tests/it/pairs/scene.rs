@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use berth_contract::message::alloc::{Register, Stop};
+use berth_contract::message::alloc::{RegisterAlloc, StopAlloc};
 use berth_contract::problem::Problem;
 use berth_contract::verb::{self, Verb as _};
 use berth_domain::alloc::{AllocState, VolumeRequest};
@@ -76,19 +76,19 @@ impl Scene {
     }
 
     /// The document of an alloc that wants the volume.
-    pub fn register(&self, alloc: &str, node: &str) -> Register {
+    pub fn register(&self, alloc: &str, node: &str) -> RegisterAlloc {
         let volume = VolumeRequest::for_volume(VolumeId::new(&*self.volume).unwrap());
         let node = NodeId::new(node).unwrap();
-        Register {
+        RegisterAlloc {
             allow_missing: true,
             owner: Some(self.owner.parse().unwrap()),
-            ..Register::new(alloc.parse().unwrap(), node, vec![volume])
+            ..RegisterAlloc::new(alloc.parse().unwrap(), node, vec![volume])
         }
     }
 
-    pub fn stop(&self, alloc: &str) -> Stop {
+    pub fn stop(&self, alloc: &str) -> StopAlloc {
         let owner = Some(self.owner.parse().unwrap());
-        Stop { owner, ..Stop::new(alloc.parse().unwrap(), AllocState::Complete, None) }
+        StopAlloc { owner, ..StopAlloc::new(alloc.parse().unwrap(), AllocState::Complete, None) }
     }
 
     /// What is wrong with the holder's mount; `ended` if it need not be there any more.

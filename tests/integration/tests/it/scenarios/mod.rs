@@ -19,7 +19,7 @@ mod s12_truth;
 use std::process::Output;
 use std::time::Duration;
 
-use berth_contract::message::alloc::{AllocStatus, Stop};
+use berth_contract::message::alloc::{AllocStatus, StopAlloc};
 use berth_contract::problem::Problem;
 use berth_contract::verb::{self, Verb as _};
 use berth_domain::alloc::AllocState;
@@ -72,7 +72,7 @@ fn plant(system: &System, faults: &Value) {
 
 /// Reports how an alloc has ended.
 async fn ended(system: &System, alloc: &str, state: AllocState) -> AllocStatus {
-    let stop = Stop::new(AllocId::new(alloc).unwrap(), state, None);
+    let stop = StopAlloc::new(AllocId::new(alloc).unwrap(), state, None);
     let subject = verb::AllocStop::subject(&Namespace::default());
     system.persist(&subject, &stop).await.unwrap()
 }

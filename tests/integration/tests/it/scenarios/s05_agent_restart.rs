@@ -1,6 +1,6 @@
 //! Two allocs share a staged volume, and their agent is killed: it is unstaged after the last one.
 
-use berth_contract::message::alloc::{AllocStatus, Register};
+use berth_contract::message::alloc::{AllocStatus, RegisterAlloc};
 use berth_contract::verb::{self, Verb as _};
 use berth_domain::alloc::VolumeRequest;
 use berth_domain::volume::MountOptions;
@@ -15,7 +15,8 @@ async fn alloc(system: &System, id: &str) {
     let source = VolumeId::new("data").unwrap();
     let mount = MountOptions { flags: vec!["noatime".to_owned()], ..MountOptions::default() };
     let volumes = vec![VolumeRequest { mount, ..VolumeRequest::for_volume(source) }];
-    let register = Register::new(AllocId::new(id).unwrap(), NodeId::new("n1").unwrap(), volumes);
+    let register =
+        RegisterAlloc::new(AllocId::new(id).unwrap(), NodeId::new("n1").unwrap(), volumes);
     let subject = verb::AllocRegister::subject(&Namespace::default());
     let _: AllocStatus = system.persist(&subject, &register).await.unwrap();
 }

@@ -2,7 +2,7 @@
 
 use berth_contract::code::Code;
 use berth_contract::message::agent::{Mount, Mounted};
-use berth_contract::message::alloc::{AllocStatus, Register};
+use berth_contract::message::alloc::{AllocStatus, RegisterAlloc};
 use berth_contract::message::claim::Claims;
 use berth_contract::problem::Problem;
 use berth_contract::verb::{self, Verb as _};
@@ -52,8 +52,10 @@ impl Asking<'_> {
 
     async fn place(self, system: &System) {
         let (id, node) = (AllocId::new(self.alloc).unwrap(), NodeId::new(self.node).unwrap());
-        let placed =
-            Register { index: self.index, ..Register::new(id, node, vec![self.request()]) };
+        let placed = RegisterAlloc {
+            index: self.index,
+            ..RegisterAlloc::new(id, node, vec![self.request()])
+        };
         let subject = verb::AllocRegister::subject(&self.namespace());
         let _: AllocStatus = system.persist(&subject, &placed).await.unwrap();
     }

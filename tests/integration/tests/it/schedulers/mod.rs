@@ -13,7 +13,7 @@ use berth_bus::Call;
 use berth_client::Client;
 use berth_client::scheduler::{Alloc, Scheduler};
 use berth_contract::actor::Actor;
-use berth_contract::message::alloc::Register;
+use berth_contract::message::alloc::RegisterAlloc;
 use berth_contract::problem::Problem;
 use berth_contract::verb::Verb;
 use berth_domain::alloc::VolumeRequest;
@@ -47,10 +47,10 @@ async fn scheduler(system: &System, who: &str, name: &str) -> Scheduler {
 }
 
 /// An alloc on a node (from 0) with these volumes.
-fn register(id: &str, node: usize, volumes: &[&str]) -> Register {
+fn register(id: &str, node: usize, volumes: &[&str]) -> RegisterAlloc {
     let node = NodeId::new(format!("n{}", node + 1)).unwrap();
     let request = |id: &&str| VolumeRequest::for_volume(VolumeId::new(*id).unwrap());
-    Register::new(alloc_id(id), node, volumes.iter().map(request).collect())
+    RegisterAlloc::new(alloc_id(id), node, volumes.iter().map(request).collect())
 }
 
 async fn place(scheduler: &Scheduler, id: &str, node: usize, volumes: &[&str]) -> Alloc {

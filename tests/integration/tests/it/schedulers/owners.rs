@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use berth_client::scheduler::{Deadlines, Lost, Refusal};
 use berth_contract::code::Code;
 use berth_contract::event::EventName;
-use berth_contract::message::alloc::{self, AllocStatus, Register, Stop};
+use berth_contract::message::alloc::{self, AllocStatus, RegisterAlloc, StopAlloc};
 use berth_contract::message::history;
 use berth_contract::message::many::{RegisterMany, StopMany};
-use berth_contract::message::owner::List;
+use berth_contract::message::owner::ListOwners;
 use berth_contract::verb::{self, Verb as _};
 use berth_domain::Namespace;
 use berth_domain::alloc::AllocState;
@@ -20,7 +20,7 @@ use tokio::time::timeout;
 use super::{SOON, alloc_id, ask, owner, place, register, scheduler};
 
 async fn status(system: &System, id: &str) -> AllocStatus {
-    ask::<verb::AllocStatus>(system, &alloc::Status::current(alloc_id(id))).await.unwrap()
+    ask::<verb::AllocStatus>(system, &alloc::AllocQuery::current(alloc_id(id))).await.unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -36,8 +36,8 @@ async fn two_instances_cannot_stop_each_others_allocs() {
     let job = place(&a, "job", 0, &["data"]).await;
 
     // Each way in, of each of the others.
-    let stop = Stop::new(alloc_id("job"), AllocState::Stopped, None);
-    let as_owner = |name: &str| Stop { owner: Some(owner(name)), ..stop.clone() };
+    let stop = StopAlloc::new(alloc_id("job"), AllocState::Stopped, None);
+    let as_owner = |name: &str| StopAlloc { owner: Some(owner(name)), ..stop.clone() };
     for wrong in [stop.clone(), as_owner("b"), as_owner("a")] {
         // `system` is an operator with another identity.
         let refused = ask::<verb::AllocStop>(&system, &wrong).await.unwrap_err();
@@ -57,12 +57,12 @@ async fn two_instances_cannot_stop_each_others_allocs() {
     assert_eq!(seen.by.as_deref(), Some("user.anna"));
 
     // The owner may change its labels; who saw the record may stop it, once.
-    let labelled = Register {
+    let labelled = RegisterAlloc {
         meta: BTreeMap::from([("job".to_owned(), "web".to_owned())]),
         ..register("job", 0, &["data"])
     };
     a.register(labelled).await.unwrap();
-    let stale = Stop { revision: Some(seen.modify_index), ..stop.clone() };
+    let stale = StopAlloc { revision: Some(seen.modify_index), ..stop.clone() };
     let refused = ask::<verb::AllocStop>(&system, &stale).await.unwrap_err();
     assert_eq!(refused.code, Code::Changed, "{refused}");
     let seen = status(&system, "job").await;
@@ -71,7 +71,7 @@ async fn two_instances_cannot_stop_each_others_allocs() {
         let job = job.clone();
         async move { job.lost().await }
     });
-    let right = Stop { revision: Some(seen.modify_index), ..stop };
+    let right = StopAlloc { revision: Some(seen.modify_index), ..stop };
     ask::<verb::AllocStop>(&system, &right).await.unwrap();
     let lost = timeout(SOON, lost).await.unwrap().unwrap();
     assert!(matches!(lost, Lost::Ended { state: AllocState::Stopped, .. }), "{lost:?}");
@@ -95,7 +95,7 @@ async fn allocs_of_an_owner_that_is_gone_run_on_and_are_adopted() {
     drop((a, job));
 
     let unowned = async || {
-        let list = alloc::List { unowned: true, ..alloc::List::default() };
+        let list = alloc::ListAllocs { unowned: true, ..alloc::ListAllocs::default() };
         let listed = ask::<verb::AllocList>(&system, &list).await.unwrap().allocs;
         if listed.len() == 1 { Ok(listed) } else { Err(format!("{listed:?}")) }
     };
@@ -103,12 +103,13 @@ async fn allocs_of_an_owner_that_is_gone_run_on_and_are_adopted() {
     assert_eq!(listed[0].owner, Some(owner("a")));
     assert!(listed[0].state == AllocState::Live && listed[0].unowned_since.is_some());
     assert_eq!(system.claims("data").await.claims.len(), 1, "nothing is released");
-    let owners = ask::<verb::OwnerList>(&system, &List::default()).await.unwrap().owners;
+    let owners = ask::<verb::OwnerList>(&system, &ListOwners::default()).await.unwrap().owners;
     assert_eq!((owners.len(), owners[0].held, owners[0].unowned), (1, false, 1), "{owners:?}");
 
     // One event, though two replicas saw it.
     let told = async || {
-        let events = history::List { allocs: vec![alloc_id("job")], ..history::List::default() };
+        let events =
+            history::ListEvents { allocs: vec![alloc_id("job")], ..history::ListEvents::default() };
         let events = ask::<verb::HistoryList>(&system, &events).await.unwrap().events;
         let events: Vec<_> = events.into_iter().map(|one| one.event).collect();
         let count =
@@ -124,8 +125,10 @@ async fn allocs_of_an_owner_that_is_gone_run_on_and_are_adopted() {
     assert!(b.adopt(&owner("a")).await.unwrap().is_empty(), "again is nothing");
     let back = scheduler(&system, "anna", "a").await;
     assert!(back.own_allocs().await.unwrap().is_empty());
-    let stop =
-        Stop { owner: Some(owner("a")), ..Stop::new(alloc_id("job"), AllocState::Stopped, None) };
+    let stop = StopAlloc {
+        owner: Some(owner("a")),
+        ..StopAlloc::new(alloc_id("job"), AllocState::Stopped, None)
+    };
     let refused = ask::<verb::AllocStop>(&system, &stop).await.unwrap_err();
     assert_eq!(refused.code, Code::AllocOwned, "{refused}");
     assert_eq!(b.stop_all(AllocState::Complete, "done").await.unwrap(), 1);
@@ -142,7 +145,7 @@ async fn a_refusal_among_many_is_told() {
     let a = scheduler(&system, "anna", "a").await;
     place(&a, "job", 0, &[]).await;
     // An owner of the same name, which has another identity and no lease, keeps its allocs.
-    let other = Register { owner: Some(owner("a")), ..register("other", 0, &[]) };
+    let other = RegisterAlloc { owner: Some(owner("a")), ..register("other", 0, &[]) };
     ask::<verb::AllocRegister>(&system, &other).await.unwrap();
     drop(a);
 
@@ -180,7 +183,7 @@ async fn a_restarted_instance_finds_its_allocs() {
     assert_eq!(own, ["one", "two"]);
     assert_eq!(again.stop_all(AllocState::Complete, "done").await.unwrap(), 2);
     again.close().await.unwrap();
-    let owners = ask::<verb::OwnerList>(&system, &List::default()).await.unwrap().owners;
+    let owners = ask::<verb::OwnerList>(&system, &ListOwners::default()).await.unwrap().owners;
     assert!(owners.is_empty(), "{owners:?}");
 }
 
@@ -196,7 +199,7 @@ async fn of_many_requests_each_has_its_own_answer() {
     let answers = ask::<verb::AllocRegisterMany>(&system, &many).await.unwrap().answers;
     let codes: Vec<_> = answers.iter().map(|one| one.error.as_ref().map(|it| it.code)).collect();
     assert_eq!(codes, [None, Some(Code::NoSuchNode), Some(Code::NoSuchVolume)]);
-    let stop = |id| Stop::new(alloc_id(id), AllocState::Complete, None);
+    let stop = |id| StopAlloc::new(alloc_id(id), AllocState::Complete, None);
     let many = StopMany { stops: vec![stop("lost"), stop("one")] };
     let answers = ask::<verb::AllocStopMany>(&system, &many).await.unwrap().answers;
     assert_eq!(answers[0].error.as_ref().unwrap().code, Code::NoSuchAlloc);
@@ -208,6 +211,6 @@ async fn of_many_requests_each_has_its_own_answer() {
     let refused = system.ask::<serde_json::Value>(&subject, &bad).await.unwrap_err();
     let paths: Vec<_> = refused.faults.iter().map(|fault| fault.path.as_str()).collect();
     assert_eq!(paths, ["allocs[1].node", "allocs[1].nodes"], "{refused}");
-    let none = ask::<verb::AllocStatus>(&system, &alloc::Status::current(alloc_id("x"))).await;
+    let none = ask::<verb::AllocStatus>(&system, &alloc::AllocQuery::current(alloc_id("x"))).await;
     assert_eq!(none.unwrap_err().code, Code::NoSuchAlloc);
 }

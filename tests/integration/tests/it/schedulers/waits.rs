@@ -6,7 +6,7 @@ use berth_client::scheduler::Deadlines;
 use berth_contract::event::Event;
 use berth_contract::message::alloc::{self, Wait, WaitUntil};
 use berth_contract::message::query::{Newer, Page};
-use berth_contract::message::volume::Placement;
+use berth_contract::message::volume::ListPlacements;
 use berth_contract::subject::{EventsOf, wanted_filter};
 use berth_contract::verb;
 use berth_domain::Namespace;
@@ -62,11 +62,11 @@ async fn a_list_that_is_waited_for_is_woken_by_its_own_entries_alone() {
     let a = scheduler(&system, "anna", "a").await;
     let b = scheduler(&system, "anna", "b").await;
     let mine = place(&a, "mine", 0, &[]).await;
-    let list = |newer| alloc::List {
+    let list = |newer| alloc::ListAllocs {
         owner: Some(owner("a")),
         state: Some(AllocState::Live),
         newer,
-        ..alloc::List::default()
+        ..alloc::ListAllocs::default()
     };
     let now = ask::<verb::AllocList>(&system, &list(Newer::default())).await.unwrap();
     assert_eq!(now.allocs.len(), 1);
@@ -103,7 +103,7 @@ async fn a_placement_says_how_long_the_line_is_and_when_it_has_changed() {
     system.volume("data", &["single-node-writer"]).await;
     system.volume("other", &["single-node-writer"]).await;
     let a = scheduler(&system, "anna", "a").await;
-    let request = |newer| Placement {
+    let request = |newer| ListPlacements {
         volumes: vec![VolumeRequest::for_volume("data".parse().unwrap())],
         index: None,
         node: None,

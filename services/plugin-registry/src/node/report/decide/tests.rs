@@ -33,7 +33,7 @@ fn received(clock: u64, instances: &[(&str, Half, Instance)]) -> ReceivedReport 
         half: *half,
         instance: instance.clone(),
     });
-    let report = Report {
+    let report = NodeReport {
         clock_offset: None,
         sealing_key: None,
         node: NodeId::new("n1").unwrap(),
