@@ -1,6 +1,7 @@
 //! The agent's endpoints: one per verb, at the subjects of its node.
 
 use std::future::Future;
+use std::sync::Arc;
 
 use berth_bus::serve::ServeError;
 use berth_bus::{Bus, Listen, Service, ServiceSpec, VerbRequest};
@@ -14,7 +15,7 @@ use tokio::time::Instant;
 
 use crate::caller::{Caller, RequestContext};
 use crate::fleet::events::EventPublisher;
-use crate::mounts::Mounter;
+use crate::mounts::{Expanding, Guards, MountRequests, Mounting, NodeStatus, Unmounting};
 use crate::roster::PluginOrders;
 
 /// Largest number of requests of one kind under way at once. A mount may wait for minutes, and
@@ -25,7 +26,12 @@ const PLUGIN_REQUESTS_MAX: u32 = 16;
 
 /// Who answers the requests to this node.
 pub struct Handlers {
-    pub mounter: Mounter,
+    pub requests: Arc<MountRequests>,
+    pub mounting: Arc<Mounting>,
+    pub unmounting: Arc<Unmounting>,
+    pub expanding: Arc<Expanding>,
+    pub guards: Arc<Guards>,
+    pub status: Arc<NodeStatus>,
     pub plugins: PluginOrders,
 }
 
@@ -53,14 +59,14 @@ pub async fn serve(
     let service = bus.service(spec).await?;
     let on = Endpoints { service: &service, handlers, node, events };
     answer!(on.volumes:
-        AgentMount => mounter.mount,
-        AgentMountAll => mounter.mount_all,
-        AgentGuard => mounter.guard,
-        AgentDetach => mounter.detach,
-        AgentExpand => mounter.expand,
-        AgentRepublish => mounter.republish,
-        AgentUnmount => mounter.unmount_unclaimed,
-        AgentStatus => mounter.status,
+        AgentMount => requests.mount,
+        AgentMountAll => requests.mount_all,
+        AgentGuard => guards.set_guard,
+        AgentDetach => unmounting.detach,
+        AgentExpand => expanding.expand,
+        AgentRepublish => mounting.republish,
+        AgentUnmount => unmounting.unmount_unclaimed,
+        AgentStatus => status.status,
     );
     answer!(on.plugins:
         AgentPlugins => plugins.list,

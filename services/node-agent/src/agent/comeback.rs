@@ -10,6 +10,7 @@
 //! **Never** relies on what an earlier agent process has undone: a killed agent starts again, and
 //! each step may be repeated.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use berth_domain::proof::{Proof, ProofKind};
@@ -19,7 +20,7 @@ use berth_service::shutdown::Shutdown;
 use tokio::time::sleep;
 
 use crate::fleet::gate::Gate;
-use crate::mounts::Mounter;
+use crate::mounts::Unmounting;
 
 /// Pauses between tries to undo everything.
 const RETRY: Schedule =
@@ -37,7 +38,7 @@ fn describe_obstacle(proof: &Proof, why: &str) -> String {
 }
 
 /// Undoes everything each time that the node learns that it counts as gone.
-pub async fn undo_when_gone(mounter: Mounter, gate: Gate, shutdown: Shutdown) {
+pub async fn undo_when_gone(unmounting: Arc<Unmounting>, gate: Gate, shutdown: Shutdown) {
     let mut done = None;
     loop {
         let proof = tokio::select! {
@@ -48,7 +49,7 @@ pub async fn undo_when_gone(mounter: Mounter, gate: Gate, shutdown: Shutdown) {
         gate.record_obstacle(describe_obstacle(&proof, "what is mounted here is being undone"));
         gate.wait_entered().await;
         let mut tries = 0;
-        while let Err(problem) = mounter.undo_all(&proof).await {
+        while let Err(problem) = unmounting.undo_all(&proof).await {
             tries += 1;
             let trace = problem.trace.as_deref();
             tracing::warn!(trace, %problem, tries, "not all is undone; nothing new is taken yet");

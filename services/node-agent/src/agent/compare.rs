@@ -16,14 +16,16 @@
 //! use, the use counts as claimed.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use berth_bus::Bus;
-use berth_domain::NodeId;
+use berth_contract::hint;
 use berth_domain::access::AttachmentMode;
 use berth_domain::plugin::UnaccountedMount;
 use berth_domain::retry::Schedule;
 use berth_domain::volume::MountUse;
+use berth_domain::{NodeId, VolumeKey};
 use berth_host::MountTable;
 use berth_service::clock;
 use berth_service::shutdown::Shutdown;
@@ -31,9 +33,11 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use crate::fleet::claimed::read_claimed_uses;
+use crate::fleet::events::EventPublisher;
 use crate::fleet::gate::Gate;
+use crate::fleet::unaccounted::UnaccountedMounts;
 use crate::journal::{Journal, JournalledUse, UseKey, UseState};
-use crate::mounts::Mounter;
+use crate::mounts::Unmounting;
 
 /// Interval of the comparisons.
 const INTERVAL: Duration = Duration::from_secs(60);
@@ -49,8 +53,11 @@ const LIST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Compares the journal with the claims.
 pub struct ClaimComparison {
-    pub mounter: Mounter,
+    /// Undoes a use that no workload can have.
+    pub unmounting: Arc<Unmounting>,
     pub journal: Journal,
+    pub unaccounted: UnaccountedMounts,
+    pub events: EventPublisher,
     pub gate: Gate,
     pub bus: Bus,
     pub node: NodeId,
@@ -81,7 +88,7 @@ impl ClaimComparison {
             let is_new = missing.iter().any(|key| !before.contains(key));
             let mut pause = if is_new {
                 CONFIRM_AFTER
-            } else if self.mounter.has_compared() {
+            } else if self.unaccounted.read_known().is_compared {
                 INTERVAL
             } else {
                 // Deletions wait for the first comparison.
@@ -106,7 +113,7 @@ impl ClaimComparison {
         // Read before the claims, so that a newer use is not compared with an older list.
         let uses = self.journal.uses();
         if uses.is_empty() && *self.volumes.borrow() <= *self.compared.borrow() {
-            self.mounter.report_unaccounted(Vec::new(), true);
+            self.report_unaccounted(Vec::new(), true);
             return BTreeSet::new();
         }
         let here = uses.iter().map(|(volume, alloc, _)| (volume.clone(), alloc.clone()));
@@ -147,7 +154,7 @@ impl ClaimComparison {
             }
             missing.insert(key);
         }
-        self.mounter.report_unaccounted(mounts, is_whole);
+        self.report_unaccounted(mounts, is_whole);
         let is_due = |incarnation: &u64| is_whole && *incarnation <= ended_for;
         if let Some(incarnation) = claimed.incarnation().filter(is_due) {
             // After the mounts, so that no report names one without the other.
@@ -157,6 +164,23 @@ impl ClaimComparison {
         missing
     }
 
+    /// Stores the mounts of the node that no claim covers. Each new one becomes an event.
+    /// `is_whole` says whether each mount was compared.
+    fn report_unaccounted(&self, all: Vec<UnaccountedMount>, is_whole: bool) {
+        for mount in self.unaccounted.replace(all, is_whole) {
+            let volume = VolumeKey::new(mount.namespace.clone(), mount.volume.clone());
+            self.events.publish_unaccounted(&mount);
+            tracing::warn!(
+                namespace = %mount.namespace,
+                volume = %mount.volume,
+                alloc = %mount.alloc,
+                path = mount.path,
+                next = hint::unmount(&volume, &self.node),
+                "mounted here, and its claim is gone: its workload must not write any more"
+            );
+        }
+    }
+
     /// Undoes a use that no workload can have. Returns whether nothing of it is left.
     async fn undo(&self, (volume, alloc): &UseKey, entry: &JournalledUse) -> bool {
         let context = clock::begin_trace();
@@ -164,7 +188,7 @@ impl ClaimComparison {
         let message = "begun here, or unmounted by hand, and its claim is gone: undone";
         tracing::warn!(%volume, %alloc, epoch, trace, "{message}");
         let (key, use_of) = ((volume.clone(), alloc.clone()), entry.clone());
-        let undone = self.mounter.undo_use(key.0, key.1, use_of, context).await;
+        let undone = self.unmounting.undo_use(key.0, key.1, use_of, context).await;
         if let Err(problem) = &undone {
             tracing::warn!(trace, %problem, "it is not undone yet");
         }

@@ -13,6 +13,7 @@
 //!
 //! The end goes backwards: [`run`] says it in its last lines.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use berth_bus::{EventSender, KeptLease, Service};
@@ -38,12 +39,15 @@ use crate::fleet::finish;
 use crate::fleet::gate::Gate;
 use crate::fleet::hosting::HostingRights;
 use crate::fleet::lease::{Holder, LeaseTtl, NodeLease};
-use crate::fleet::secret::SealingKey;
+use crate::fleet::secret::{SealingKey, SecretsReader};
 use crate::fleet::start_revision::StartRevision;
 use crate::fleet::unaccounted::UnaccountedMounts;
 use crate::mounts::health::MountHealths;
 use crate::mounts::runs;
-use crate::mounts::{Binds, Mounter, MounterContext};
+use crate::mounts::{
+    Binds, ClaimService, Expanding, Guards, LocalVolumes, MountRequests, Mounting, NodePlugins,
+    NodeStatus, Unmounting, watch_mounts,
+};
 use crate::plugins::record::InstanceRecords;
 use crate::plugins::{Plugins, ProbeTiming};
 use crate::roster::{
@@ -124,9 +128,7 @@ struct RunningPlugins {
 /// Requests to this node are answered.
 struct AnsweringNode {
     service: Service,
-    mounter: Mounter,
-    executor: VolumeExecutor,
-    unaccounted: UnaccountedMounts,
+    handlers: Handlers,
 }
 
 /// What goes on beside the requests.
@@ -223,39 +225,90 @@ impl Startup<'_> {
         &self,
         held: &HeldLease,
         running: &RunningPlugins,
-        requests: mpsc::Sender<RosterRequest>,
+        orders: mpsc::Sender<RosterRequest>,
     ) -> Result<AnsweringNode, Fatal> {
-        let Self { config, process, local, ref sealing } = *self;
-        let (pool, plugins) = (HostPool::of_process(), &running.plugins);
+        let (bus, node, events) = (&self.process.bus, &self.config.node, &held.publisher);
+        // What was mounted before this start is told of with its wanter, too.
+        for (volume, alloc, entry) in self.local.journal.uses() {
+            events.learn(&volume.namespace, &alloc, entry.by.as_ref());
+        }
+        let handlers = self.handlers(held, running, orders);
+        let service = endpoints::serve(&handlers, bus, node, events).await?;
+        Ok(AnsweringNode { service, handlers })
+    }
+
+    /// Who answers requests to this node.
+    fn handlers(
+        &self,
+        held: &HeldLease,
+        running: &RunningPlugins,
+        orders: mpsc::Sender<RosterRequest>,
+    ) -> Handlers {
+        let Self { config, process, local: own, ref sealing } = *self;
+        let (pool, boot_id) = (HostPool::of_process(), &own.host.boot_id);
+        let (bus, node) = (process.bus.clone(), config.node.clone());
+        let (hosting, events) = (&running.hosting, &held.publisher);
+        let local = LocalVolumes {
+            node: node.clone(),
+            boot_id: boot_id.clone(),
+            paths: own.paths.clone(),
+            journal: own.journal.clone(),
+            binds: Binds::new(&pool, &own.paths, boot_id, &config.bind_below),
+            unaccounted: UnaccountedMounts::default(),
+        };
+        let plugins = NodePlugins::new(running.plugins.clone(), pool.clone());
         let executor = VolumeExecutor::new(held.started_at);
-        let unaccounted = UnaccountedMounts::default();
-        let mounter = Mounter::new(MounterContext {
-            bus: process.bus.clone(),
-            host: local.host.clone(),
-            binds: Binds::new(&pool, &local.paths, &local.host.boot_id, &config.bind_below),
-            paths: local.paths.clone(),
-            journal: local.journal.clone(),
+        let claims = ClaimService { bus: bus.clone(), node: node.clone() };
+        let secrets = SecretsReader { bus: bus.clone(), node, sealing: sealing.clone() };
+        let healths = MountHealths::new(&pool);
+        let mounting = Arc::new(Mounting {
+            local: local.clone(),
             plugins: plugins.clone(),
             executor: executor.clone(),
-            hosted: running.hosting.hosted.clone(),
-            controllers: running.hosting.executor.clone(),
-            answers: running.hosting.answers.clone(),
-            events: held.publisher.clone(),
             gate: held.gate.clone(),
-            healths: MountHealths::new(&pool),
-            pool,
-            since: clock::now(),
-            runs: local.runs.clone(),
-            unaccounted: unaccounted.clone(),
-            sealing: sealing.clone(),
-            place_kept: config.place_kept,
+            claims: claims.clone(),
+            secrets: secrets.clone(),
+            healths: healths.clone(),
+            events: events.clone(),
         });
-        let (journal, orders) = (local.journal.clone(), requests);
-        let plugins = PluginOrders { plugins: plugins.clone(), journal, orders };
-        let handlers = Handlers { mounter: mounter.clone(), plugins };
-        let node = &config.node;
-        let service = endpoints::serve(&handlers, &process.bus, node, &held.publisher).await?;
-        Ok(AnsweringNode { service, mounter, executor, unaccounted })
+        let requests = MountRequests::new(Arc::clone(&mounting), &own.runs, config.place_kept);
+        let unmounting = Unmounting {
+            local: local.clone(),
+            plugins: plugins.clone(),
+            executor: executor.clone(),
+            runs: own.runs.clone(),
+            claims: claims.clone(),
+            events: events.clone(),
+        };
+        let expanding = Expanding {
+            local: local.clone(),
+            plugins,
+            executor: executor.clone(),
+            secrets,
+            events: events.clone(),
+        };
+        let guards = Guards { claims, runs: own.runs.clone(), boot_id: boot_id.clone() };
+        let status = NodeStatus {
+            local,
+            since: clock::now(),
+            healths,
+            runs: own.runs.clone(),
+            executor,
+            controllers: hosting.executor.clone(),
+            hosted: hosting.hosted.clone(),
+            answers: hosting.answers.clone(),
+            bus,
+        };
+        let (plugins, journal) = (running.plugins.clone(), own.journal.clone());
+        Handlers {
+            requests: Arc::new(requests),
+            mounting,
+            unmounting: Arc::new(unmounting),
+            expanding: Arc::new(expanding),
+            guards: Arc::new(guards),
+            status: Arc::new(status),
+            plugins: PluginOrders { plugins, journal, orders },
+        }
     }
 
     /// Starts the reports, and the tasks that watch what is mounted.
@@ -267,7 +320,8 @@ impl Startup<'_> {
         shutdown: &Shutdown,
     ) -> BackgroundTasks {
         let Self { config, process, local, ref sealing } = *self;
-        let (mounter, hung) = (&answering.mounter, FaultReport::default());
+        let Handlers { mounting, unmounting, .. } = &answering.handlers;
+        let hung = FaultReport::default();
         let unseen = FaultReport::default();
         let compared = watch::Sender::new(0);
         let reporter = Reporter {
@@ -281,12 +335,14 @@ impl Startup<'_> {
             interval: config.report_interval,
             ttl: held.node_lease.ttl.clone(),
             gate: held.gate.clone(),
-            unaccounted: answering.unaccounted.clone(),
+            unaccounted: mounting.local.unaccounted.clone(),
             sealing: sealing.clone(),
             rights: HostingRights::new(process.bus.clone(), config.node.clone()),
         };
         let comparison = ClaimComparison {
-            mounter: mounter.clone(),
+            unmounting: Arc::clone(unmounting),
+            unaccounted: mounting.local.unaccounted.clone(),
+            events: held.publisher.clone(),
             journal: local.journal.clone(),
             gate: held.gate.clone(),
             bus: process.bus.clone(),
@@ -294,14 +350,18 @@ impl Startup<'_> {
             volumes: held.node_lease.volumes.subscribe(),
             compared,
         };
-        let mut tasks = mounter.watch_mounts(config.look_interval, shutdown);
+        let mut tasks = watch_mounts(mounting, config.look_interval, shutdown);
         tasks.spawn(local.journal.clone().keep_open(shutdown.clone()));
         tasks.spawn(watch_hung(hung, HostPool::of_process(), shutdown.clone()));
         tasks.spawn(reporter.clone().run(shutdown.clone()));
         tasks.spawn(comparison.run(shutdown.clone()));
         let bus = process.bus.clone();
         tasks.spawn(runs::watch_runs(local.runs.clone(), bus, unseen, shutdown.clone()));
-        tasks.spawn(comeback::undo_when_gone(mounter.clone(), held.gate.clone(), shutdown.clone()));
+        tasks.spawn(comeback::undo_when_gone(
+            unmounting.clone(),
+            held.gate.clone(),
+            shutdown.clone(),
+        ));
         BackgroundTasks { tasks, reporter }
     }
 }
@@ -323,7 +383,7 @@ async fn drain(
         let controllers_end = async { while controllers.join_next().await.is_some() {} };
         let (answered, ()) = tokio::join!(answering.service.stop(within), controllers_end);
         let mut idle = answered;
-        for executor in [&running.hosting.executor, &answering.executor] {
+        for executor in [&running.hosting.executor, &answering.handlers.mounting.executor] {
             idle &= executor.wait_idle(within).await;
         }
         !idle

@@ -21,7 +21,7 @@ use tokio::time::Instant;
 use super::confirm::{read_confirmation, read_refusal};
 use crate::executor::{ExecutorWork, PluginVolume, VolumeExecutor, WorkTurn, check_deadline};
 use crate::fleet::events::{EventPublisher, ExecutedCall};
-use crate::fleet::secret::{SealingKey, SecretsQuery};
+use crate::fleet::secret::{SealingKey, SecretsReader};
 use crate::plugins::{self, Plugin};
 
 /// Makes calls to one plugin's controller.
@@ -145,12 +145,11 @@ impl ControllerExecutor {
         request: &Request,
     ) -> impl Future<Output = Result<BTreeMap<String, String>, Problem>> + Send + use<> {
         let (bus, node) = (self.bus.clone(), self.node.clone());
-        let (sealing, trace) = (self.sealing.clone(), request.trace);
-        let asking = SecretsQuery { bus, node, sealing, deadline, trace };
-        let id = id.cloned();
+        let secrets = SecretsReader { bus, node, sealing: self.sealing.clone() };
+        let (id, trace) = (id.cloned(), request.trace);
         async move {
             // Boxed: most calls have no secrets, and need not carry the room for asking.
-            let secrets = Box::pin(asking.read_secrets(&volume, id.as_ref())).await?;
+            let secrets = Box::pin(secrets.read(&volume, id.as_ref(), deadline, trace)).await?;
             check_deadline(deadline)?;
             Ok(secrets)
         }

@@ -65,27 +65,26 @@ impl SealingKey {
     }
 }
 
-/// Reads the secrets for one plugin call.
+/// Reads the secrets of volumes for plugin calls. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct SecretsQuery {
+pub struct SecretsReader {
     /// The bus.
     pub bus: Bus,
-    /// The node whose agent makes the plugin call.
+    /// The node whose agent makes the plugin calls.
     pub node: NodeId,
-    /// The key that the answer is sealed for.
+    /// The key that the answers are sealed for.
     pub sealing: SealingKey,
-    /// The deadline of the plugin call.
-    pub deadline: Timestamp,
-    /// The trace of the plugin call.
-    pub trace: TraceContext,
 }
 
-impl SecretsQuery {
-    /// The secrets in the form that the plugin takes. Empty if the volume has no secrets.
-    pub async fn read_secrets(
+impl SecretsReader {
+    /// The secrets in the form that the plugin takes, for a call with this deadline and trace.
+    /// Empty if the volume has no secrets.
+    pub async fn read(
         &self,
         volume: &VolumeKey,
         id: Option<&SecretsId>,
+        deadline: Timestamp,
+        trace: TraceContext,
     ) -> Result<BTreeMap<String, String>, Problem> {
         let Some(id) = id else { return Ok(BTreeMap::new()) };
         let request = Open {
@@ -94,8 +93,8 @@ impl SecretsQuery {
             secrets: id.clone(),
             to: self.sealing.public(),
         };
-        let within = self.deadline.since(clock::now()).min(SECRETS_TIMEOUT);
-        let call = Call::within(self.trace.child(&mut rand::rng()), within);
+        let within = deadline.since(clock::now()).min(SECRETS_TIMEOUT);
+        let call = Call::within(trace.child(&mut rand::rng()), within);
         let client = Client::new(self.bus.clone());
         let again = |failed: &FailedTry<'_>| match failed.problem.code {
             // The registry has no record of this agent's start yet, or lost it since.

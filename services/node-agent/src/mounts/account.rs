@@ -19,7 +19,7 @@ use berth_contract::message::claim::Grant;
 use berth_contract::problem::Problem;
 use berth_domain::{AllocId, VolumeKey};
 
-use super::mounter::Mounter;
+use super::volumes::LocalVolumes;
 use crate::executor::PluginVolume;
 use crate::journal::JournalledUse;
 use crate::mounts::plan::VolumeOnNode;
@@ -66,7 +66,7 @@ struct UncoveredUse {
     entry: JournalledUse,
 }
 
-impl Mounter {
+impl LocalVolumes {
     /// Refuses to mount while the node has a mount of the volume that no claim covers, under
     /// whatever name, or another volume where this one goes. `beside` is none if any number of
     /// allocs may write.
@@ -109,7 +109,7 @@ impl Mounter {
         // (rule 17).
         let others = self.uses_under_other_names(leaving).into_iter();
         let mut uncovered =
-            others.filter(|other| self.shared.unaccounted.may_have(&other.volume, &other.alloc));
+            others.filter(|other| self.unaccounted.may_have(&other.volume, &other.alloc));
         if let Some(other) = uncovered.next() {
             return Err(self.refuse_uncovered(leaving, &other));
         }
@@ -118,7 +118,7 @@ impl Mounter {
 
     /// The uses of the same volume under other names.
     fn uses_under_other_names(&self, of: AccountedUse<'_>) -> Vec<UncoveredUse> {
-        let uses = self.shared.journal.uses_of(&of.handle.plugin, &of.handle.external_id);
+        let uses = self.journal.uses_of(&of.handle.plugin, &of.handle.external_id);
         let others = uses.into_iter().filter(|(volume, ..)| volume != of.volume);
         others.map(|(volume, alloc, entry)| UncoveredUse { volume, alloc, entry }).collect()
     }
@@ -135,7 +135,7 @@ impl Mounter {
         let is_covered = |other: &AllocId| other == alloc || beside.allocs.contains(other);
         // After an older backup was restored, revisions begin again below those in the journal.
         let is_certain = |other: &AllocId, entry: &JournalledUse| {
-            entry.epoch <= beside.until_epoch || self.shared.unaccounted.has(volume, other)
+            entry.epoch <= beside.until_epoch || self.unaccounted.has(volume, other)
         };
         let mut uses = known.uses.iter().filter(|(_, entry)| is_same_volume(entry, handle));
         let uncovered = uses.find(|(other, entry)| !is_covered(other) && is_certain(other, entry));
@@ -144,7 +144,7 @@ impl Mounter {
             return Err(self.refuse_uncovered(of, &UncoveredUse { volume, alloc, entry }));
         }
         // For an agent that lost its journal: paths in the mount table follow from the ids.
-        let paths = &self.shared.paths;
+        let paths = &self.paths;
         let others = beside.allocs.iter().chain(known.uses.keys());
         let mut dirs: Vec<_> = others
             .map(|other| paths.volume_paths(&handle.plugin, volume, other).alloc_dir)
@@ -153,7 +153,7 @@ impl Mounter {
         let mut mounted = table.beneath(&place.volume_dir);
         let stray = mounted.find(|point| !dirs.iter().any(|dir| point.starts_with(dir)));
         let Some(path) = stray else { return Ok(()) };
-        let node = &self.shared.host.node;
+        let node = &self.node;
         let path = path.display();
         let message = format!(
             "node {node} has volume {volume} mounted at {path} for an alloc that the journal does \
@@ -185,7 +185,7 @@ impl Mounter {
         entry: &JournalledUse,
         what: &str,
     ) -> Problem {
-        let (node, path) = (&self.shared.host.node, entry.target.display());
+        let (node, path) = (&self.node, entry.target.display());
         let message =
             format!("node {node} {what} at {path} for alloc {alloc}, and no claim covers it");
         let argument = volume_argument(volume);

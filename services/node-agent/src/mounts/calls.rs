@@ -15,19 +15,18 @@ use berth_csi::{Class, Remedy, Rpc, v1};
 use berth_domain::access::{AttachmentMode, Capability, Mode};
 use berth_domain::proof::Proof;
 use berth_domain::volume::SecretCall;
-use berth_domain::{AllocId, Timestamp, VolumeKey};
-use berth_service::clock;
+use berth_domain::{PluginId, Timestamp};
+use berth_host::HostPool;
 
 use super::local::{local_problem, read_mount_table};
-use super::mounter::Mounter;
 use super::unstaged::RefusedPaths;
 use super::{dirs, still_mounted};
 use crate::controllers::may_be_at_work;
 use crate::executor::check_deadline;
+use crate::host::paths::VolumePaths;
 use crate::host::pool::VolumeHost;
-use crate::journal::{Journal, JournalledUse};
 use crate::mounts::plan::NodeCall;
-use crate::plugins::{self, Plugin};
+use crate::plugins::{self, Plugin, Plugins, no_plugin};
 
 /// A grant, and the secrets that staging and publishing take.
 #[derive(Debug)]
@@ -36,44 +35,36 @@ pub(super) struct GrantWithSecrets<'a> {
     pub(super) secrets: Secrets,
 }
 
-/// Makes the node calls of one volume, while its lock is held.
-#[derive(Debug, Clone)]
-pub(super) struct NodeCaller {
-    pub(super) plugin: Plugin,
-    pub(super) external_id: String,
-    pub(super) host: VolumeHost,
-    /// No call starts after this.
-    pub(super) deadline: Timestamp,
-    /// The paths at which the plugin refused to undo anything although nothing was mounted.
-    pub(super) refused: RefusedPaths,
-    /// The operator's word that nothing of the volume is left here (rule 18).
-    pub(super) unstaged_by: Option<Proof>,
+/// The plugins of this node, as they are called for volumes. Cheap to clone.
+#[derive(Clone)]
+pub struct NodePlugins {
+    plugins: Plugins,
+    pool: HostPool,
+    refused: RefusedPaths,
 }
 
-/// Finds an intent in the journal.
-#[derive(Clone, Copy)]
-pub(super) struct JournalledIntent<'a> {
-    pub(super) journal: &'a Journal,
-    /// Expands what is still to grow once it is staged.
-    pub(super) mounter: &'a Mounter,
-    pub(super) volume: &'a VolumeKey,
-    pub(super) alloc: &'a AllocId,
-}
-
-impl JournalledIntent<'_> {
-    /// Journals that the volume is staged.
-    async fn write_staged(&self) -> Result<(), Problem> {
-        let known = self.journal.volume(self.volume).uses.remove(self.alloc);
-        let Some(intent) = known else { return Ok(()) };
-        let staged = JournalledUse { staged: true, since: clock::now(), ..intent };
-        let written = self.journal.write_use(self.volume, self.alloc, staged).await;
-        written.map_err(local_problem(Code::MountFailed))
+impl NodePlugins {
+    /// Host operations of the volumes run in the pool.
+    pub fn new(plugins: Plugins, pool: HostPool) -> Self {
+        Self { plugins, pool, refused: RefusedPaths::default() }
     }
-}
 
-impl Mounter {
+    pub(super) fn find(&self, id: &PluginId) -> Option<Plugin> {
+        self.plugins.get(id)
+    }
+
+    /// The plugin, or the refusal of a call to one that this node does not have.
+    pub(super) fn get(&self, id: &PluginId) -> Result<Plugin, Problem> {
+        self.find(id).ok_or_else(|| no_plugin(id))
+    }
+
+    /// Runs the host operations of a volume.
+    pub(super) fn host(&self, plugin: &PluginId, place: &VolumePaths) -> VolumeHost {
+        VolumeHost::new(&self.pool, plugin, place)
+    }
+
     /// A caller without an operator's word that nothing of the volume is left here.
-    pub(super) fn node_caller(
+    pub(super) fn caller(
         &self,
         plugin: &Plugin,
         external_id: &str,
@@ -91,46 +82,21 @@ impl Mounter {
     }
 }
 
-impl NodeCaller {
-    /// Makes the calls that publish a use. Its intent is in the journal. That the volume is staged
-    /// is journalled before it is published.
-    pub(super) async fn bring_up(
-        &self,
-        calls: &[NodeCall],
-        using: &GrantWithSecrets<'_>,
-        record: &JournalledIntent<'_>,
-    ) -> Result<(), Problem> {
-        let staged_here = calls.iter().any(|call| matches!(call, NodeCall::Stage { .. }));
-        for call in calls {
-            match call {
-                NodeCall::Stage { staging } => {
-                    self.stage(staging, using).await?;
-                    record.write_staged().await?;
-                    let at = (staging.as_path(), Some(staging.as_path()));
-                    let about = (record.volume, using.grant);
-                    record.mounter.expand_pending(self, about, at, &using.secrets).await;
-                }
-                NodeCall::Publish { staging, target } => {
-                    let staging = staging.as_deref();
-                    let published = self.publish(staging, target, using).await;
-                    match (published, staging) {
-                        (Err(NotPublished::Unstaged(_)), Some(staging)) if !staged_here => {
-                            // The plan took the volume for staged, because another alloc uses the
-                            // staging. It was unmounted by other means.
-                            self.stage(staging, using).await?;
-                            record.write_staged().await?;
-                            self.publish(Some(staging), target, using).await?;
-                        }
-                        (published, _) => published?,
-                    }
-                }
-                NodeCall::Unpublish { target } => self.unpublish(target).await?,
-                NodeCall::Unstage { staging } => self.unstage(staging).await?,
-            }
-        }
-        Ok(())
-    }
+/// Makes the node calls of one volume, while its lock is held.
+#[derive(Debug, Clone)]
+pub(super) struct NodeCaller {
+    pub(super) plugin: Plugin,
+    pub(super) external_id: String,
+    pub(super) host: VolumeHost,
+    /// No call starts after this.
+    pub(super) deadline: Timestamp,
+    /// The paths at which the plugin refused to undo anything although nothing was mounted.
+    pub(super) refused: RefusedPaths,
+    /// The operator's word that nothing of the volume is left here (rule 18).
+    pub(super) unstaged_by: Option<Proof>,
+}
 
+impl NodeCaller {
     pub(super) async fn take_down(&self, calls: &[NodeCall]) -> Result<(), Problem> {
         for call in calls {
             match call {
@@ -145,7 +111,11 @@ impl NodeCaller {
         Ok(())
     }
 
-    async fn stage(&self, staging: &Path, using: &GrantWithSecrets<'_>) -> Result<(), Problem> {
+    pub(super) async fn stage(
+        &self,
+        staging: &Path,
+        using: &GrantWithSecrets<'_>,
+    ) -> Result<(), Problem> {
         let at = |problem: Problem| problem.at_step("node.stage");
         check_deadline(self.deadline).map_err(at)?;
         let made = dirs::make_dir(&self.host, staging).await;
@@ -163,7 +133,7 @@ impl NodeCaller {
         Ok(())
     }
 
-    async fn publish(
+    pub(super) async fn publish(
         &self,
         staging: Option<&Path>,
         target: &Path,
@@ -214,7 +184,7 @@ impl NodeCaller {
         Err(at(Problem::new(Code::MountFailed, message).retryable()))
     }
 
-    async fn unpublish(&self, target: &Path) -> Result<(), Problem> {
+    pub(super) async fn unpublish(&self, target: &Path) -> Result<(), Problem> {
         let at = |problem: Problem| problem.at_step("node.unpublish");
         check_deadline(self.deadline).map_err(at)?;
         let request = v1::NodeUnpublishVolumeRequest {
@@ -224,7 +194,7 @@ impl NodeCaller {
         self.undo(request, target).await.map_err(at)
     }
 
-    async fn unstage(&self, staging: &Path) -> Result<(), Problem> {
+    pub(super) async fn unstage(&self, staging: &Path) -> Result<(), Problem> {
         let at = |problem: Problem| problem.at_step("node.unstage");
         check_deadline(self.deadline).map_err(at)?;
         let request = v1::NodeUnstageVolumeRequest {
@@ -298,7 +268,7 @@ impl NodeCaller {
 }
 
 /// Why a volume is not published.
-enum NotPublished {
+pub(super) enum NotPublished {
     /// The plugin says that the volume must be staged first.
     Unstaged(Problem),
     Failed(Problem),

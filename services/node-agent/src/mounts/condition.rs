@@ -21,11 +21,11 @@ use berth_service::shutdown::Shutdown;
 use futures_util::{StreamExt as _, stream};
 use tokio::time::sleep;
 
+use super::calls::NodePlugins;
 use super::local::read_mount_table;
-use super::mounter::Mounter;
-use crate::executor::{PluginVolume, WorkTurn};
-use crate::journal::{JournalledUse, UseState};
-use crate::mounts::health::{PROBE_TIMEOUT, ProbeAnswer};
+use crate::executor::{PluginVolume, VolumeExecutor, WorkTurn};
+use crate::journal::{Journal, JournalledUse, UseState};
+use crate::mounts::health::{MountHealths, PROBE_TIMEOUT, ProbeAnswer};
 use crate::plugins::problem_from_call;
 
 /// How long a plugin may take to answer. A release waits for that long at most.
@@ -37,7 +37,10 @@ const MESSAGE_MAX: usize = 256;
 
 /// Asks plugins for the condition of the volumes that are mounted here.
 pub(super) struct ConditionWatcher {
-    pub(super) mounter: Mounter,
+    pub(super) journal: Journal,
+    pub(super) plugins: NodePlugins,
+    pub(super) executor: VolumeExecutor,
+    pub(super) healths: MountHealths,
     pub(super) interval: Duration,
 }
 
@@ -55,7 +58,7 @@ impl ConditionWatcher {
     }
 
     async fn ask_all(&self) {
-        let uses = self.mounter.shared.journal.uses().into_iter();
+        let uses = self.journal.uses().into_iter();
         let published = uses.filter(|(.., entry)| entry.state == UseState::Published);
         stream::iter(published)
             .for_each_concurrent(QUESTIONS_AT_ONCE_MAX, |(volume, alloc, entry)| async move {
@@ -74,7 +77,7 @@ impl ConditionWatcher {
         alloc: &AllocId,
         entry: &JournalledUse,
     ) -> Result<bool, Problem> {
-        let healths = &self.mounter.shared.healths;
+        let healths = &self.healths;
         let last = healths.get_health(volume, alloc, entry.epoch);
         if last.is_none_or(|last| last.health != MountHealth::Well) {
             return Ok(false);
@@ -91,8 +94,8 @@ impl ConditionWatcher {
         alloc: &AllocId,
         entry: JournalledUse,
     ) -> Result<(), Problem> {
-        let shared = self.mounter.shared.clone();
-        let plugin = self.mounter.plugin(&entry.plugin)?;
+        let (journal, healths) = (self.journal.clone(), self.healths.clone());
+        let plugin = self.plugins.get(&entry.plugin)?;
         if !plugin.view().healthy || !plugin.node().is_some_and(|can| can.volume_condition) {
             return Ok(());
         }
@@ -106,7 +109,7 @@ impl ConditionWatcher {
         let (volume, alloc) = (volume.clone(), alloc.clone());
         let question = async move {
             // It may have left while the question waited for its turn.
-            if shared.journal.volume(&volume).uses.get(&alloc) != Some(&entry) {
+            if journal.volume(&volume).uses.get(&alloc) != Some(&entry) {
                 return Ok(());
             }
             let path = |path: &Path| path.to_string_lossy().into_owned();
@@ -123,7 +126,7 @@ impl ConditionWatcher {
                 format!("plugin {} says that the volume is not well: {words}", entry.plugin)
             });
             let key = (volume, alloc);
-            if shared.healths.record_condition(&key, entry.epoch, said.clone()) {
+            if healths.record_condition(&key, entry.epoch, said.clone()) {
                 let (volume, alloc) = key;
                 if let Some(said) = said {
                     tracing::warn!(%volume, %alloc, said, "a volume is not well");
@@ -133,6 +136,6 @@ impl ConditionWatcher {
             }
             Ok(())
         };
-        self.mounter.shared.executor.run(turn, question).await
+        self.executor.run(turn, question).await
     }
 }

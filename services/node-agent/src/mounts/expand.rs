@@ -8,6 +8,7 @@
 //! **Never** undoes an expansion: the call may always be repeated.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use berth_contract::code::Code;
 use berth_contract::message::call::{Called, StorageCall};
@@ -23,17 +24,17 @@ use berth_domain::{AllocId, NodeId, VolumeKey};
 use berth_host::MountTable;
 use tokio::time::Instant;
 
-use super::calls::NodeCaller;
+use super::calls::{NodeCaller, NodePlugins};
 use super::local::{local_problem, read_mount_table};
-use super::mounter::Mounter;
 use super::volume_size::read_size;
+use super::volumes::LocalVolumes;
 use crate::caller::{Caller, RequestContext};
 use crate::controllers::{range, storage_problem};
-use crate::executor::{WorkTurn, check_deadline};
-use crate::fleet::events::ExecutedCall;
-use crate::fleet::secret::SecretsQuery;
+use crate::executor::{VolumeExecutor, WorkTurn, check_deadline};
+use crate::fleet::events::{EventPublisher, ExecutedCall};
+use crate::fleet::secret::SecretsReader;
 use crate::host::pool::VolumeHost;
-use crate::journal::{JournalledExpansion, JournalledUse, UseState};
+use crate::journal::{Journal, JournalledExpansion, JournalledUse, UseState};
 use crate::plugins::Plugin;
 use crate::plugins::no_plugin;
 
@@ -49,26 +50,36 @@ pub(super) struct NodeExpansion {
     pub(super) staging: Option<PathBuf>,
 }
 
-impl Mounter {
+/// Expands what is mounted here.
+pub struct Expanding {
+    pub local: LocalVolumes,
+    pub plugins: NodePlugins,
+    /// Runs the calls of a volume one after another.
+    pub executor: VolumeExecutor,
+    pub secrets: SecretsReader,
+    pub events: EventPublisher,
+}
+
+impl Expanding {
     /// Expands a volume that is staged here.
     pub async fn expand(
-        self,
+        self: Arc<Self>,
         _: NodeId,
         call: StorageCall,
         caller: Caller,
     ) -> Result<Called, Problem> {
-        let (attempts, attempt) = (self.shared.executor.attempts.clone(), call.attempt.clone());
+        let (attempts, attempt) = (self.executor.attempts.clone(), call.attempt.clone());
         attempts.once(&attempt, Box::pin(self.make_expansion(call, caller.context))).await
     }
 
     async fn make_expansion(
-        self,
+        self: Arc<Self>,
         call: StorageCall,
         context: RequestContext,
     ) -> Result<Called, Problem> {
         let volume = call.volume_key();
         let locate = |problem: Problem| {
-            let problem = self.locate_problem(problem, &volume);
+            let problem = self.local.locate_problem(problem, &volume);
             problem.plugin(&call.plugin)
         };
         let StorageWork::Expand { required_bytes, limit_bytes, capability, mount } =
@@ -77,7 +88,7 @@ impl Mounter {
             let message = format!("a call of {} came to an agent", call.call);
             return Err(locate(Problem::new(Code::BadInput, message)));
         };
-        let plugin = self.plugin(&call.plugin).map_err(locate)?.with_trace(context.trace);
+        let plugin = self.plugins.get(&call.plugin).map_err(locate)?.with_trace(context.trace);
         let deadline = call.deadline.min(context.deadline);
         let turn = WorkTurn::of_storage(&call, deadline);
         let wish = NodeExpansion {
@@ -88,17 +99,17 @@ impl Mounter {
             path: PathBuf::new(),
             staging: None,
         };
-        let uses = self.shared.journal.uses_of(&call.plugin, &call.external_id);
+        let uses = self.local.journal.uses_of(&call.plugin, &call.external_id);
         let alloc = uses.into_iter().next().map(|(_, alloc, _)| alloc);
         let (began, calls) = (Instant::now(), plugin.calls().clone());
         let work = {
-            let (mounter, volume, call) = (self.clone(), volume.clone(), call.clone());
+            let (this, volume, call) = (Arc::clone(&self), volume.clone(), call.clone());
             let context = RequestContext { deadline, ..context };
-            async move { mounter.expand_staged(&volume, &call, &plugin, wish, context).await }
+            async move { this.expand_staged(&volume, &call, &plugin, wish, context).await }
         };
-        let done = self.shared.executor.run_shown(turn, &call, work).await;
+        let done = self.executor.run_shown(turn, &call, work).await;
         let executed = ExecutedCall::of_storage(&call, alloc, began.elapsed(), calls.list());
-        self.shared.events.publish_call(executed, done.as_ref().err(), context.trace);
+        self.events.publish_call(executed, done.as_ref().err(), context.trace);
         done.map_err(locate)
     }
 
@@ -111,8 +122,8 @@ impl Mounter {
         wish: NodeExpansion,
         context: RequestContext,
     ) -> Result<Called, Problem> {
-        let journal = self.shared.journal.volume(volume);
-        let boot_id = &self.shared.host.boot_id;
+        let journal = self.local.journal.volume(volume);
+        let boot_id = &self.local.boot_id;
         // Another volume of that name may be mounted.
         let is_here = |entry: &JournalledUse| {
             entry.state == UseState::Published
@@ -124,105 +135,99 @@ impl Mounter {
             let message = "the volume is not mounted on this node; it is expanded when it is";
             return Err(Problem::new(Code::NotDue, message).retryable());
         };
-        let asking = SecretsQuery {
-            bus: self.shared.bus.clone(),
-            node: self.shared.host.node.clone(),
-            sealing: self.shared.sealing.clone(),
-            deadline: context.deadline,
-            trace: context.trace,
-        };
-        let secrets = Secrets(asking.read_secrets(volume, call.secrets.as_ref()).await?);
-        let place = self.shared.paths.volume_paths(&call.plugin, volume, alloc);
-        let host = self.host(&plugin.id, &place);
-        let caller = self.node_caller(plugin, &call.external_id, host, context.deadline);
+        let RequestContext { deadline, trace } = context;
+        let secrets = self.secrets.read(volume, call.secrets.as_ref(), deadline, trace).await?;
+        let place = self.local.paths.volume_paths(&call.plugin, volume, alloc);
+        let host = self.plugins.host(&plugin.id, &place);
+        let caller = self.plugins.caller(plugin, &call.external_id, host, deadline);
         let wish = NodeExpansion {
             path: entry.target.clone(),
             staging: entry.staging.clone(),
             capability: Capability { access: entry.access, attachment: entry.attachment },
             ..wish
         };
-        let bytes = self.expand_and_check(&caller, (volume, alloc), &wish, secrets).await?;
+        let (journal, about) = (&self.local.journal, (volume, alloc));
+        let bytes = expand_and_check(journal, &caller, about, &wish, Secrets(secrets)).await?;
         let answer = StorageAnswer::Capacity { bytes, node_expansion_required: false };
         Ok(answer.into())
     }
+}
 
-    /// Expands a volume for a grant, if an expansion was pending when it was granted. A failure
-    /// does not keep the volume from its workload: the volumewatcher repeats the call.
-    pub(super) async fn expand_pending(
-        &self,
-        caller: &NodeCaller,
-        (volume, grant): (&VolumeKey, &Grant),
-        (path, staging): (&Path, Option<&Path>),
-        secrets: &Secrets,
-    ) {
-        let Some(required_bytes) = grant.expand_to else { return };
-        let wish = NodeExpansion {
-            required_bytes,
-            limit_bytes: None,
-            capability: Capability { access: grant.access, attachment: grant.attachment },
-            mount: grant.mount.clone(),
-            path: path.to_owned(),
-            staging: staging.map(Path::to_owned),
-        };
-        let about = (volume, &grant.alloc);
-        if let Err(problem) = self.expand_and_check(caller, about, &wish, secrets.clone()).await {
-            tracing::warn!(%volume, alloc = %grant.alloc, %problem, "not expanded yet");
-        }
+/// Expands a volume for a grant, if an expansion was pending when it was granted. A failure
+/// does not keep the volume from its workload: the volumewatcher repeats the call.
+pub(super) async fn expand_pending(
+    journal: &Journal,
+    caller: &NodeCaller,
+    (volume, grant): (&VolumeKey, &Grant),
+    (path, staging): (&Path, Option<&Path>),
+    secrets: &Secrets,
+) {
+    let Some(required_bytes) = grant.expand_to else { return };
+    let wish = NodeExpansion {
+        required_bytes,
+        limit_bytes: None,
+        capability: Capability { access: grant.access, attachment: grant.attachment },
+        mount: grant.mount.clone(),
+        path: path.to_owned(),
+        staging: staging.map(Path::to_owned),
+    };
+    let about = (volume, &grant.alloc);
+    if let Err(problem) = expand_and_check(journal, caller, about, &wish, secrets.clone()).await {
+        tracing::warn!(%volume, alloc = %grant.alloc, %problem, "not expanded yet");
     }
+}
 
-    /// Makes the call, between two writes of the journal. Returns the size that the plugin answers.
-    async fn expand_and_check(
-        &self,
-        caller: &NodeCaller,
-        (volume, alloc): (&VolumeKey, &AllocId),
-        wish: &NodeExpansion,
-        secrets: Secrets,
-    ) -> Result<u64, Problem> {
-        let Some(can) = caller.plugin.node() else { return Err(no_plugin(&caller.plugin.id)) };
-        if !can.expand_volume {
-            let message = format!(
-                "the controller of plugin {} says that nodes have to expand the volume, and its \
-                 node service does not say that it has the ability EXPAND_VOLUME",
-                caller.plugin.id
-            );
-            return Err(Problem::new(Code::PluginUnable, message).retryable());
-        }
-        let to_bytes = wish.required_bytes;
-        self.journal_expansion(volume, alloc, JournalledExpansion { to_bytes, done: false })
-            .await?;
-        check_deadline(caller.deadline)?;
-        let later_modes = can.single_node_multi_writer;
-        let request = v1::NodeExpandVolumeRequest {
-            volume_id: caller.external_id.clone(),
-            volume_path: wish.path.to_string_lossy().into_owned(),
-            capacity_range: Some(range(wish.required_bytes, wish.limit_bytes)),
-            staging_target_path: wish
-                .staging
-                .as_ref()
-                .map(|staging| staging.to_string_lossy().into_owned())
-                .unwrap_or_default(),
-            volume_capability: Some(volume_capability(wish.capability, &wish.mount, later_modes)),
-            secrets: secrets.for_call(SecretCall::Expand).0,
-        };
-        let answer = caller.plugin.call(request).await;
-        let answer = answer.map_err(|error| storage_problem(&error))?;
-        check_size(&caller.host, wish).await?;
-        self.journal_expansion(volume, alloc, JournalledExpansion { to_bytes, done: true }).await?;
-        Ok(u64::try_from(answer.capacity_bytes).unwrap_or_default())
+/// Makes the call, between two writes of the journal. Returns the size that the plugin answers.
+async fn expand_and_check(
+    journal: &Journal,
+    caller: &NodeCaller,
+    (volume, alloc): (&VolumeKey, &AllocId),
+    wish: &NodeExpansion,
+    secrets: Secrets,
+) -> Result<u64, Problem> {
+    let Some(can) = caller.plugin.node() else { return Err(no_plugin(&caller.plugin.id)) };
+    if !can.expand_volume {
+        let message = format!(
+            "the controller of plugin {} says that nodes have to expand the volume, and its \
+             node service does not say that it has the ability EXPAND_VOLUME",
+            caller.plugin.id
+        );
+        return Err(Problem::new(Code::PluginUnable, message).retryable());
     }
+    let to_bytes = wish.required_bytes;
+    journal_expansion(journal, volume, alloc, JournalledExpansion { to_bytes, done: false })
+        .await?;
+    check_deadline(caller.deadline)?;
+    let later_modes = can.single_node_multi_writer;
+    let request = v1::NodeExpandVolumeRequest {
+        volume_id: caller.external_id.clone(),
+        volume_path: wish.path.to_string_lossy().into_owned(),
+        capacity_range: Some(range(wish.required_bytes, wish.limit_bytes)),
+        staging_target_path: wish
+            .staging
+            .as_ref()
+            .map(|staging| staging.to_string_lossy().into_owned())
+            .unwrap_or_default(),
+        volume_capability: Some(volume_capability(wish.capability, &wish.mount, later_modes)),
+        secrets: secrets.for_call(SecretCall::Expand).0,
+    };
+    let answer = caller.plugin.call(request).await;
+    let answer = answer.map_err(|error| storage_problem(&error))?;
+    check_size(&caller.host, wish).await?;
+    journal_expansion(journal, volume, alloc, JournalledExpansion { to_bytes, done: true }).await?;
+    Ok(u64::try_from(answer.capacity_bytes).unwrap_or_default())
+}
 
-    async fn journal_expansion(
-        &self,
-        volume: &VolumeKey,
-        alloc: &AllocId,
-        expansion: JournalledExpansion,
-    ) -> Result<(), Problem> {
-        let journal = &self.shared.journal;
-        let Some(entry) = journal.volume(volume).uses.remove(alloc) else { return Ok(()) };
-        let entry = JournalledUse { expansion: Some(expansion), ..entry };
-        let written = journal.write_use(volume, alloc, entry).await;
-        written.map_err(local_problem(Code::MountFailed))
-    }
+async fn journal_expansion(
+    journal: &Journal,
+    volume: &VolumeKey,
+    alloc: &AllocId,
+    expansion: JournalledExpansion,
+) -> Result<(), Problem> {
+    let Some(entry) = journal.volume(volume).uses.remove(alloc) else { return Ok(()) };
+    let entry = JournalledUse { expansion: Some(expansion), ..entry };
+    let written = journal.write_use(volume, alloc, entry).await;
+    written.map_err(local_problem(Code::MountFailed))
 }
 
 /// Checks that the volume has the size, where it has a device of its own. A directory of a larger

@@ -17,13 +17,13 @@ use std::time::Duration;
 use berth_contract::code::Code;
 use berth_contract::problem::Problem;
 use berth_domain::access::{AttachmentMode, Mode};
-use berth_domain::{AllocId, VolumeKey};
+use berth_domain::{AllocId, NodeId, VolumeKey};
 use berth_host::{DeviceNumber, Holder, HostMounts, MountContent, MountPlace, MountTable};
 use tokio::time::{sleep, timeout};
 
 use super::local::local_problem;
-use super::mounter::Mounter;
 use super::processes::{fact_of, name_all};
+use super::volumes::LocalVolumes;
 use crate::host::paths::VolumePaths;
 use crate::host::pool::VolumeHost;
 use crate::host::unmount_copy::{self, CopyUnmount};
@@ -43,6 +43,7 @@ const NAMED_MAX: usize = 4;
 /// A use that is taken down, and what its mounts show.
 #[derive(Debug)]
 pub(super) struct HolderCheck<'a> {
+    node: &'a NodeId,
     volume: &'a VolumeKey,
     place: &'a VolumePaths,
     /// The bind mounts of the volume at callers' paths.
@@ -69,18 +70,18 @@ enum RemainingUses {
     },
 }
 
-impl Mounter {
+impl LocalVolumes {
     /// Collects what identifies the volume before anything is unmounted. What the mount table shows
     /// is journalled, because it is lost once the agent's mounts are gone.
     pub(super) async fn prepare_holder_check<'a>(
-        &self,
+        &'a self,
         host: &VolumeHost,
         volume: &'a VolumeKey,
         alloc: &AllocId,
         scene: VolumeOnNode<'a>,
     ) -> Result<HolderCheck<'a>, Problem> {
         let VolumeOnNode { journal: known, mounts: table, place } = scene;
-        let boot_id = &self.shared.host.boot_id;
+        let boot_id = &self.boot_id;
         let entry = known.uses.get(alloc);
         let noted = entry.filter(|entry| entry.boot_id == *boot_id);
         let mut contents = noted.map(|entry| entry.contents.clone()).unwrap_or_default();
@@ -91,10 +92,10 @@ impl Mounter {
         }
         if let Some(entry) = noted.filter(|entry| entry.contents != contents) {
             let entry = JournalledUse { contents: contents.clone(), ..entry.clone() };
-            let written = self.shared.journal.write_use(volume, alloc, entry).await;
+            let written = self.journal.write_use(volume, alloc, entry).await;
             written.map_err(local_problem(Code::UnmountFailed))?;
         }
-        let root = self.shared.paths.root();
+        let root = self.paths.root();
         // A device number that another volume has by now does not identify this volume.
         let is_of_another = |content: &MountContent| {
             let mut points = table.mounts().iter().filter(|mount| content.is_shown_by(mount));
@@ -116,7 +117,7 @@ impl Mounter {
         };
         let ours = table.mounts().iter().filter(|mount| is_ours(&mount.point));
         let mut places: Vec<MountPlace> = ours.filter_map(|one| table.place_of(one)).collect();
-        let binds = self.shared.binds.paths_of_volume(host, place).await?;
+        let binds = self.binds.paths_of_volume(host, place).await?;
         let own = binds.iter().filter_map(|path| table.top_at(path));
         places.extend(own.filter_map(|one| table.place_of(one)));
         let points = table.mounts().iter().map(|mount| &mount.point);
@@ -127,6 +128,7 @@ impl Mounter {
         let own_points = points.filter_map(|point| Some((point.clone(), lies_upon(table, point)?)));
         let own_points = own_points.collect();
         Ok(HolderCheck {
+            node: &self.node,
             volume,
             place,
             binds,
@@ -136,80 +138,6 @@ impl Mounter {
             own_points,
             others,
         })
-    }
-
-    /// Refuses, before anything is unmounted, while a process has a mount that survives the agent's
-    /// unmounts. Copies of the agent's mounts are unmounted, if there is nothing else.
-    pub(super) async fn check_before(
-        &self,
-        host: &VolumeHost,
-        plugin: &Plugin,
-        departing: &HolderCheck<'_>,
-    ) -> Result<(), Problem> {
-        let surviving = async || -> Result<Vec<Holder>, Problem> {
-            let holders = departing.list_holders().await?.into_iter();
-            Ok(holders.filter(|one| departing.survives_unmount(one)).collect())
-        };
-        let mut holders = surviving().await?;
-        let mut in_use = Vec::new();
-        if departing.are_copies(&holders, plugin).await {
-            in_use = unmount_copies(host, holders).await?;
-            holders = surviving().await?;
-        }
-        self.refuse_held(departing, holders, &in_use)
-    }
-
-    /// Refuses, after the agent's mounts are gone, while a process still has the volume. Copies
-    /// that a namespace got meanwhile are unmounted.
-    pub(super) async fn check_after(
-        &self,
-        host: &VolumeHost,
-        plugin: &Plugin,
-        departing: &HolderCheck<'_>,
-    ) -> Result<(), Problem> {
-        let mut checks = 0;
-        let mut in_use = Vec::new();
-        loop {
-            let holders = departing.list_holders().await?;
-            checks += 1;
-            if holders.is_empty() || checks >= CHECKS_AFTER {
-                return self.refuse_held(departing, holders, &in_use);
-            }
-            if departing.are_copies(&holders, plugin).await {
-                in_use = unmount_copies(host, holders).await?;
-            } else {
-                sleep(PAUSE_AFTER).await;
-            }
-        }
-    }
-
-    fn refuse_held(
-        &self,
-        departing: &HolderCheck<'_>,
-        holders: Vec<Holder>,
-        in_use: &[String],
-    ) -> Result<(), Problem> {
-        if holders.is_empty() {
-            return Ok(());
-        }
-        let named: Vec<String> = holders.iter().take(NAMED_MAX).map(ToString::to_string).collect();
-        let more = holders.len() - named.len();
-        let more = if more > 0 { format!("; and {more} more mounts") } else { String::new() };
-        let used =
-            if in_use.is_empty() { String::new() } else { format!("; {}", in_use.join("; ")) };
-        let node = &self.shared.host.node;
-        let message = format!(
-            "volume {} is still held on node {node}: {}{more}{used}",
-            departing.volume,
-            named.join("; ")
-        );
-        let next = format!(
-            "end these processes on node {node}, or unmount it there; Berth ends none, and the \
-             release goes on by itself then"
-        );
-        let processes = holders.iter().flat_map(|holder| &holder.processes).map(fact_of);
-        let problem = Problem::new(Code::VolumeHeldByProcess, message).held_by(processes);
-        Err(problem.retryable().next(next))
     }
 }
 
@@ -237,6 +165,73 @@ impl RemainingUses {
 }
 
 impl HolderCheck<'_> {
+    /// Refuses, before anything is unmounted, while a process has a mount that survives the agent's
+    /// unmounts. Copies of the agent's mounts are unmounted, if there is nothing else.
+    pub(super) async fn check_before(
+        &self,
+        host: &VolumeHost,
+        plugin: &Plugin,
+    ) -> Result<(), Problem> {
+        let surviving = async || -> Result<Vec<Holder>, Problem> {
+            let holders = self.list_holders().await?.into_iter();
+            Ok(holders.filter(|one| self.survives_unmount(one)).collect())
+        };
+        let mut holders = surviving().await?;
+        let mut in_use = Vec::new();
+        if self.are_copies(&holders, plugin).await {
+            in_use = unmount_copies(host, holders).await?;
+            holders = surviving().await?;
+        }
+        self.refuse_held(holders, &in_use)
+    }
+
+    /// Refuses, after the agent's mounts are gone, while a process still has the volume. Copies
+    /// that a namespace got meanwhile are unmounted.
+    pub(super) async fn check_after(
+        &self,
+        host: &VolumeHost,
+        plugin: &Plugin,
+    ) -> Result<(), Problem> {
+        let mut checks = 0;
+        let mut in_use = Vec::new();
+        loop {
+            let holders = self.list_holders().await?;
+            checks += 1;
+            if holders.is_empty() || checks >= CHECKS_AFTER {
+                return self.refuse_held(holders, &in_use);
+            }
+            if self.are_copies(&holders, plugin).await {
+                in_use = unmount_copies(host, holders).await?;
+            } else {
+                sleep(PAUSE_AFTER).await;
+            }
+        }
+    }
+
+    fn refuse_held(&self, holders: Vec<Holder>, in_use: &[String]) -> Result<(), Problem> {
+        if holders.is_empty() {
+            return Ok(());
+        }
+        let named: Vec<String> = holders.iter().take(NAMED_MAX).map(ToString::to_string).collect();
+        let more = holders.len() - named.len();
+        let more = if more > 0 { format!("; and {more} more mounts") } else { String::new() };
+        let used =
+            if in_use.is_empty() { String::new() } else { format!("; {}", in_use.join("; ")) };
+        let node = self.node;
+        let message = format!(
+            "volume {} is still held on node {node}: {}{more}{used}",
+            self.volume,
+            named.join("; ")
+        );
+        let next = format!(
+            "end these processes on node {node}, or unmount it there; Berth ends none, and the \
+             release goes on by itself then"
+        );
+        let processes = holders.iter().flat_map(|holder| &holder.processes).map(fact_of);
+        let problem = Problem::new(Code::VolumeHeldByProcess, message).held_by(processes);
+        Err(problem.retryable().next(next))
+    }
+
     /// Lists every mount of the volume on the host that is not another alloc's.
     async fn list_holders(&self) -> Result<Vec<Holder>, Problem> {
         if self.contents.is_empty() {

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use berth_bus::Call;
 use berth_bus::caller::wait_aside;
-use berth_client::{Client, FailedTry, Retry};
+use berth_client::{FailedTry, Retry};
 use berth_contract::code::Code;
 use berth_contract::decode::Fault;
 use berth_contract::message::agent::{Mount, MountAll, MountedAll, MountedVolume};
@@ -31,11 +31,11 @@ use berth_domain::volume::deadlock::take_order;
 use berth_domain::{VolumeId, VolumeKey};
 
 use super::bind::BindPath;
+use super::claims::held_until;
 use super::claims_before::{ClaimEpochs, ClaimsBefore};
-use super::grant;
 use super::local::local_problem;
 use super::mount::MountRequest;
-use super::mounter::Mounter;
+use super::requests::MountRequests;
 use super::whole_mount::{Joined, NextRequest, WholeMount, WholeMounts};
 use crate::caller::check_namespace;
 use crate::caller::{Caller, RequestContext};
@@ -60,10 +60,10 @@ impl Drop for Listed {
     }
 }
 
-impl Mounter {
+impl MountRequests {
     /// Claims and mounts every volume of the alloc. Returns by the deadline; the work goes on.
     pub async fn mount_all(
-        self,
+        self: Arc<Self>,
         to: NodeAndNamespace,
         request: MountAll,
         caller: Caller,
@@ -75,24 +75,24 @@ impl Mounter {
     }
 
     async fn mount_whole(
-        &self,
+        self: &Arc<Self>,
         request: &MountAll,
         sender: Option<&str>,
         context: RequestContext,
     ) -> Result<MountedAll, Problem> {
-        let node = self.shared.host.node.clone();
+        let node = self.mounting.local.node.clone();
         let locate = |problem: Problem| problem.node(&node);
         let RequestContext { deadline, trace } = context;
-        let answer_by = grant::held_until(request.wait, deadline);
+        let answer_by = held_until(request.wait, deadline);
         loop {
-            self.shared.gate.check_open().map_err(locate)?;
-            let kept_for = self.shared.place_kept;
+            self.mounting.gate.check_open().map_err(locate)?;
+            let kept_for = self.place_kept;
             match self.whole_mounts.join(request, sender, deadline, kept_for).map_err(locate)? {
                 Joined::Begins(work) => {
                     let listed = Listed(self.whole_mounts.clone(), Arc::clone(&work));
                     // It goes on when the caller has gone: what was taken has to be mounted or
                     // given up.
-                    tokio::spawn(self.clone().run_whole(listed, trace));
+                    tokio::spawn(Arc::clone(self).run_whole(listed, trace));
                     return work.answer_after(0, answer_by).await.map_err(locate);
                 }
                 Joined::Joins(work, answers) => {
@@ -105,11 +105,10 @@ impl Mounter {
 
     /// Works for all requests of the alloc, until one is answered with success or with a refusal,
     /// or none comes any more.
-    async fn run_whole(self, listed: Listed, trace: TraceContext) {
+    async fn run_whole(self: Arc<Self>, listed: Listed, trace: TraceContext) {
         let work = &listed.1;
         let MountAll { namespace, alloc, wait, .. } = &work.request;
-        let state_dir = self.shared.runs.dir().parent().unwrap_or(self.shared.runs.dir());
-        let note = ClaimsBefore::of_alloc(state_dir, namespace, alloc);
+        let note = ClaimsBefore::of_alloc(&self.state_dir, namespace, alloc);
         let mut before = None;
         loop {
             let done = self.try_whole(work, &note, &mut before, trace).await;
@@ -163,9 +162,10 @@ impl Mounter {
         trace: TraceContext,
     ) -> Result<MountedAll, Problem> {
         let request = &work.request;
-        let pass = self.shared.gate.check_open()?;
+        let pass = self.mounting.gate.check_open()?;
         let context = RequestContext { deadline: work.reach(), trace };
-        let alloc = self.live_alloc(&request.namespace, &request.alloc, context).await?;
+        let alloc =
+            self.mounting.claims.live_alloc(&request.namespace, &request.alloc, context).await?;
         let wanted: Vec<VolumeId> = each_volume(&alloc.volumes, alloc.index)
             .into_iter()
             .map(|(volume, _)| volume)
@@ -180,7 +180,7 @@ impl Mounter {
             *before = Some(HadBefore { claims, mounted });
         }
         let context = RequestContext { deadline: work.held(), ..context };
-        let grants = self.take_all(work, &alloc, &wanted, context).await?;
+        let grants = self.take_all(work, &wanted, context).await?;
         self.mount_granted_all(work, &alloc, grants, &mut spots, (pass, trace)).await
     }
 
@@ -204,7 +204,7 @@ impl Mounter {
         }
         let mut spots = BTreeMap::new();
         for (name, path) in &request.paths {
-            let spot = self.shared.binds.check_path(path).await;
+            let spot = self.mounting.local.binds.check_path(path).await;
             spots.insert(name.clone(), spot.map_err(|problem| problem.node(&alloc.node))?);
         }
         Ok(spots)
@@ -214,7 +214,7 @@ impl Mounter {
     fn mounted_before(&self, request: &MountAll, wanted: &[VolumeId]) -> BTreeSet<VolumeId> {
         let is_mounted = |volume: &&VolumeId| {
             let key = VolumeKey::new(request.namespace.clone(), (*volume).clone());
-            let journal = self.shared.journal.volume(&key);
+            let journal = self.mounting.local.journal.volume(&key);
             journal.uses.get(&request.alloc).is_some_and(|one| one.state == UseState::Published)
         };
         wanted.iter().filter(is_mounted).cloned().collect()
@@ -224,7 +224,6 @@ impl Mounter {
     async fn take_all(
         &self,
         work: &WholeMount,
-        alloc: &AllocStatus,
         wanted: &[VolumeId],
         context: RequestContext,
     ) -> Result<Vec<Grant>, Problem> {
@@ -234,8 +233,8 @@ impl Mounter {
             let mount = request_for(request, volume, None);
             let key = VolumeKey::new(request.namespace.clone(), volume.clone());
             work.show(&key, None);
-            let taken = grant::take_claim(&self.shared.bus, &alloc.node, &mount, context).await;
-            let located = |problem| self.locate_problem(problem, &key);
+            let taken = self.mounting.claims.take_claim(&mount, context).await;
+            let located = |problem| self.mounting.local.locate_problem(problem, &key);
             grants.push(taken.map_err(located)?);
         }
         Ok(grants)
@@ -274,8 +273,8 @@ impl Mounter {
                 let context = RequestContext { deadline: work.kept_until(), trace };
                 let asked = MountRequest { mount, spot, pass, context };
                 let mounted = match first.take() {
-                    Some(grant) => self.clone().mount_with(asked, grant).await,
-                    None => self.clone().claim_and_mount(asked).await,
+                    Some(grant) => Arc::clone(&self.mounting).mount_with(asked, grant).await,
+                    None => Arc::clone(&self.mounting).claim_and_mount(asked).await,
                 };
                 let mounted = mounted.map_err(|problem| problem.at_step(verb::AgentMount::STEP))?;
                 volumes[at] = Some(MountedVolume {
@@ -300,7 +299,7 @@ impl Mounter {
         trace: TraceContext,
     ) -> Result<(), String> {
         let request = &work.request;
-        let client = Client::new(self.shared.bus.clone());
+        let client = self.mounting.claims.client();
         let call = Call::within(trace, UNDO_WITHIN);
         let retry = Retry::each(REQUEST_TIMEOUT);
         let again = |failed: &FailedTry<'_>| failed.problem.retryable;
@@ -352,7 +351,7 @@ impl Mounter {
             epoch: Some(claim.epoch),
             reason: format!("not all volumes of the alloc were mounted ({code})"),
         };
-        let client = Client::new(self.shared.bus.clone());
+        let client = self.mounting.claims.client();
         let call = Call::within(trace, UNDO_WITHIN);
         let retry = Retry::each(REQUEST_TIMEOUT);
         let again = |failed: &FailedTry<'_>| failed.problem.retryable;

@@ -15,7 +15,6 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use berth_bus::Call;
-use berth_client::Client;
 use berth_contract::event::EventName;
 use berth_contract::message::agent::{FailureStatus, MountHealth, WorkStatus};
 use berth_contract::message::claim::{Observe, Observed};
@@ -30,9 +29,12 @@ use berth_service::shutdown::Shutdown;
 use futures_util::{StreamExt as _, stream};
 use tokio::time::sleep;
 
-use super::mounter::Mounter;
-use crate::journal::{JournalledUse, UseState};
-use crate::mounts::health::LastMountHealth;
+use super::claims::ClaimService;
+use super::mounting::Mounting;
+use crate::executor::VolumeExecutor;
+use crate::fleet::events::EventPublisher;
+use crate::journal::{Journal, JournalledUse, UseState};
+use crate::mounts::health::{LastMountHealth, MountHealths};
 
 /// Interval of the comparisons while the claim service answers.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -64,16 +66,27 @@ struct ReportedMount {
 
 /// Reports the mounts of this node's claims.
 pub(super) struct Observer {
-    mounter: Mounter,
+    journal: Journal,
+    executor: VolumeExecutor,
+    healths: MountHealths,
+    claims: ClaimService,
+    events: EventPublisher,
     reported: BTreeMap<ClaimKey, ReportedMount>,
     /// Hung plugin calls that were published as events, with the time of the call.
     published_hung: BTreeMap<ClaimKey, Timestamp>,
 }
 
 impl Observer {
-    pub(super) fn new(mounter: &Mounter) -> Self {
-        let mounter = mounter.clone();
-        Self { mounter, reported: BTreeMap::new(), published_hung: BTreeMap::new() }
+    pub(super) fn new(mounting: &Mounting) -> Self {
+        Self {
+            journal: mounting.local.journal.clone(),
+            executor: mounting.executor.clone(),
+            healths: mounting.healths.clone(),
+            claims: mounting.claims.clone(),
+            events: mounting.events.clone(),
+            reported: BTreeMap::new(),
+            published_hung: BTreeMap::new(),
+        }
     }
 
     /// Reports until the shutdown.
@@ -100,7 +113,7 @@ impl Observer {
     /// Reports what has changed. Returns why a report was not answered, if one was not.
     async fn report(&mut self) -> Option<String> {
         let now = clock::now();
-        let observed = self.mounter.list_observations();
+        let observed = self.list_observations();
         self.reported.retain(|claim, _| observed.contains_key(claim));
         self.report_hung(&observed);
         let is_due = |(claim, seen): &(ClaimKey, Observation)| {
@@ -109,9 +122,9 @@ impl Observer {
         let due = observed.into_iter().filter(is_due).map(|(claim, seen)| (claim, seen.mount));
         let due: Vec<(ClaimKey, NodeMount)> = due.collect();
         let sent = stream::iter(due).map(|(claim, mount)| {
-            let mounter = self.mounter.clone();
+            let claims = self.claims.clone();
             async move {
-                let answered = mounter.send_observation(&claim, &mount).await;
+                let answered = send_observation(&claims, &claim, &mount).await;
                 (claim, mount, answered)
             }
         });
@@ -151,47 +164,26 @@ impl Observer {
             if let Some(plugin) = &seen.plugin {
                 let used = (volume, alloc, plugin);
                 let name = EventName::VolumeMountHung;
-                self.mounter.shared.events.publish_mount_health(name, used, Some(why), trace);
+                self.events.publish_mount_health(name, used, Some(why), trace);
             }
         }
-    }
-}
-
-impl Mounter {
-    async fn send_observation(&self, claim: &ClaimKey, mount: &NodeMount) -> Result<(), Problem> {
-        let (volume, alloc, epoch) = claim;
-        let request = Observe {
-            alloc: alloc.clone(),
-            volume: volume.volume.clone(),
-            epoch: *epoch,
-            mount: mount.clone(),
-        };
-        let trace = clock::begin_trace();
-        let call = Call::within(trace, REQUEST_TIMEOUT);
-        let client = Client::new(self.shared.bus.clone());
-        let Observed { recorded } =
-            client.once::<verb::ClaimObserve>(&volume.namespace, &request, &call).await?;
-        let (state, trace) = (mount.state, trace.trace_id());
-        tracing::debug!(%volume, %alloc, %state, recorded, trace, "reported");
-        Ok(())
     }
 
     /// The mount of each claim of this node: the work under way counts before a failure, and a
     /// failure before the journal.
     fn list_observations(&self) -> BTreeMap<ClaimKey, Observation> {
-        let shared = &self.shared;
         let mut all = BTreeMap::new();
-        for (volume, alloc, entry) in shared.journal.uses() {
-            let detach = shared.journal.volume(&volume).detached.get(&alloc).copied();
+        for (volume, alloc, entry) in self.journal.uses() {
+            let detach = self.journal.volume(&volume).detached.get(&alloc).copied();
             if detach.is_some_and(|detach| detach.epoch >= entry.epoch) {
                 continue;
             }
-            let seen = shared.healths.get_health(&volume, &alloc, entry.epoch);
+            let seen = self.healths.get_health(&volume, &alloc, entry.epoch);
             let plugin = Some(entry.plugin.clone());
             let mount = mount_from_use(&entry, seen.as_ref());
             all.insert((volume, alloc, entry.epoch), Observation { mount, plugin });
         }
-        for failure in shared.executor.failures().into_iter().filter(|one| is_mount(&one.step)) {
+        for failure in self.executor.failures().into_iter().filter(|one| is_mount(&one.step)) {
             let Some(epoch) = failure.epoch else { continue };
             let volume = VolumeKey::new(failure.namespace.clone(), failure.volume.clone());
             let claim = (volume, failure.alloc.clone(), epoch);
@@ -202,7 +194,7 @@ impl Mounter {
             let plugin = known.and_then(|known| known.plugin.clone());
             all.insert(claim, Observation { mount: mount_from_failure(failure), plugin });
         }
-        for work in shared.executor.under_way().into_iter().filter(|one| is_mount(&one.step)) {
+        for work in self.executor.under_way().into_iter().filter(|one| is_mount(&one.step)) {
             let Some(epoch) = work.epoch else { continue };
             let volume = VolumeKey::new(work.namespace.clone(), work.volume.clone());
             let claim = (volume, work.alloc.clone(), epoch);
@@ -213,6 +205,28 @@ impl Mounter {
         }
         all
     }
+}
+
+async fn send_observation(
+    claims: &ClaimService,
+    claim: &ClaimKey,
+    mount: &NodeMount,
+) -> Result<(), Problem> {
+    let (volume, alloc, epoch) = claim;
+    let request = Observe {
+        alloc: alloc.clone(),
+        volume: volume.volume.clone(),
+        epoch: *epoch,
+        mount: mount.clone(),
+    };
+    let trace = clock::begin_trace();
+    let call = Call::within(trace, REQUEST_TIMEOUT);
+    let client = claims.client();
+    let Observed { recorded } =
+        client.once::<verb::ClaimObserve>(&volume.namespace, &request, &call).await?;
+    let (state, trace) = (mount.state, trace.trace_id());
+    tracing::debug!(%volume, %alloc, %state, recorded, trace, "reported");
+    Ok(())
 }
 
 /// Whether the step mounts a volume for a claim.

@@ -10,6 +10,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use berth_contract::code::Code;
 use berth_contract::hint;
@@ -24,10 +25,9 @@ use berth_service::clock;
 use tokio::time::Instant;
 
 use super::calls::GrantWithSecrets;
+use super::holders;
 use super::local::{local_problem, read_mount_table};
-use super::mount::Publication;
-use super::mounter::Mounter;
-use super::{grant, holders};
+use super::mounting::{Mounting, Publication};
 use crate::caller::{Caller, RequestContext};
 use crate::executor::{ExecutorWork, PluginVolume, WorkTurn};
 use crate::fleet::gate::GatePass;
@@ -44,18 +44,18 @@ struct RepublishTask {
     context: RequestContext,
 }
 
-impl Mounter {
+impl Mounting {
     /// Takes the mounts down, and brings them back. Returns by the deadline.
     pub async fn republish(
-        self,
+        self: Arc<Self>,
         _: NodeId,
         request: Republish,
         Caller { context, .. }: Caller,
     ) -> Result<Republished, Problem> {
         let volume = VolumeKey::new(request.namespace.clone(), request.volume.clone());
-        let locate = |problem: Problem| self.locate_problem(problem, &volume);
-        let pass = self.shared.gate.check_open().map_err(locate)?;
-        let mut uses = self.shared.journal.volume(&volume).uses;
+        let locate = |problem: Problem| self.local.locate_problem(problem, &volume);
+        let pass = self.gate.check_open().map_err(locate)?;
+        let mut uses = self.local.journal.volume(&volume).uses;
         uses.retain(|alloc, _| request.alloc.as_ref().is_none_or(|only| only == alloc));
         let allocs = if request.force {
             uses.into_keys().collect()
@@ -67,7 +67,7 @@ impl Mounter {
             let next = format!(
                 "look with `berth node status {}`; an alloc that has no mount gets one by asking \
                  for it",
-                self.shared.host.node
+                self.local.node
             );
             return Err(locate(Problem::new(Code::NoSuchClaim, message).next(next)));
         };
@@ -79,7 +79,8 @@ impl Mounter {
         let Some(first_grant) = grants.first() else {
             return Ok(Republished { mounts: Vec::new() });
         };
-        let plugin = self.plugin(&first_grant.plugin).map_err(locate)?.with_trace(context.trace);
+        let plugin =
+            self.plugins.get(&first_grant.plugin).map_err(locate)?.with_trace(context.trace);
         let plugin_volume = PluginVolume::new(&plugin.id, &first_grant.external_id);
         let shown = ExecutorWork {
             volume: volume.clone(),
@@ -89,15 +90,15 @@ impl Mounter {
             calls: Some(plugin.calls().clone()),
         };
         let work = {
-            let (mounter, volume) = (self.clone(), volume.clone());
+            let (this, volume) = (Arc::clone(&self), volume.clone());
             let returning = RepublishTask { grants, plugin, pass, context };
-            async move { mounter.remount(&volume, returning).await }
+            async move { this.remount(&volume, returning).await }
         };
         let locate = |problem: Problem| locate(problem.plugin(&plugin_volume.plugin));
         let deadline = context.deadline;
         let turn = WorkTurn::new(plugin_volume.clone(), deadline);
-        let done = self.shared.executor.run_recorded(turn, shown, work).await;
-        self.shared.healths.request_probe();
+        let done = self.executor.run_recorded(turn, shown, work).await;
+        self.healths.request_probe();
         done.map_err(locate)
     }
 
@@ -118,7 +119,7 @@ impl Mounter {
             }
         }
         let Some((alloc, entry)) = well.filter(|_| due.is_empty()) else { return Ok(due) };
-        let (node, path) = (&self.shared.host.node, entry.target.display());
+        let (node, path) = (&self.local.node, entry.target.display());
         let message = format!(
             "the volume is mounted at {path} for alloc {alloc}, and the mount answers: by force it \
              would be unmounted under its workload, and mounted again"
@@ -135,12 +136,12 @@ impl Mounter {
     /// Whether the mount is gone, dead or hung, or was never finished. A mount that cannot be
     /// probed is left alone.
     async fn needs_mending(&self, entry: &JournalledUse, table: &MountTable) -> bool {
-        if entry.state == UseState::Intent || entry.boot_id != self.shared.host.boot_id {
+        if entry.state == UseState::Intent || entry.boot_id != self.local.boot_id {
             return true;
         }
         let at = (&entry.plugin, entry.target.as_path());
         let was = entry.disk.as_ref();
-        let healths = &self.shared.healths;
+        let healths = &self.healths;
         let probed = healths.probe_mount(at, entry.attachment, table, was, PROBE_TIMEOUT).await;
         match probed {
             ProbeAnswer::Missing | ProbeAnswer::Dead(_) | ProbeAnswer::Hung(_) => true,
@@ -162,7 +163,7 @@ impl Mounter {
             alias: None,
             path: None,
         };
-        grant::take_claim(&self.shared.bus, &self.shared.host.node, &request, context).await
+        self.claims.take_claim(&request, context).await
     }
 
     /// Runs while the volume's lock is held.
@@ -179,8 +180,8 @@ impl Mounter {
         let Some(first) = grants.first() else {
             return Ok(Republished { mounts: Vec::new() });
         };
-        let entered = self.shared.gate.enter(pass).await?;
-        let known = self.shared.journal.volume(volume);
+        let entered = self.gate.enter(pass).await?;
+        let known = self.local.journal.volume(volume);
         let is_other = |grant: &&Grant| {
             let entry = known.uses.get(&grant.alloc);
             entry.is_some_and(|entry| !entry.is_of(&grant.plugin, &grant.external_id))
@@ -197,7 +198,7 @@ impl Mounter {
             .iter()
             .map(|grant| (grant.alloc.clone(), grant.epoch, target(&grant.alloc)))
             .collect();
-        let place = self.shared.paths.volume_paths(&plugin.id, volume, &first.alloc);
+        let place = self.local.paths.volume_paths(&plugin.id, volume, &first.alloc);
         let table = read_mount_table(Code::MountFailed).await?;
         let scene = VolumeOnNode { journal: &known, mounts: &table, place: &place };
         let stages = can.stage_unstage_volume;
@@ -205,7 +206,7 @@ impl Mounter {
             .map_err(|gone| Problem::new(Code::GrantVoid, gone))?;
         let mut using = Vec::new();
         for grant in &grants {
-            let secrets = self.secrets(volume, grant, context).await?;
+            let secrets = self.read_secrets(volume, grant, context).await?;
             using.push(GrantWithSecrets { grant, secrets });
         }
         // From here on a killed agent leaves intents, and a caller that asks again gets the mount.
@@ -215,18 +216,18 @@ impl Mounter {
         }
         drop(entered);
         let began = Instant::now();
-        let host = self.host(&plugin.id, &place);
-        let caller = self.node_caller(&plugin, &first.external_id, host, context.deadline);
+        let host = self.plugins.host(&plugin.id, &place);
+        let caller = self.plugins.caller(&plugin, &first.external_id, host, context.deadline);
         for (alloc, ..) in &allocs {
-            let place = self.shared.paths.volume_paths(&plugin.id, volume, alloc);
-            let undone = self.shared.binds.remove_binds(&caller.host, &place).await;
+            let place = self.local.paths.volume_paths(&plugin.id, volume, alloc);
+            let undone = self.local.binds.remove_binds(&caller.host, &place).await;
             undone.map_err(|problem| explain_held(problem, &plan.down))?;
         }
         caller.take_down(&plan.down).await.map_err(|problem| explain_held(problem, &plan.down))?;
         let mut mounts = Vec::new();
         for ((granted, (alloc, _, target)), calls) in using.iter().zip(&allocs).zip(&plan.up) {
             let (grant, place) =
-                (granted.grant, self.shared.paths.volume_paths(&plugin.id, volume, alloc));
+                (granted.grant, self.local.paths.volume_paths(&plugin.id, volume, alloc));
             let publication = Publication { volume, place: &place, calls, began };
             let (_, disk) = self.publish_granted(&caller, granted, publication, context).await?;
             let options = plan.restages().then_some(&grant.mount);
@@ -258,18 +259,18 @@ impl Mounter {
         let options =
             options.map(|options| OptionsFingerprint::salted_hash(options, rand::random()));
         let options = options.or_else(|| entry.options.clone());
-        let boot_id = self.shared.host.boot_id.clone();
+        let boot_id = self.local.boot_id.clone();
         // The old staging is undone first.
         let staged = false;
         let since = clock::now();
         let mut entry =
             JournalledUse { state, staged, options, disk, boot_id, since, ..entry.clone() };
         if state == UseState::Published {
-            let place = self.shared.paths.volume_paths(&entry.plugin, volume, alloc);
+            let place = self.local.paths.volume_paths(&entry.plugin, volume, alloc);
             let table = read_mount_table(Code::MountFailed).await?;
             entry.contents = holders::shown_contents(&table, &place, Some(&entry));
         }
-        let written = self.shared.journal.write_use(volume, alloc, entry).await;
+        let written = self.local.journal.write_use(volume, alloc, entry).await;
         written.map_err(local_problem(Code::MountFailed))
     }
 }

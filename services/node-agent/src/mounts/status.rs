@@ -1,30 +1,53 @@
 //! `agent.status`: the journal, the mount table and the last known health of each mount.
 
+use std::sync::Arc;
+
+use berth_bus::Bus;
 use berth_contract::code::Code;
 use berth_contract::message::agent::{
-    AgentStatus, GuardStatus, MountHealth, MountState, MountStatus, Status,
+    AgentQuery, AgentStatus, GuardStatus, MountHealth, MountState, MountStatus,
 };
 use berth_contract::problem::Problem;
 use berth_contract::verb::NodeAndNamespace;
 use berth_domain::access::AttachmentMode;
-use berth_domain::{AllocId, VolumeKey};
+use berth_domain::{AllocId, Timestamp, VolumeKey};
 
 use super::guard;
 use super::local::read_mount_table;
-use super::mounter::Mounter;
+use super::volumes::LocalVolumes;
 use crate::caller::Caller;
+use crate::controllers::{CreationAnswers, HostedControllers};
+use crate::executor::VolumeExecutor;
 use crate::host::paths::Paths;
 use crate::journal::{Journal, JournalledUse, UseState};
-use crate::mounts::health::LastMountHealth;
+use crate::mounts::health::{LastMountHealth, MountHealths};
 use crate::mounts::runs;
 use berth_host::{MountTable, MountTableError};
+use berth_service::runs::Runs;
 
-impl Mounter {
+/// Shows what is here. Reads everything, and changes nothing.
+pub struct NodeStatus {
+    pub local: LocalVolumes,
+    /// When the agent began to answer.
+    pub since: Timestamp,
+    pub healths: MountHealths,
+    pub runs: Runs,
+    /// Runs the node calls.
+    pub executor: VolumeExecutor,
+    /// Runs the calls of the controllers here.
+    pub controllers: VolumeExecutor,
+    pub hosted: HostedControllers,
+    /// What controllers here answered for the names of new things.
+    pub answers: CreationAnswers,
+    pub bus: Bus,
+}
+
+impl NodeStatus {
     /// What is here of a namespace; or of all of them, with what is in none.
     pub async fn status(
-        self,
+        self: Arc<Self>,
         NodeAndNamespace { namespace, .. }: NodeAndNamespace,
-        _: Status,
+        _: AgentQuery,
         _: Caller,
     ) -> Result<AgentStatus, Problem> {
         let mut status = self.whole_status().await?;
@@ -42,35 +65,32 @@ impl Mounter {
 
     async fn whole_status(&self) -> Result<AgentStatus, Problem> {
         let table = read_mount_table(Code::Internal).await?;
-        let uses = self.shared.journal.uses();
-        let strays = stray_mounts(&table, &self.shared.paths, &uses);
+        let uses = self.local.journal.uses();
+        let strays = stray_mounts(&table, &self.local.paths, &uses);
         let shown = uses
             .iter()
             .map(|(volume, alloc, entry)| self.mount_status(&table, volume, alloc, entry));
         Ok(AgentStatus {
-            node: self.shared.host.node.clone(),
-            boot_id: self.shared.host.boot_id.clone(),
-            since: self.shared.since,
+            node: self.local.node.clone(),
+            boot_id: self.local.boot_id.clone(),
+            since: self.since,
             mounts: shown.collect(),
             strays,
-            work: [self.shared.executor.under_way(), self.shared.controllers.under_way()].concat(),
-            storage: [
-                self.shared.executor.storage_under_way(),
-                self.shared.controllers.storage_under_way(),
-            ]
-            .concat(),
-            late: self.shared.answers.late(),
-            failures: self.shared.executor.failures(),
-            controllers: self.shared.hosted.list(),
+            work: [self.executor.under_way(), self.controllers.under_way()].concat(),
+            storage: [self.executor.storage_under_way(), self.controllers.storage_under_way()]
+                .concat(),
+            late: self.answers.late(),
+            failures: self.executor.failures(),
+            controllers: self.hosted.list(),
             guards: self.guards().await?,
-            runs: Some(self.shared.runs.dir().to_string_lossy().into_owned()),
-            access: self.shared.bus.access(),
+            runs: Some(self.runs.dir().to_string_lossy().into_owned()),
+            access: self.bus.access(),
         })
     }
 
     /// What runs allocs here, as far as it was named.
     async fn guards(&self) -> Result<Vec<GuardStatus>, Problem> {
-        let (seen, _) = runs::list_runs(&self.shared.runs).await?;
+        let (seen, _) = runs::list_runs(&self.runs).await?;
         let shown = seen.into_iter().map(|one| GuardStatus {
             guard: guard::runner(&one),
             lives: !one.is_over(),
@@ -88,7 +108,7 @@ impl Mounter {
         alloc: &AllocId,
         entry: &JournalledUse,
     ) -> MountStatus {
-        let detach = self.shared.journal.volume(volume).detached.get(alloc).copied();
+        let detach = self.local.journal.volume(volume).detached.get(alloc).copied();
         let leaves = detach.is_some_and(|detach| detach.epoch >= entry.epoch);
         let state = match entry.state {
             _ if leaves => MountState::Leaving,
@@ -96,7 +116,7 @@ impl Mounter {
             UseState::Published => MountState::Published,
         };
         let mounted = table.has(&entry.target);
-        let seen = self.shared.healths.get_health(volume, alloc, entry.epoch);
+        let seen = self.healths.get_health(volume, alloc, entry.epoch);
         // The mount table is newer than the last probe, so it counts more. A device need not be in
         // it.
         let is_device = entry.attachment == AttachmentMode::BlockDevice;
@@ -122,7 +142,7 @@ impl Mounter {
             staging: entry.staging.as_ref().map(|staging| staging.to_string_lossy().into_owned()),
             state,
             since: entry.since,
-            earlier_boot: entry.boot_id != self.shared.host.boot_id,
+            earlier_boot: entry.boot_id != self.local.boot_id,
             health,
             trouble: seen.as_ref().and_then(|seen| seen.trouble.clone()),
             left_out: entry.left_out.clone(),

@@ -1,7 +1,8 @@
 //! Undoes everything that is mounted here, because the node counted as gone (rule 12).
 
+use std::sync::Arc;
+
 use berth_bus::Call;
-use berth_client::Client;
 use berth_contract::code::Code;
 use berth_contract::message::alloc;
 use berth_contract::problem::Problem;
@@ -14,9 +15,8 @@ use berth_domain::{AllocId, Namespace, VolumeKey};
 use berth_service::clock;
 use futures_util::{StreamExt as _, stream};
 
-use super::detach::DepartingUse;
 use super::local::read_mount_table;
-use super::mounter::Mounter;
+use super::unmounting::{DepartingUse, Unmounting};
 use crate::caller::RequestContext;
 use crate::journal::JournalledUse;
 
@@ -27,30 +27,30 @@ const PAGES_MAX: usize = 1000;
 /// Largest number of paths that a problem names.
 const NAMED: usize = 3;
 
-impl Mounter {
+impl Unmounting {
     /// Ends the allocs of this node, and takes down each use in the journal. Succeeds when the
     /// allocs have ended, the journal has no use and the mount table shows nothing below the
     /// agent's paths.
     ///
     /// The mounts are taken down even if the claim service does not answer for the allocs: cached
     /// writes wait behind a fence as long as a mount stays.
-    pub async fn undo_all(&self, proof: &Proof) -> Result<(), Problem> {
+    pub async fn undo_all(self: &Arc<Self>, proof: &Proof) -> Result<(), Problem> {
         let trace = clock::begin_trace();
         let ended = self.end_allocs(proof, trace).await;
         self.undo_uses(trace).await?;
         ended
     }
 
-    async fn undo_uses(&self, trace: TraceContext) -> Result<(), Problem> {
-        crate::mounts::runs::end_all(&self.shared.runs).await?;
-        let undone = stream::iter(self.shared.journal.uses())
+    async fn undo_uses(self: &Arc<Self>, trace: TraceContext) -> Result<(), Problem> {
+        crate::mounts::runs::end_all(&self.runs).await?;
+        let undone = stream::iter(self.local.journal.uses())
             .map(|(volume, alloc, entry)| self.undo_use(volume, alloc, entry, trace))
             .buffer_unordered(AT_ONCE_MAX)
             .collect::<Vec<_>>();
         // A use that fails keeps no other from being undone.
         undone.await.into_iter().collect::<Result<(), Problem>>()?;
         let table = read_mount_table(Code::UnmountFailed).await?;
-        let left: Vec<_> = table.beneath(self.shared.paths.root()).collect();
+        let left: Vec<_> = table.beneath(self.local.paths.root()).collect();
         if left.is_empty() {
             return Ok(());
         }
@@ -67,7 +67,7 @@ impl Mounter {
 
     /// Takes one use down while its volume's lock is held.
     pub(crate) async fn undo_use(
-        &self,
+        self: &Arc<Self>,
         volume: VolumeKey,
         alloc: AllocId,
         entry: JournalledUse,
@@ -85,16 +85,16 @@ impl Mounter {
         };
         let context = RequestContext { deadline: clock::now().after(CALL_TIMEOUT), trace };
         let (done, _) = self.run_take_down(leaving, None, context).await;
-        done.map_err(|problem| self.locate_problem(problem, &volume).plugin(&entry.plugin))
+        done.map_err(|problem| self.local.locate_problem(problem, &volume).plugin(&entry.plugin))
     }
 
     /// Stops every alloc of this node, also those without a mount: an alloc may have a claim, whose
     /// grant would still be good once the node is back.
     async fn end_allocs(&self, proof: &Proof, trace: TraceContext) -> Result<(), Problem> {
-        let client = Client::new(self.shared.bus.clone());
+        let client = self.claims.client();
         let everywhere = Namespace::wildcard();
         let of_this_node = alloc::ListAllocs {
-            node: Some(self.shared.host.node.clone()),
+            node: Some(self.local.node.clone()),
             state: Some(AllocState::Live),
             ..alloc::ListAllocs::default()
         };
@@ -126,7 +126,7 @@ impl Mounter {
         let note = Some(format!("its node counted as gone: {proof}"));
         let stop = alloc::StopAlloc::new(id, AllocState::Failed, note);
         let call = Call::within(trace, REQUEST_TIMEOUT);
-        let client = Client::new(self.shared.bus.clone());
+        let client = self.claims.client();
         match client.once::<verb::AllocStop>(&namespace, &stop, &call).await {
             Err(problem) if problem.code != Code::NoSuchAlloc => Err(problem),
             _ => Ok(()),

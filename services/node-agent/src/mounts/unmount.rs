@@ -5,42 +5,42 @@
 //! claim is recorded first, in release: whatever happens next, the attachment is on record until
 //! the storage has ended it.
 
+use std::sync::Arc;
+
 use berth_bus::Call;
-use berth_client::Client;
 use berth_contract::code::Code;
 use berth_contract::hint;
 use berth_contract::message::agent::{Unmount, Unmounted, UnmountedMount};
 use berth_contract::message::claim::Recover;
 use berth_contract::problem::Problem;
 use berth_contract::verb;
-use berth_domain::plugin::UnaccountedMount;
 use berth_domain::{AllocId, NodeId, VolumeKey};
 
-use super::grant::time_left;
-use super::mounter::Mounter;
+use super::claims::time_left;
+use super::unmounting::Unmounting;
 use crate::caller::{Caller, RequestContext};
 use crate::fleet::claimed::read_claimed_uses;
 use crate::journal::JournalledUse;
 
-impl Mounter {
+impl Unmounting {
     /// Takes mounts of a volume down that no claim covers.
     pub async fn unmount_unclaimed(
-        self,
+        self: Arc<Self>,
         _: NodeId,
         request: Unmount,
         Caller { context: RequestContext { deadline, trace }, .. }: Caller,
     ) -> Result<Unmounted, Problem> {
         let volume = VolumeKey::new(request.namespace.clone(), request.volume.clone());
-        let locate = |problem: Problem| self.locate_problem(problem, &volume);
-        let node = &self.shared.host.node;
+        let locate = |problem: Problem| self.local.locate_problem(problem, &volume);
+        let node = &self.local.node;
         // Read before the claims, so that a newer use is not compared with an older list.
-        let mut uses = self.shared.journal.volume(&volume).uses;
+        let mut uses = self.local.journal.volume(&volume).uses;
         uses.retain(|alloc, _| request.alloc.as_ref().is_none_or(|meant| meant == alloc));
         if uses.is_empty() {
-            return Err(locate(nothing_due(&volume, &self.shared.host.node, None)));
+            return Err(locate(nothing_due(&volume, &self.local.node, None)));
         }
         let here = uses.keys().map(|alloc| (volume.clone(), alloc.clone())).collect();
-        let claimed = read_claimed_uses(&self.shared.bus, node, &here, time_left(deadline)).await;
+        let claimed = read_claimed_uses(&self.claims.bus, node, &here, time_left(deadline)).await;
         let claimed = claimed.map_err(locate)?;
         let claimed = claimed.ok_or_else(|| {
             let message = format!("not all claims of node {node} could be read");
@@ -50,7 +50,7 @@ impl Mounter {
         for (alloc, entry) in uses {
             let key = (volume.clone(), alloc.clone());
             let is_unclaimed =
-                || claimed.is_younger_than(&entry) || self.shared.unaccounted.has(&volume, &alloc);
+                || claimed.is_younger_than(&entry) || self.local.unaccounted.has(&volume, &alloc);
             let is_covered = claimed.covers(&key, &entry);
             if is_covered && !claimed.waits_for_unmount(&key) {
                 covered.push(alloc);
@@ -65,7 +65,7 @@ impl Mounter {
             }
         }
         if due.is_empty() {
-            return Err(locate(nothing_due(&volume, &self.shared.host.node, covered.first())));
+            return Err(locate(nothing_due(&volume, &self.local.node, covered.first())));
         }
         let mut mounts = Vec::new();
         for (alloc, entry) in due {
@@ -93,14 +93,14 @@ impl Mounter {
         let lost = Recover {
             alloc: alloc.clone(),
             volume: volume.volume.clone(),
-            node: self.shared.host.node.clone(),
+            node: self.local.node.clone(),
             plugin: entry.plugin.clone(),
             external_id: entry.external_id.clone(),
             mode: entry.mode,
             access: entry.access,
             attachment: entry.attachment,
         };
-        let client = Client::new(self.shared.bus.clone());
+        let client = self.claims.client();
         let call = Call::within(trace, time_left(deadline));
         let recorded = client.once::<verb::ClaimRecover>(&volume.namespace, &lost, &call).await;
         match recorded {
@@ -113,28 +113,6 @@ impl Mounter {
                 Ok(())
             }
             recorded => recorded.map(drop),
-        }
-    }
-
-    /// Whether all mounts have been compared with the claims since the agent started.
-    pub(crate) fn has_compared(&self) -> bool {
-        self.shared.unaccounted.read_known().is_compared
-    }
-
-    /// Stores the mounts of the node that no claim covers. Each new one becomes an event.
-    /// `is_whole` says whether each mount was compared.
-    pub(crate) fn report_unaccounted(&self, all: Vec<UnaccountedMount>, is_whole: bool) {
-        for mount in self.shared.unaccounted.replace(all, is_whole) {
-            let volume = VolumeKey::new(mount.namespace.clone(), mount.volume.clone());
-            self.shared.events.publish_unaccounted(&mount);
-            tracing::warn!(
-                namespace = %mount.namespace,
-                volume = %mount.volume,
-                alloc = %mount.alloc,
-                path = mount.path,
-                next = hint::unmount(&volume, &self.shared.host.node),
-                "mounted here, and its claim is gone: its workload must not write any more"
-            );
         }
     }
 }

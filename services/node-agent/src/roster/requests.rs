@@ -55,11 +55,21 @@ type OrderedReply = oneshot::Sender<Result<Ordered, Problem>>;
 
 impl PluginOrders {
     /// Every instance here. Answered at once.
-    pub fn list(self, node: NodeId, _: AgentPluginsQuery, _: Instant) -> Ready<Result<Here, Problem>> {
+    pub fn list(
+        self,
+        node: NodeId,
+        _: AgentPluginsQuery,
+        _: Instant,
+    ) -> Ready<Result<Here, Problem>> {
         ready(Ok(list(node, &self.plugins, &self.journal)))
     }
 
-    pub async fn stop(self, _: NodeId, stop: StopPlugin, deadline: Instant) -> Result<Ordered, Problem> {
+    pub async fn stop(
+        self,
+        _: NodeId,
+        stop: StopPlugin,
+        deadline: Instant,
+    ) -> Result<Ordered, Problem> {
         self.order(RosterOrder::Stop(stop), deadline).await
     }
 

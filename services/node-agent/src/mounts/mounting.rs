@@ -1,0 +1,164 @@
+//! What it takes to mount a volume, and how the calls that publish it are made.
+//!
+//! **Promises** that a volume is journalled as staged before it is published.
+
+use berth_contract::code::Code;
+use berth_contract::message::claim::Grant;
+use berth_contract::message::secret::Secrets;
+use berth_contract::problem::Problem;
+use berth_domain::{AllocId, Timestamp, VolumeKey};
+use berth_service::clock;
+use tokio::time::Instant;
+
+use super::alive;
+use super::calls::{GrantWithSecrets, NodeCaller, NodePlugins, NotPublished};
+use super::claims::ClaimService;
+use super::enforce;
+use super::expand::expand_pending;
+use super::health::MountHealths;
+use super::local::local_problem;
+use super::plan::NodeCall;
+use super::volumes::LocalVolumes;
+use crate::caller::RequestContext;
+use crate::executor::VolumeExecutor;
+use crate::fleet::events::{EventPublisher, UsedVolume};
+use crate::fleet::gate::Gate;
+use crate::fleet::secret::SecretsReader;
+use crate::host::paths::VolumePaths;
+use crate::journal::{Disk, Journal, JournalledUse};
+
+/// Mounts what is granted, and mounts it again.
+pub struct Mounting {
+    pub local: LocalVolumes,
+    pub plugins: NodePlugins,
+    /// Runs the calls of a volume one after another.
+    pub executor: VolumeExecutor,
+    /// Refuses mounts while it is closed.
+    pub gate: Gate,
+    pub claims: ClaimService,
+    pub secrets: SecretsReader,
+    /// The health of each mount when it was last probed.
+    pub healths: MountHealths,
+    pub events: EventPublisher,
+}
+
+/// The calls that publish one use.
+#[derive(Clone, Copy)]
+pub(super) struct Publication<'a> {
+    pub(super) volume: &'a VolumeKey,
+    pub(super) place: &'a VolumePaths,
+    pub(super) calls: &'a [NodeCall],
+    /// When the work began. The event of the mount says how long it took.
+    pub(super) began: Instant,
+}
+
+/// Finds an intent in the journal.
+#[derive(Clone, Copy)]
+struct JournalledIntent<'a> {
+    journal: &'a Journal,
+    volume: &'a VolumeKey,
+    alloc: &'a AllocId,
+}
+
+impl JournalledIntent<'_> {
+    /// Journals that the volume is staged.
+    async fn write_staged(&self) -> Result<(), Problem> {
+        let known = self.journal.volume(self.volume).uses.remove(self.alloc);
+        let Some(intent) = known else { return Ok(()) };
+        let staged = JournalledUse { staged: true, since: clock::now(), ..intent };
+        let written = self.journal.write_use(self.volume, self.alloc, staged).await;
+        written.map_err(local_problem(Code::MountFailed))
+    }
+}
+
+impl Mounting {
+    /// Reads the secrets for staging and publishing.
+    pub(super) async fn read_secrets(
+        &self,
+        volume: &VolumeKey,
+        grant: &Grant,
+        RequestContext { deadline, trace }: RequestContext,
+    ) -> Result<Secrets, Problem> {
+        self.secrets.read(volume, grant.secrets.as_ref(), deadline, trace).await.map(Secrets)
+    }
+
+    /// Refuses while the grant's mount is dead, hangs, or has another disk behind it than `was`.
+    pub(super) async fn check_alive(
+        &self,
+        grant: &Grant,
+        place: &VolumePaths,
+        was: Option<&Disk>,
+        deadline: Timestamp,
+    ) -> Result<Option<Disk>, Problem> {
+        alive::check_alive(&self.healths, &self.local.node, grant, place, was, deadline).await
+    }
+
+    /// Makes the calls of a grant's plan, and checks what they have published. Returns what the
+    /// plugin left out, and the disk behind the mount.
+    pub(super) async fn publish_granted(
+        &self,
+        caller: &NodeCaller,
+        granted: &GrantWithSecrets<'_>,
+        publication: Publication<'_>,
+        context: RequestContext,
+    ) -> Result<(Vec<String>, Option<Disk>), Problem> {
+        let Publication { volume, place, calls, began } = publication;
+        let (grant, journal) = (granted.grant, &self.local.journal);
+        let record = JournalledIntent { journal, volume, alloc: &grant.alloc };
+        let stages = calls.iter().any(|call| matches!(call, NodeCall::Stage { .. }));
+        let brought = caller.bring_up(calls, granted, &record).await;
+        let (took, calls) = (began.elapsed(), caller.plugin.calls().list());
+        let used =
+            UsedVolume { volume, alloc: &grant.alloc, plugin: &caller.plugin.id, took, calls };
+        self.events.publish_mount(used, brought.as_ref().err(), context.trace);
+        brought?;
+        if !stages {
+            let at = (place.target.as_path(), None);
+            expand_pending(journal, caller, (volume, grant), at, &granted.secrets).await;
+        }
+        let left_out = enforce::enforce_after_publish(caller, grant, place).await?;
+        let disk = self.check_alive(grant, place, None, context.deadline).await?;
+        Ok((left_out, disk))
+    }
+}
+
+impl NodeCaller {
+    /// Makes the calls that publish a use. Its intent is in the journal. That the volume is staged
+    /// is journalled before it is published.
+    async fn bring_up(
+        &self,
+        calls: &[NodeCall],
+        using: &GrantWithSecrets<'_>,
+        record: &JournalledIntent<'_>,
+    ) -> Result<(), Problem> {
+        let staged_here = calls.iter().any(|call| matches!(call, NodeCall::Stage { .. }));
+        for call in calls {
+            match call {
+                NodeCall::Stage { staging } => {
+                    self.stage(staging, using).await?;
+                    record.write_staged().await?;
+                    let at = (staging.as_path(), Some(staging.as_path()));
+                    let about = (record.volume, using.grant);
+                    expand_pending(record.journal, self, about, at, &using.secrets).await;
+                }
+                NodeCall::Publish { staging, target } => {
+                    let staging = staging.as_deref();
+                    let published = self.publish(staging, target, using).await;
+                    match (published, staging) {
+                        (Err(NotPublished::Unstaged(_)), Some(staging)) if !staged_here => {
+                            // The plan took the volume for staged, because another alloc uses the
+                            // staging. It was unmounted by other means.
+                            self.stage(staging, using).await?;
+                            record.write_staged().await?;
+                            self.publish(Some(staging), target, using).await?;
+                        }
+                        (published, _) => published?,
+                    }
+                }
+                NodeCall::Unpublish { target } => self.unpublish(target).await?,
+                NodeCall::Unstage { staging } => self.unstage(staging).await?,
+            }
+        }
+        Ok(())
+    }
+}
