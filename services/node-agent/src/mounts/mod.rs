@@ -10,7 +10,9 @@
 //!
 //! **Never** removes a file, a mount point, or a directory that is not empty.
 //!
-//! | what changes or shows something | and has no more than that takes |
+//! Each of these has no more than its work takes:
+//!
+//! | | |
 //! | --- | --- |
 //! | [`MountRequests`] | `agent.mount`, `agent.mount-all`: who waits for which volumes |
 //! | [`Mounting`] | mounts what is granted; `agent.republish` |
@@ -22,49 +24,34 @@
 //! | [`NodePlugins`], [`ClaimService`] | who is called, and who is asked |
 
 mod account;
-mod alive;
 mod bind;
 mod calls;
-mod claim_use;
 mod claims;
-mod claims_before;
-mod condition;
-mod detach;
 mod dirs;
-mod enforce;
+mod down;
 mod expand;
 mod guard;
 pub(crate) mod health;
 mod holders;
 mod local;
-mod mount;
-mod mount_all;
-mod mounting;
-mod observe;
 mod plan;
 mod processes;
-mod republish;
-mod requests;
 pub(crate) mod runs;
 mod status;
 mod still_mounted;
-mod undo;
-mod unmount;
-mod unmounting;
 mod unstaged;
+mod up;
 mod volume_size;
 mod volumes;
 mod watch;
-mod whole_mount;
 
 pub use bind::Binds;
 pub use calls::NodePlugins;
 pub use claims::ClaimService;
+pub use down::Unmounting;
 pub use expand::Expanding;
 pub use guard::Guards;
-pub use mounting::Mounting;
-pub use requests::MountRequests;
 pub use status::{NodeStatus, log_leftovers};
-pub use unmounting::Unmounting;
+pub use up::{MountRequests, Mounting};
 pub use volumes::LocalVolumes;
 pub use watch::watch_mounts;

@@ -23,7 +23,7 @@ use berth_service::clock;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
-use super::claims::held_until;
+use crate::mounts::claims::held_until;
 
 /// Largest number of allocs whose volumes are being mounted, or wait for a repeated request.
 const WORKS_MAX: usize = 1024;

@@ -11,14 +11,7 @@ use berth_service::clock;
 use tokio::time::Instant;
 
 use super::alive;
-use super::calls::{GrantWithSecrets, NodeCaller, NodePlugins, NotPublished};
-use super::claims::ClaimService;
 use super::enforce;
-use super::expand::expand_pending;
-use super::health::MountHealths;
-use super::local::local_problem;
-use super::plan::NodeCall;
-use super::volumes::LocalVolumes;
 use crate::caller::RequestContext;
 use crate::executor::VolumeExecutor;
 use crate::fleet::events::{EventPublisher, UsedVolume};
@@ -26,6 +19,13 @@ use crate::fleet::gate::Gate;
 use crate::fleet::secret::SecretsReader;
 use crate::host::paths::VolumePaths;
 use crate::journal::{Disk, Journal, JournalledUse};
+use crate::mounts::calls::{GrantWithSecrets, NodeCaller, NodePlugins, NotPublished};
+use crate::mounts::claims::ClaimService;
+use crate::mounts::expand::expand_pending;
+use crate::mounts::health::MountHealths;
+use crate::mounts::local::local_problem;
+use crate::mounts::plan::NodeCall;
+use crate::mounts::volumes::LocalVolumes;
 
 /// Mounts what is granted, and mounts it again.
 pub struct Mounting {

@@ -29,12 +29,12 @@ use berth_service::shutdown::Shutdown;
 use futures_util::{StreamExt as _, stream};
 use tokio::time::sleep;
 
-use super::claims::ClaimService;
-use super::mounting::Mounting;
 use crate::executor::VolumeExecutor;
 use crate::fleet::events::EventPublisher;
 use crate::journal::{Journal, JournalledUse, UseState};
+use crate::mounts::claims::ClaimService;
 use crate::mounts::health::{LastMountHealth, MountHealths};
+use crate::mounts::up::Mounting;
 
 /// Interval of the comparisons while the claim service answers.
 const INTERVAL: Duration = Duration::from_secs(1);

@@ -30,10 +30,7 @@ use berth_domain::limits::REQUEST_TIMEOUT;
 use berth_domain::volume::deadlock::take_order;
 use berth_domain::{VolumeId, VolumeKey};
 
-use super::bind::BindPath;
-use super::claims::held_until;
 use super::claims_before::{ClaimEpochs, ClaimsBefore};
-use super::local::local_problem;
 use super::mount::MountRequest;
 use super::requests::MountRequests;
 use super::whole_mount::{Joined, NextRequest, WholeMount, WholeMounts};
@@ -41,6 +38,9 @@ use crate::caller::check_namespace;
 use crate::caller::{Caller, RequestContext};
 use crate::fleet::gate::GatePass;
 use crate::journal::UseState;
+use crate::mounts::bind::BindPath;
+use crate::mounts::claims::held_until;
+use crate::mounts::local::local_problem;
 
 /// How long it is tried to give the claims up, after the caller was refused.
 const UNDO_WITHIN: Duration = Duration::from_secs(10);

@@ -1,14 +1,23 @@
-//! Starts the tasks that watch the mounts while the agent runs.
+//! The tasks that watch the mounts while the agent runs.
+//!
+//! **Owns** what was last reported of each mount.
+//!
+//! **Promises** that a mount which fails, hangs or is gone is on its claim's record within seconds.
+//!
+//! **Never** changes a mount.
+
+mod condition;
+mod observe;
 
 use std::time::Duration;
 
 use berth_service::shutdown::Shutdown;
 use tokio::task::JoinSet;
 
-use super::condition::ConditionWatcher;
-use super::mounting::Mounting;
-use super::observe::Observer;
+use self::condition::ConditionWatcher;
+use self::observe::Observer;
 use crate::mounts::health::MountWatcher;
+use crate::mounts::up::Mounting;
 
 /// A plugin is asked after so many looks of the agent's own: the question may reach the storage.
 const LOOKS_A_QUESTION: u32 = 3;

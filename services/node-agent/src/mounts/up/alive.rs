@@ -12,10 +12,10 @@ use berth_contract::problem::Problem;
 use berth_domain::{NodeId, Timestamp};
 use berth_service::clock;
 
-use super::local::read_mount_table;
 use crate::host::paths::VolumePaths;
 use crate::journal::Disk;
 use crate::mounts::health::{self, MountHealths, ProbeAnswer};
+use crate::mounts::local::read_mount_table;
 
 /// Time before the caller's deadline at which the agent answers that a mount hangs.
 const ANSWER_BEFORE_DEADLINE: Duration = Duration::from_millis(500);

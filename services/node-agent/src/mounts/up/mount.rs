@@ -13,17 +13,20 @@ use berth_domain::{PluginId, VolumeKey};
 use berth_service::clock;
 use tokio::time::Instant;
 
-use super::account::{AccountedUse, ClaimsBeside};
-use super::bind::BindPath;
-use super::calls::GrantWithSecrets;
-use super::local::{local_problem, read_mount_table};
+use super::enforce;
 use super::mounting::{Mounting, Publication};
-use super::{bind, claims, enforce, holders};
 use crate::caller::RequestContext;
 use crate::executor::{ExecutorWork, PluginVolume, WorkTurn};
 use crate::fleet::gate::GatePass;
 use crate::host::paths::VolumePaths;
 use crate::journal::{JournalledUse, OptionsFingerprint, UseState};
+use crate::mounts::account::{AccountedUse, ClaimsBeside};
+use crate::mounts::bind;
+use crate::mounts::bind::BindPath;
+use crate::mounts::calls::GrantWithSecrets;
+use crate::mounts::claims;
+use crate::mounts::holders;
+use crate::mounts::local::{local_problem, read_mount_table};
 use crate::mounts::plan::{self, MountInput, MountRefusal, NodeCall, VolumeOnNode};
 use crate::plugins::Plugin;
 

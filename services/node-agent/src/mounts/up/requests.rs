@@ -11,11 +11,11 @@ use berth_domain::VolumeKey;
 use berth_service::runs::Runs;
 
 use super::claim_use::ClaimUsers;
-use super::claims::time_left;
 use super::mount::MountRequest;
 use super::mounting::Mounting;
 use super::whole_mount::WholeMounts;
 use crate::caller::{Caller, check_namespace};
+use crate::mounts::claims::time_left;
 
 /// Answers who asks for volumes: for one, or for all of an alloc.
 pub struct MountRequests {

@@ -20,11 +20,11 @@ use berth_host::table::MountTable;
 use berth_host::{DeviceNumber, Mount};
 use nix::mount::{MsFlags, mount};
 
-use super::bind::flags::{self, Flags};
-use super::calls::NodeCaller;
-use super::local::local_problem;
 use crate::host::paths::VolumePaths;
 use crate::host::pool::VolumeHost;
+use crate::mounts::bind::flags::{self, Flags};
+use crate::mounts::calls::NodeCaller;
+use crate::mounts::local::local_problem;
 use crate::mounts::plan::NodeCall;
 
 /// Flags that protect the host or the volume. A mount without a requested one is refused.

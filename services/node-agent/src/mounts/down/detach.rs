@@ -9,10 +9,10 @@ use berth_domain::volume::CallKind;
 use berth_domain::{NodeId, PluginId};
 use tokio::time::Instant;
 
-use super::account::ClaimsBeside;
 use super::unmounting::{DepartingUse, Unmounting};
 use crate::caller::{Caller, RequestContext};
 use crate::fleet::events::ExecutedCall;
+use crate::mounts::account::ClaimsBeside;
 
 impl DepartingUse {
     fn from_call(call: &ClaimCall) -> Self {

@@ -16,11 +16,11 @@ use berth_contract::problem::Problem;
 use berth_contract::verb;
 use berth_domain::{AllocId, NodeId, VolumeKey};
 
-use super::claims::time_left;
 use super::unmounting::Unmounting;
 use crate::caller::{Caller, RequestContext};
 use crate::fleet::claimed::read_claimed_uses;
 use crate::journal::JournalledUse;
+use crate::mounts::claims::time_left;
 
 impl Unmounting {
     /// Takes mounts of a volume down that no claim covers.

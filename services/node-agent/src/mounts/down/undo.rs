@@ -15,10 +15,10 @@ use berth_domain::{AllocId, Namespace, VolumeKey};
 use berth_service::clock;
 use futures_util::{StreamExt as _, stream};
 
-use super::local::read_mount_table;
 use super::unmounting::{DepartingUse, Unmounting};
 use crate::caller::RequestContext;
 use crate::journal::JournalledUse;
+use crate::mounts::local::read_mount_table;
 
 /// Largest number of uses that are undone, or of allocs that are ended, at once.
 const AT_ONCE_MAX: usize = 16;

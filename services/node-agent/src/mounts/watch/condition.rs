@@ -21,11 +21,11 @@ use berth_service::shutdown::Shutdown;
 use futures_util::{StreamExt as _, stream};
 use tokio::time::sleep;
 
-use super::calls::NodePlugins;
-use super::local::read_mount_table;
 use crate::executor::{PluginVolume, VolumeExecutor, WorkTurn};
 use crate::journal::{Journal, JournalledUse, UseState};
+use crate::mounts::calls::NodePlugins;
 use crate::mounts::health::{MountHealths, PROBE_TIMEOUT, ProbeAnswer};
+use crate::mounts::local::read_mount_table;
 use crate::plugins::problem_from_call;
 
 /// How long a plugin may take to answer. A release waits for that long at most.

@@ -24,15 +24,15 @@ use berth_host::MountTable;
 use berth_service::clock;
 use tokio::time::Instant;
 
-use super::calls::GrantWithSecrets;
-use super::holders;
-use super::local::{local_problem, read_mount_table};
 use super::mounting::{Mounting, Publication};
 use crate::caller::{Caller, RequestContext};
 use crate::executor::{ExecutorWork, PluginVolume, WorkTurn};
 use crate::fleet::gate::GatePass;
 use crate::journal::{Disk, JournalledUse, OptionsFingerprint, UseState};
+use crate::mounts::calls::GrantWithSecrets;
 use crate::mounts::health::{PROBE_TIMEOUT, ProbeAnswer};
+use crate::mounts::holders;
+use crate::mounts::local::{local_problem, read_mount_table};
 use crate::mounts::plan::{self, NodeCall, RepublishInput, VolumeOnNode};
 use crate::plugins::Plugin;
 

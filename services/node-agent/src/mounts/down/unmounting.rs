@@ -15,18 +15,19 @@ use berth_host::{Mount, MountTable};
 use berth_service::runs::Runs;
 use tokio::time::Instant;
 
-use super::account::{AccountedUse, ClaimsBeside};
-use super::calls::{NodeCaller, NodePlugins};
-use super::claims::ClaimService;
-use super::local::{local_problem, read_mount_table};
-use super::volumes::LocalVolumes;
-use super::{dirs, unstaged};
 use crate::caller::RequestContext;
 use crate::executor::{ExecutorWork, PluginVolume, VolumeExecutor, WorkTurn};
 use crate::fleet::events::{EventPublisher, UsedVolume};
 use crate::journal::{JournalledDetach, JournalledUse};
+use crate::mounts::account::{AccountedUse, ClaimsBeside};
+use crate::mounts::calls::{NodeCaller, NodePlugins};
+use crate::mounts::claims::ClaimService;
+use crate::mounts::dirs;
+use crate::mounts::local::{local_problem, read_mount_table};
 use crate::mounts::plan::{self, DetachInput, NodeCall, VolumeOnNode};
 use crate::mounts::runs;
+use crate::mounts::unstaged;
+use crate::mounts::volumes::LocalVolumes;
 use crate::plugins::Plugin;
 use crate::plugins::no_plugin;
 
