@@ -1,4 +1,4 @@
-//! Classes, as commands need them that are about volumes.
+//! Reading the classes that commands about volumes need.
 
 use berth_contract::code::Code;
 use berth_contract::message::class::{Classes, ListClasses};
@@ -14,28 +14,28 @@ const PAGES_MAX: usize = berth_domain::limits::CLASSES_MAX;
 
 /// Reads all classes that the namespace may use.
 pub async fn read_classes(session: &Session, namespace: &Namespace) -> Result<Classes, Problem> {
-    let mut all = Classes { classes: Vec::new(), next: None, unreadable: Vec::new() };
+    let mut classes_read = Classes { classes: Vec::new(), next: None, unreadable: Vec::new() };
     let take = |page: Classes| {
-        all.classes.extend(page.classes);
-        // Each page names all of them.
-        all.unreadable = page.unreadable;
+        classes_read.classes.extend(page.classes);
+        // Every page names all unreadable records.
+        classes_read.unreadable = page.unreadable;
     };
     session.pages::<verb::ClassList>(namespace, ListClasses::default(), PAGES_MAX, take).await?;
-    Ok(all)
+    Ok(classes_read)
 }
 
-/// An unknown class: the failure names those that there are.
+/// Adds to the failure of an unknown class the names of the existing classes.
 pub async fn name_classes(session: &Session, namespace: &Namespace, failure: Failure) -> Failure {
     let Failure::Problem(problem) = failure else { return failure };
     if problem.code != Code::NoSuchClass {
         return Failure::Problem(problem);
     }
-    let known = read_classes(session, namespace).await;
-    let next = match known.as_ref().map(|known| known.classes.as_slice()) {
+    let read = read_classes(session, namespace).await;
+    let next = match read.as_ref().map(|read| read.classes.as_slice()) {
         Err(_) => return Failure::Problem(problem),
         Ok([]) => "define one with `berth class init` and `berth class create FILE`".to_owned(),
         Ok(classes) => {
-            let ids: Vec<&str> = classes.iter().map(|one| one.id.as_str()).collect();
+            let ids: Vec<&str> = classes.iter().map(|class| class.id.as_str()).collect();
             format!("use one of: {}", ids.join(", "))
         }
     };

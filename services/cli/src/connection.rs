@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 
 use crate::failure::Failure;
 
-/// The fields of a context, and those of `[nats]` that they are.
+/// The fields of a context, and the settings of `[nats]` that they stand for.
 const FIELDS: [(&str, &str); 9] = [
     ("url", "url"),
     ("creds", "creds_file"),
@@ -25,8 +25,8 @@ const FIELDS: [(&str, &str); 9] = [
     ("cert", "cert_file"),
     ("key", "key_file"),
 ];
-/// Fields without which a context would mean something else. The prefix of inboxes is none of them:
-/// it follows from the credentials.
+/// Fields without which a context would mean something else, so that a context with one of them is
+/// refused. The prefix of inboxes is not among them: it follows from the credentials.
 const UNKNOWN_TO_BERTH: [&str; 7] = [
     "nsc",
     "user_jwt",
@@ -45,9 +45,9 @@ pub fn read(flags: &ConnectionArgs, context: Option<&str>) -> Result<NatsConfig,
     };
     flags.overlay(&mut nats);
     decode(Value::Object(nats), Unknown::Fault).map_err(|faults| {
-        let all: Vec<String> = faults.iter().map(ToString::to_string).collect();
+        let texts: Vec<String> = faults.iter().map(ToString::to_string).collect();
         Failure::usage(
-            format_args!("the connection is not described rightly: {}", all.join("; ")),
+            format_args!("the connection is not described rightly: {}", texts.join("; ")),
             "mend the flags, the variables or the context; `berth --help` lists them",
         )
     })
@@ -86,7 +86,7 @@ fn context_fields(name: &str) -> Result<Map<String, Value>, Failure> {
     Ok(FIELDS.into_iter().filter_map(field).collect())
 }
 
-/// Where `nats context` keeps this one.
+/// The file in which `nats context` keeps this context.
 fn file_of(name: &str) -> Result<PathBuf, Failure> {
     let path = Path::new(name);
     if path.is_absolute() {
@@ -112,7 +112,7 @@ fn file_of(name: &str) -> Result<PathBuf, Failure> {
 
 fn expand_home(path: &str) -> String {
     match (path.strip_prefix("~/"), home()) {
-        (Some(rest), Some(home)) => home.join(rest).to_string_lossy().into_owned(),
+        (Some(below_home), Some(home)) => home.join(below_home).to_string_lossy().into_owned(),
         _ => path.to_owned(),
     }
 }
@@ -148,10 +148,10 @@ mod tests {
     }
 
     #[test]
-    fn what_berth_cannot_do_of_a_context_is_named() {
-        let said = context(&json!({ "nsc": "nsc://x", "tls_first": true })).unwrap_err();
-        assert!(said.contains("nsc, tls_first"), "{said}");
-        let said = read(&ConnectionArgs::default(), Some("../x")).unwrap_err().to_string();
-        assert!(said.contains("no name of a context"), "{said}");
+    fn unsupported_fields_of_a_context_are_named() {
+        let refusal = context(&json!({ "nsc": "nsc://x", "tls_first": true })).unwrap_err();
+        assert!(refusal.contains("nsc, tls_first"), "{refusal}");
+        let refusal = read(&ConnectionArgs::default(), Some("../x")).unwrap_err().to_string();
+        assert!(refusal.contains("no name of a context"), "{refusal}");
     }
 }

@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_can_tell_the_reasons_apart() {
+    fn problem_codes_map_to_distinct_exit_codes() {
         assert_eq!(code_of_problem(Code::NoSuchVolume), NOT_FOUND);
         assert_eq!(code_of_problem(Code::NotAllowed), FAILED);
         assert_eq!(code_of_problem(Code::Held), CONFLICT);

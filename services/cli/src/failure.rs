@@ -27,7 +27,7 @@ pub enum Failure {
         next: String,
     },
     /// The failure is on this machine or in the command line.
-    Here {
+    Local {
         /// The exit code.
         exit: u8,
         /// What happened.
@@ -40,12 +40,12 @@ pub enum Failure {
 impl Failure {
     /// Something on this machine failed.
     pub fn local(message: impl fmt::Display, next: impl fmt::Display) -> Self {
-        Self::Here { exit: exit::FAILED, message: message.to_string(), next: next.to_string() }
+        Self::Local { exit: exit::FAILED, message: message.to_string(), next: next.to_string() }
     }
 
     /// The command line is invalid.
     pub fn usage(message: impl fmt::Display, next: impl fmt::Display) -> Self {
-        Self::Here { exit: exit::USAGE, message: message.to_string(), next: next.to_string() }
+        Self::Local { exit: exit::USAGE, message: message.to_string(), next: next.to_string() }
     }
 
     /// The command line has faults: each with the option or argument that it is about. `help` is
@@ -73,7 +73,7 @@ impl Failure {
     pub fn code(&self) -> Option<Code> {
         match self {
             Self::Problem(problem) => Some(problem.code),
-            Self::Document { .. } | Self::Here { .. } => None,
+            Self::Document { .. } | Self::Local { .. } => None,
         }
     }
 
@@ -82,7 +82,7 @@ impl Failure {
         match self {
             Self::Problem(problem) => exit::code_of_problem(problem.code),
             Self::Document { .. } => exit::BAD_DOCUMENT,
-            Self::Here { exit, .. } => *exit,
+            Self::Local { exit, .. } => *exit,
         }
     }
 
@@ -95,10 +95,10 @@ impl Failure {
                 let message = format!("{name}: {}", problem.message);
                 Problem { message, ..problem }.next(next)
             }
-            Self::Here { message, next, .. } => Problem::new(Code::BadInput, message).next(next),
+            Self::Local { message, next, .. } => Problem::new(Code::BadInput, message).next(next),
         };
         let mut value = json!({ "error": problem });
-        if let (Self::Here { .. }, Some(error)) = (self, value["error"].as_object_mut()) {
+        if let (Self::Local { .. }, Some(error)) = (self, value["error"].as_object_mut()) {
             // It was not sent over the bus, so no code of the contract fits.
             error.remove("code");
         }
@@ -124,7 +124,7 @@ impl fmt::Display for Failure {
                 writeln!(f, "error: {} fault{s} in {name}; nothing was sent", faults.len())?;
                 write!(f, "  next:   {next}")
             }
-            Self::Here { message, next, .. } => {
+            Self::Local { message, next, .. } => {
                 write!(f, "error: {message}\n  next:   {}", next.replace('\n', "\n          "))
             }
         }

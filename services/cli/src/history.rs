@@ -1,4 +1,4 @@
-//! Events, asked of the claim service: those that are stored, and those that come.
+//! Reads events from the claim service: stored events, and new ones as they come.
 //!
 //! **Promises** that following leaves out no event and returns none twice. A live event only says
 //! that there is something to ask for, so a lost one delays what follows, and loses nothing.
@@ -22,12 +22,12 @@ use crate::session::{Patience, Session};
 /// The most events that are read before following begins.
 pub const EVENTS_MAX: usize = 10_000;
 /// How long reading may take without a `--timeout`: the stream may hold its 256 MiB.
-const READING: Duration = Duration::from_secs(30);
-/// How long the service may take for one page.
+const READ_MAX: Duration = Duration::from_secs(30);
+/// How long the service may take to answer one page.
 const PAGE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How often a follower asks when no live event comes.
 const POLL: Duration = Duration::from_secs(2);
-/// How long a follower rests between two requests, so that a busy fleet is no load.
+/// Pause of a follower between two requests, so that a busy fleet is no load.
 const POLL_REST: Duration = Duration::from_millis(200);
 /// How often a follower asks for a live event that is not stored yet.
 const UNSTORED_TRIES: u32 = 5;
@@ -40,14 +40,14 @@ pub struct History<'a> {
     with_fleet: bool,
 }
 
-/// What is stored.
+/// The stored events that match.
 #[derive(Debug, Default)]
 pub struct PastEvents {
     /// Oldest first.
     pub events: Vec<EventEntry>,
     /// Whether older events match, too.
     pub more: bool,
-    /// Where to follow from.
+    /// The token of the newest event: following begins after it.
     pub end: String,
     /// When the oldest event that is kept was stored, if older ones were removed.
     pub begins: Option<Timestamp>,
@@ -59,7 +59,7 @@ impl<'a> History<'a> {
         Self { session, with_fleet }
     }
 
-    /// The newest events, at most `last`.
+    /// Reads the newest events, at most `last`.
     pub async fn read_newest(
         &mut self,
         request: &ListEvents,
@@ -92,7 +92,7 @@ impl<'a> History<'a> {
         EventFollower { history: self, request, end, live, tries: 1, noted: None }
     }
 
-    /// A live event of the namespace says that it is time to ask.
+    /// Subscribes to live events of the namespace: each says that it is time to ask.
     async fn subscribe(&self) -> Option<LiveEvents> {
         let namespace = &self.session.namespace;
         let of =
@@ -105,7 +105,7 @@ impl<'a> History<'a> {
     }
 
     fn patience(&self) -> Patience {
-        self.session.patience(READING).each(PAGE_TIMEOUT)
+        self.session.patience(READ_MAX).each(PAGE_TIMEOUT)
     }
 
     async fn ask_page(
@@ -183,7 +183,7 @@ impl EventFollower<'_> {
         }
     }
 
-    /// Waits for a live event, or for so long that one may have been lost.
+    /// Waits for a live event, or for the poll interval, because a live event may have been lost.
     async fn wait(&mut self) {
         let Some(live) = &mut self.live else { return sleep(POLL).await };
         match timeout(POLL, live.next()).await {

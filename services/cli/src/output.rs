@@ -65,8 +65,8 @@ impl Output {
     }
 }
 
-/// Unreadable records that the reply names; no table shows them. They are searched for here, so
-/// that no command omits them.
+/// Unreadable records that the reply names; no table shows them. Every reply is searched for them
+/// here, so that no command omits them.
 fn unreadable(reply: &impl Serialize) -> Vec<UnreadableRecord> {
     let reply = serde_json::to_value(reply).unwrap_or_default();
     let records = reply.get("unreadable").cloned().unwrap_or_default();

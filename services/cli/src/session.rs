@@ -56,7 +56,8 @@ impl Patience {
         Self { until, unanswered_until: until, each_max: span }
     }
 
-    /// A usual request: no answer for a while says less than a refusal.
+    /// The limits of most requests. While no service answers, retries last longer: see
+    /// [`UNANSWERED_PATIENCE`].
     fn usual() -> Self {
         let unanswered_until = Instant::now() + UNANSWERED_PATIENCE;
         Self { unanswered_until, ..Self::lasting(PATIENCE).each(PATIENCE / 2) }
@@ -69,7 +70,7 @@ impl Patience {
     }
 }
 
-/// Why there is no connection, and what to do.
+/// The problem of a failed connection, and what to do.
 fn explain(error: ConnectError) -> Problem {
     let code = match error {
         ConnectError::Refused { .. } | ConnectError::Credentials(_) => Code::NotAllowed,
@@ -121,7 +122,7 @@ impl Session {
         })
     }
 
-    /// How the bus is reached: as the flags, the variables and the context say.
+    /// The settings of the bus, from the flags, the variables and the context.
     pub fn describe_bus(global: &Global) -> Result<berth_bus::Config, Failure> {
         let name = format!("berth/{}", std::process::id());
         let nats = connection::read(&global.connection, global.context.as_deref())?;
@@ -164,19 +165,19 @@ impl Session {
     ) -> Result<V::Reply, Failure> {
         let call = Call::until(self.span.context(), patience.unanswered_until);
         let retry = Retry::each(patience.each_max);
-        let mut told = None;
+        let mut printed_code = None;
         let answer = self.client.persist::<V>(to, request, &call, retry, |failed| {
             let FailedTry { problem, since, pause, .. } = *failed;
             let is_over = Instant::now() + pause >= patience.until;
             if !again(problem) || is_over && problem.code != Code::NoAnswer {
                 return false;
             }
-            // `run::place` prints a position in the queue, and does so sooner.
-            let is_news = told != Some(problem.code) && problem.code != Code::Waiting;
+            // `run::queue_position` prints a position in the queue, and does so sooner.
+            let is_news = printed_code != Some(problem.code) && problem.code != Code::Waiting;
             if since.elapsed() + pause >= SILENCE_MAX && is_news {
                 let after = span::short(since.elapsed());
                 print_note(format_args!("  {after}: {problem}; asking again"));
-                told = Some(problem.code);
+                printed_code = Some(problem.code);
             }
             true
         });
@@ -186,8 +187,8 @@ impl Session {
         }
     }
 
-    /// The problem in other words, where the service runs and may not receive the request: starting
-    /// it would not help.
+    /// Explains a request that no service received. If the service runs and may not receive it,
+    /// starting the service would not help.
     async fn explain_unserved<V: Verb>(&self, problem: Problem) -> Problem {
         if problem.code != Code::NoResponder {
             return problem;
@@ -198,7 +199,8 @@ impl Session {
         let info: Option<Value> = self.bus.request(&subject, &json!({}), &call).await.ok();
         let access = info.and_then(|mut info| serde_json::from_value(info["access"].take()).ok());
         let access: Option<AccessReport> = access;
-        let lacking = access.as_ref().and_then(|one| Some((one, one.find_step(V::STEP, false)?)));
+        let lacking =
+            access.as_ref().and_then(|report| Some((report, report.find_step(V::STEP, false)?)));
         let Some((access, right)) = lacking else { return problem };
         let message = missing_rights::describe(service, access, &right);
         Problem { message, ..problem }.next(missing_rights::next(access))

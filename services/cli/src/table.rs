@@ -41,7 +41,7 @@ impl Table {
         let Some((heading, rows)) = self.rows.split_first_mut() else { return };
         let heading: Vec<&str> = heading.iter().map(String::as_str).collect();
         let at = column.and_then(|name| column_index(&heading, name)).unwrap_or(0);
-        rows.sort_by(|one, other| compare_cells(&one[at], &other[at]));
+        rows.sort_by(|row, other| compare_cells(&row[at], &other[at]));
     }
 
     /// Whether there is no row under the heading.
@@ -50,14 +50,14 @@ impl Table {
     }
 }
 
-fn compare_cells(one: &str, other: &str) -> Ordering {
-    match (one == "-", other == "-") {
+fn compare_cells(cell: &str, other: &str) -> Ordering {
+    match (cell == "-", other == "-") {
         (false, false) => {}
-        (one, other) => return one.cmp(&other),
+        (cell, other) => return cell.cmp(&other),
     }
-    match (quantity(one), quantity(other)) {
-        (Some(one), Some(other)) => one.total_cmp(&other),
-        _ => text_key(one).cmp(&text_key(other)),
+    match (quantity(cell), quantity(other)) {
+        (Some(cell), Some(other)) => cell.total_cmp(&other),
+        _ => text_key(cell).cmp(&text_key(other)),
     }
 }
 
@@ -121,7 +121,7 @@ pub fn plain(text: &str) -> String {
 
 /// The text with spaces after it, up to this many columns of the terminal.
 pub fn padded(text: &str, columns: usize) -> String {
-    // The padding of `format!` counts characters, and some take two columns.
+    // `format!` would count characters, and some characters take two columns.
     format!("{text}{:spaces$}", "", spaces = columns.saturating_sub(text.width()))
 }
 
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_speaks_to_the_terminal() {
+    fn control_characters_never_reach_the_terminal() {
         let mut table = Table::new(["NOTE"]);
         table.row(["a\n\u{1b}[31mred".to_owned()]);
         assert_eq!(table.to_string(), "NOTE\na\\n\\u{1b}[31mred\n");

@@ -1,9 +1,9 @@
-//! Waiting for what goes on by itself: each step is printed as it happens.
+//! Waiting for operations that go on by themselves: each step is printed as it happens.
 //!
 //! **Promises** that a step, and the reason why nothing can be read, is printed once, and that a
 //! wait ends by its deadline.
 //!
-//! **Never** drives what it waits for: the volumewatcher does, whether anybody waits or not.
+//! **Never** drives an operation: the volumewatcher does, whether anybody waits or not.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -24,7 +24,8 @@ use crate::table::plain;
 /// Pause after a request that failed.
 const ERROR_REST: Duration = Duration::from_secs(1);
 
-/// A step. It is printed again when its text changes, and not when only its next try does.
+/// A step of an operation. It is printed again when its text changes, but not when only the time of
+/// its next try changes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct WaitStep {
     text: String,
@@ -41,7 +42,7 @@ impl WaitStep {
         next_try: Option<Timestamp>,
         now: Timestamp,
     ) -> Option<Self> {
-        // Tries before this step do not count as its tries.
+        // Tries before this step belong to an earlier step.
         let failed = match tries {
             0 => "before".to_owned(),
             tries => format!("try {tries} failed"),
@@ -70,11 +71,11 @@ impl fmt::Display for WaitStep {
     }
 }
 
-/// Waits, and prints what happens meanwhile.
+/// Waits, and prints the steps meanwhile.
 #[derive(Debug)]
 pub struct Waiter {
-    /// What goes on without the caller: `change`, `release`.
-    what: &'static str,
+    /// The awaited operation, in a word: `change`, `release`.
+    operation: &'static str,
     started: Instant,
     /// The last printed text of each subject.
     printed: BTreeMap<String, String>,
@@ -85,14 +86,14 @@ pub struct Waiter {
 }
 
 impl Waiter {
-    /// Begins a wait for `what`, which goes on without the caller.
-    pub fn begin(what: &'static str) -> Self {
+    /// Begins a wait for `operation`.
+    pub fn begin(operation: &'static str) -> Self {
         let (printed, last, silence) = Default::default();
-        Self { what, started: Instant::now(), printed, last, silence }
+        Self { operation, started: Instant::now(), printed, last, silence }
     }
 
-    /// Reads until `read` breaks. None after the deadline `until`; fails if a request cannot
-    /// succeed later.
+    /// Calls `read` until it breaks. Returns none after the deadline `until`. Fails if a request
+    /// cannot succeed later.
     pub async fn poll<Found>(
         &mut self,
         until: Instant,
@@ -135,13 +136,14 @@ impl Waiter {
     /// Prints why nothing can be read now, once for each reason.
     pub fn print_silence(&mut self, problem: &Problem) {
         if self.silence.replace(problem.code) != Some(problem.code) {
-            let line = format!("cannot look now: {problem}; the {} goes on without us", self.what);
+            let line =
+                format!("cannot look now: {problem}; the {} goes on without us", self.operation);
             self.print(&line);
             self.last = Some(line);
         }
     }
 
-    /// The last request was answered.
+    /// Notes that a request was answered, so that the next silence is printed.
     pub fn end_silence(&mut self) {
         self.silence = None;
     }
@@ -153,8 +155,8 @@ impl Waiter {
 
     /// `is not ready after 5m: creating; try 2 failed: no room`
     pub fn describe_end(&self, goal: &str) -> String {
-        let last = self.last.as_deref().unwrap_or("its state is not known");
-        format!("is not {goal} after {}: {last}", span::short(self.waited()))
+        let last_step = self.last.as_deref().unwrap_or("its state is not known");
+        format!("is not {goal} after {}: {last_step}", span::short(self.waited()))
     }
 }
 
@@ -187,12 +189,12 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn it_ends_with_what_is_found_with_what_cannot_succeed_or_at_the_deadline() {
+    async fn a_wait_ends_with_its_result_with_a_refusal_or_at_the_deadline() {
         let pause = Duration::from_secs(2);
         let until = || Instant::now() + Duration::from_secs(10);
         let mut waiter = Waiter::begin("change");
         let mut reads = 0;
-        let found = waiter.poll(until(), pause, async |_| {
+        let waited = waiter.poll(until(), pause, async |_| {
             reads += 1;
             match reads {
                 1 => Err(Problem::new(Code::NoAnswer, "away").retryable()),
@@ -200,7 +202,7 @@ mod tests {
                 _ => Ok(Break(reads)),
             }
         });
-        assert_eq!(found.await.unwrap(), Some(3));
+        assert_eq!(waited.await.unwrap(), Some(3));
         let none = waiter.poll(until(), pause, async |_| Ok(Continue::<()>(())));
         assert_eq!(none.await.unwrap(), None);
         let refused = Problem::new(Code::NotAllowed, "no");

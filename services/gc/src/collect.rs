@@ -1,8 +1,9 @@
-//! What was found, collected: the evidence read once more at the leader, and its owner asked.
+//! Collects candidates: reads the evidence once more at the leader, and requests the removal from
+//! the owner.
 //!
-//! **Promises** that what is asked for names what was seen (an epoch, a revision, a time), so that
-//! its owner refuses when it is another by now; and that nothing is asked for once the collector's
-//! lease may have ended.
+//! **Promises** that each request names what was seen (an epoch, a revision, a time), so that the
+//! owner refuses it after a change; and that nothing is requested once the collector's lease may
+//! have ended.
 
 use std::fmt;
 use std::time::Duration;
@@ -29,54 +30,58 @@ use crate::plan::{EndedAlloc, UnwantedClaim, describe};
 
 const TIME_UP: &str = "the sweep's time was up before its turn came; the next one takes it up";
 
-/// A thing that seems to be garbage.
+/// A candidate for collection.
 #[derive(Debug)]
 pub enum CollectCandidate {
     /// A claim without a running alloc.
     Claim(UnwantedClaim),
-    /// A volume that is to go, without claims.
+    /// A closing volume without claims.
     Volume(VolumeKey),
     /// An alloc that has ended, without claims.
     Alloc(EndedAlloc),
     /// A node that is down, with nothing on it.
     Node(NodeId),
-    /// An unknown node that has plugin instances.
+    /// A node without a record that has plugin instances.
     Stray(NodeId),
 }
 
-/// What came of one thing.
+/// The outcome for one candidate.
 #[derive(Debug)]
 pub enum CollectOutcome {
-    /// It is gone, or on its way.
+    /// It is gone, or its removal has begun.
     Collected(String),
-    /// It could not be had, and why.
+    /// It could not be collected, with the reason.
     Kept(String),
-    /// It has gone by itself, or is wanted after all.
+    /// It is gone already, or is wanted after all.
     Nothing,
 }
 
-/// Why nothing came of it, or why it is kept.
+/// An error is the reason why it is kept.
 type Collected = Result<CollectOutcome, String>;
 
 impl Collector {
-    /// Collects one thing, if it is still what it seemed.
-    pub(crate) async fn collect(&self, found: CollectCandidate, order: &Order) -> CollectOutcome {
-        let what = found.to_string();
+    /// Collects the candidate, if the evidence still holds.
+    pub(crate) async fn collect(
+        &self,
+        candidate: CollectCandidate,
+        order: &Order,
+    ) -> CollectOutcome {
+        let name = candidate.to_string();
         let collected = if Instant::now() >= order.deadline {
             Err(TIME_UP.to_owned())
         } else {
-            match &found {
-                CollectCandidate::Claim(claim) => self.release(claim, &what, order).await,
-                CollectCandidate::Volume(volume) => self.deregister(volume, &what, order).await,
-                CollectCandidate::Alloc(ended) => self.forget(ended, &what, order).await,
-                CollectCandidate::Node(node) => self.leave(node, &what, order).await,
-                CollectCandidate::Stray(node) => self.clear(node, &what, order).await,
+            match &candidate {
+                CollectCandidate::Claim(claim) => self.release(claim, &name, order).await,
+                CollectCandidate::Volume(volume) => self.deregister(volume, &name, order).await,
+                CollectCandidate::Alloc(ended) => self.forget(ended, &name, order).await,
+                CollectCandidate::Node(node) => self.leave(node, &name, order).await,
+                CollectCandidate::Stray(node) => self.clear(node, &name, order).await,
             }
         };
-        collected.unwrap_or_else(|why| CollectOutcome::Kept(format!("{what}: {why}")))
+        collected.unwrap_or_else(|why| CollectOutcome::Kept(format!("{name}: {why}")))
     }
 
-    async fn release(&self, claim: &UnwantedClaim, what: &str, order: &Order) -> Collected {
+    async fn release(&self, claim: &UnwantedClaim, name: &str, order: &Order) -> Collected {
         let UnwantedClaim { volume, alloc, epoch } = claim;
         let evidence = self.evidence(&volume.namespace, alloc).await;
         let Some(evidence) = evidence.map_err(|error| process::chain(&error))? else {
@@ -93,10 +98,10 @@ impl Collector {
         };
         match self.ask_once::<verb::ClaimRelease>(&volume.namespace, &release, order).await {
             Ok(Released { state: Some(state) }) => {
-                Ok(CollectOutcome::Collected(format!("{what}: {evidence}; it is {state} now")))
+                Ok(CollectOutcome::Collected(format!("{name}: {evidence}; it is {state} now")))
             }
             Ok(Released { state: None }) => {
-                Ok(CollectOutcome::Collected(format!("{what}: {evidence}; it is gone")))
+                Ok(CollectOutcome::Collected(format!("{name}: {evidence}; it is gone")))
             }
             Err(error) => Err(format!("{evidence}, but its release was not recorded: {error}")),
         }
@@ -104,7 +109,7 @@ impl Collector {
 
     /// Deregisters a volume that is closing and has no claims. Its record is read again at the
     /// stream's leader, because the id may have been registered again meanwhile.
-    async fn deregister(&self, volume: &VolumeKey, what: &str, order: &Order) -> Collected {
+    async fn deregister(&self, volume: &VolumeKey, name: &str, order: &Order) -> Collected {
         let entry = self.volumes.get(&key::spec(volume)).await;
         let entry = entry.map_err(|error| process::chain(&error))?;
         let Some((revision, value)) = entry.and_then(|entry| Some((entry.revision, entry.value?)))
@@ -118,12 +123,13 @@ impl Collector {
             id: volume.volume.clone(),
             force: false,
             reason: format!("gc: {}", closing.reason),
-            // A record that was never written again leaves it to its own revision.
+            // A record that was never rewritten has no creation index: its own revision is the
+            // index.
             create_index: Some(if spec.create_index == 0 { revision } else { spec.create_index }),
         };
         match self.ask_once::<verb::VolumeDeregister>(&volume.namespace, &request, order).await {
             Ok(Deregistered { gone: true, .. }) => Ok(CollectOutcome::Collected(format!(
-                "{what}: closing since {}, and its last claim is gone; deregistered",
+                "{name}: closing since {}, and its last claim is gone; deregistered",
                 closing.since
             ))),
             Ok(Deregistered { releasing, .. }) => {
@@ -134,8 +140,8 @@ impl Collector {
         }
     }
 
-    /// The claim service looks at the leader for the alloc and for claims.
-    async fn forget(&self, ended: &EndedAlloc, what: &str, order: &Order) -> Collected {
+    /// The claim service checks at the leader that the alloc has ended and has no claims.
+    async fn forget(&self, ended: &EndedAlloc, name: &str, order: &Order) -> Collected {
         let EndedAlloc { namespace, alloc, state, at } = ended;
         // The service forgets an alloc that ended before this time. One millisecond later includes
         // the end that was seen, and no later one.
@@ -143,7 +149,7 @@ impl Collector {
         let request = Forget { id: alloc.clone(), before };
         match self.ask_once::<verb::AllocForget>(namespace, &request, order).await {
             Ok(Forgotten { known: true }) => Ok(CollectOutcome::Collected(format!(
-                "{what}: it ended at {at} ({state}) and has no claim; forgotten"
+                "{name}: it ended at {at} ({state}) and has no claim; forgotten"
             ))),
             Ok(Forgotten { known: false }) => Ok(CollectOutcome::Nothing),
             Err(problem) if problem.code == Code::AllocKept => Ok(CollectOutcome::Nothing),
@@ -151,8 +157,9 @@ impl Collector {
         }
     }
 
-    /// Whether the claim service has no record of the alloc. Our read may have gone to a deposed
-    /// leader of the stream. A request to forget what ended before 1970 changes nothing.
+    /// Whether the claim service has no record of the alloc. The collector's own read may have been
+    /// answered by a deposed leader. A request to forget an alloc that ended before 1970 changes
+    /// nothing.
     async fn is_gone(
         &self,
         namespace: &Namespace,
@@ -167,48 +174,48 @@ impl Collector {
         }
     }
 
-    /// The registry refuses when the node's record is not the one that was seen, or its agent is
-    /// there.
-    async fn leave(&self, node: &NodeId, what: &str, order: &Order) -> Collected {
+    /// The registry refuses if the node's record has changed, or if its agent holds its lease.
+    async fn leave(&self, node: &NodeId, name: &str, order: &Order) -> Collected {
         let entry = self.nodes.get(&key::node(node)).await;
         let entry = entry.map_err(|error| process::chain(&error))?;
         let Some((revision, value)) = entry.and_then(|entry| Some((entry.revision, entry.value?)))
         else {
             return Ok(CollectOutcome::Nothing);
         };
-        let known = record::read::<Node>(&value).map_err(|error| process::chain(&error))?.body;
-        if known.state != NodeState::Down || known.gone.is_some() {
+        let node_record =
+            record::read::<Node>(&value).map_err(|error| process::chain(&error))?.body;
+        if node_record.state != NodeState::Down || node_record.gone.is_some() {
             return Ok(CollectOutcome::Nothing);
         }
         match self.left(node, revision, order).await? {
             Some(NodeLeft { known: true, instances, gone: false }) => {
                 Ok(CollectOutcome::Collected(format!(
-                    "{what}: down since {}, with no claim and no live alloc there; forgotten with \
+                    "{name}: down since {}, with no claim and no live alloc there; forgotten with \
                      its {instances} plugin instances",
-                    known.since
+                    node_record.since
                 )))
             }
             _ => Ok(CollectOutcome::Nothing),
         }
     }
 
-    /// Removes what is left of a node that has no record.
-    async fn clear(&self, node: &NodeId, what: &str, order: &Order) -> Collected {
+    /// Removes the plugin instances of a node without a record.
+    async fn clear(&self, node: &NodeId, name: &str, order: &Order) -> Collected {
         let entry = self.nodes.get(&key::node(node)).await;
         let entry = entry.map_err(|error| process::chain(&error))?;
-        // Also a record that cannot be read is one.
+        // An unreadable node record still counts as a node.
         if entry.is_some_and(|entry| entry.value.is_some()) {
             return Ok(CollectOutcome::Nothing);
         }
         match self.left(node, 0, order).await? {
             Some(NodeLeft { instances, .. }) if instances > 0 => Ok(CollectOutcome::Collected(
-                format!("{what}: nobody knows such a node; {instances} instances removed"),
+                format!("{name}: nobody knows such a node; {instances} instances removed"),
             )),
             _ => Ok(CollectOutcome::Nothing),
         }
     }
 
-    /// Has a node leave that is what was seen; none when it is another by now.
+    /// Requests that the node leaves, if its record is unchanged. Returns none after a change.
     async fn left(
         &self,
         node: &NodeId,
@@ -217,7 +224,7 @@ impl Collector {
     ) -> Result<Option<NodeLeft>, String> {
         let request = Leave { node: node.clone(), revision: Some(revision) };
         match self.ask_once::<verb::NodeLeave>(&(), &request, order).await {
-            Ok(left) => Ok(Some(left)),
+            Ok(reply) => Ok(Some(reply)),
             Err(problem) if matches!(problem.code, Code::Changed | Code::NodeReady) => Ok(None),
             Err(problem) => Err(format!("it stays: {problem}")),
         }

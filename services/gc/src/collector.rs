@@ -1,4 +1,4 @@
-//! What sweeps share, and what is asked of one.
+//! The parts that all sweeps share, and the order of one sweep.
 
 use std::sync::Weak;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use crate::config::Config;
 
-/// What sweeps share.
+/// The parts that all sweeps share.
 #[derive(Debug)]
 pub struct Collector {
     pub(crate) bus: Bus,
@@ -49,16 +49,16 @@ impl Collector {
     }
 }
 
-/// What is to be swept, by whom and until when.
+/// The order of a sweep: what it looks for, for whom and until when.
 #[derive(Debug)]
 pub struct Order {
-    /// What to look for, and for how long it must have been to go.
+    /// The kinds to look for, each with the age that a candidate must have.
     pub kinds: Vec<(Kind, Duration)>,
-    /// All that is asked for is part of this.
+    /// Every request of the sweep belongs to this trace.
     pub trace: TraceContext,
-    /// What is not done by then is kept, and found by the next sweep.
+    /// Candidates that are not collected by then are left to the next sweep.
     pub deadline: Instant,
-    /// Nothing is asked for once this may have ended.
+    /// Nothing is requested once this lease may have ended.
     pub lease: Weak<KeptLease>,
 }
 
@@ -68,7 +68,7 @@ impl Order {
         if self.lease.upgrade().is_some_and(|lease| lease.is_held()) {
             return Ok(());
         }
-        let said = "this collector has just lost its place to another";
-        Err(Problem::new(Code::NoResponder, said).retryable())
+        let message = "this collector has just lost its place to another";
+        Err(Problem::new(Code::NoResponder, message).retryable())
     }
 }

@@ -13,10 +13,10 @@ const HOUR: Duration = Duration::from_secs(3600);
 /// The shortest time from one sweep to the next.
 const INTERVAL_MIN: Duration = Duration::from_millis(100);
 
-/// What may be configured: `[gc]`.
+/// The settings: `[gc]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Config {
-    /// How long the leader's place stays empty when it is killed.
+    /// How long no collector leads after the leader was killed.
     pub lease_ttl: Duration,
     /// `[gc]` itself.
     pub claims: Pace,
@@ -28,30 +28,31 @@ pub struct Config {
     pub plugins: Pace,
 }
 
-/// How things of one kind are collected.
+/// The pace at which one kind is collected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pace {
-    /// From one sweep to the next, give or take a quarter.
+    /// Time from one sweep to the next, plus or minus a quarter.
     pub interval: Duration,
-    /// How long a thing must have been to go: for claims, how long others may take to see it first.
+    /// The age that a candidate must have. For claims: how long the volumewatcher has to release
+    /// the claim first.
     pub after: Duration,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        let every = |interval, after| Pace { interval, after };
+        let pace_of = |interval, after| Pace { interval, after };
         Self {
             lease_ttl: Duration::from_secs(10),
-            claims: every(MINUTE, MINUTE / 2),
-            allocs: every(5 * MINUTE, 4 * HOUR),
-            nodes: every(5 * MINUTE, 24 * HOUR),
-            plugins: every(5 * MINUTE, HOUR),
+            claims: pace_of(MINUTE, MINUTE / 2),
+            allocs: pace_of(5 * MINUTE, 4 * HOUR),
+            nodes: pace_of(5 * MINUTE, 24 * HOUR),
+            plugins: pace_of(5 * MINUTE, HOUR),
         }
     }
 }
 
 impl Config {
-    /// How things of this kind are collected.
+    /// The pace of this kind.
     pub fn pace(&self, kind: Kind) -> Pace {
         match kind {
             Kind::Claims => self.claims,
@@ -94,10 +95,11 @@ impl Fields {
         let default = Config::default();
         let claims = PaceFields { interval_ms: self.interval_ms, after_ms: self.grace_ms };
         let lease_ttl = self.lease_ttl_s.map_or(default.lease_ttl, Duration::from_secs);
-        // The server counts the TTL of a key in seconds, and a day is more than any standby waits.
+        // The server counts the TTL of a key in whole seconds. No standby should wait for longer
+        // than a day.
         let range = Duration::from_secs(1)..=Duration::from_secs(86_400);
-        let held = range.contains(&lease_ttl);
-        let held = decoder.demand(held, "gc.lease_ttl_s", "must be 1 to 86400");
+        let is_valid = range.contains(&lease_ttl);
+        let is_valid = decoder.demand(is_valid, "gc.lease_ttl_s", "must be 1 to 86400");
         let claims = claims.check(default.claims, "gc", decoder);
         let mut own = |fields: Option<PaceFields>, default, table: &str| {
             fields.unwrap_or_default().check(default, table, decoder)
@@ -105,7 +107,7 @@ impl Fields {
         let allocs = own(self.allocs, default.allocs, "gc.allocs");
         let nodes = own(self.nodes, default.nodes, "gc.nodes");
         let plugins = own(self.plugins, default.plugins, "gc.plugins");
-        held.then_some(Config {
+        is_valid.then_some(Config {
             lease_ttl,
             claims: claims?,
             allocs: allocs?,
@@ -117,7 +119,7 @@ impl Fields {
 
 impl PaceFields {
     fn check(self, default: Pace, table: &str, decoder: &mut Decoder) -> Option<Pace> {
-        let ms = |given: Option<u64>, default| given.map_or(default, Duration::from_millis);
+        let ms = |field: Option<u64>, default| field.map_or(default, Duration::from_millis);
         let interval = ms(self.interval_ms, default.interval);
         let path = format!("{table}.interval_ms");
         let sound = decoder.demand(interval >= INTERVAL_MIN, &path, "must be at least 100");

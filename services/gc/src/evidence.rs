@@ -1,7 +1,7 @@
-//! What shows that an alloc does not want its claim any more.
+//! Evidence that an alloc does not want its claim any more.
 //!
-//! **Promises** that evidence is what the leader says: a mirror that lags may miss an alloc that
-//! was registered a moment ago.
+//! **Promises** that evidence is read at the leader, because a mirror that lags may miss an alloc
+//! that was registered a moment ago.
 
 use std::fmt;
 
@@ -19,9 +19,9 @@ use crate::collector::Collector;
 pub enum Evidence {
     /// It has ended.
     Ended {
-        /// How.
+        /// The state in which it ended.
         state: AllocState,
-        /// When.
+        /// When it ended.
         at: Timestamp,
     },
     /// There is no such alloc. It was registered before its claim was made, so it is gone.
@@ -48,14 +48,14 @@ impl fmt::Display for Evidence {
     }
 }
 
-/// What an alloc's record shows; none when it lives.
+/// The evidence in an alloc's record; none while the alloc lives.
 pub fn of_record(value: Option<&[u8]>) -> Result<Option<Evidence>, RecordError> {
     let Some(value) = value else { return Ok(Some(Evidence::Gone)) };
     let alloc = record::read::<Alloc>(value)?.body;
     Ok(of_alloc(Some(&alloc)))
 }
 
-/// The same of an alloc that is known already.
+/// The evidence of an alloc that was read already.
 pub fn of_alloc(alloc: Option<&Alloc>) -> Option<Evidence> {
     let Some(alloc) = alloc else { return Some(Evidence::Gone) };
     let ended = Evidence::Ended { state: alloc.state, at: alloc.since };
@@ -63,7 +63,7 @@ pub fn of_alloc(alloc: Option<&Alloc>) -> Option<Evidence> {
 }
 
 impl Collector {
-    /// What the leader has of the alloc.
+    /// Reads the alloc at the leader.
     pub(crate) async fn evidence(
         &self,
         namespace: &Namespace,

@@ -28,27 +28,27 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::collector::{Collector, Order};
 
-/// Requests for a sweep under way at once.
+/// Most `gc.force` requests in progress at once.
 const SWEEPS_MAX: u32 = 4;
 /// Timeout of a sweep without a caller.
 const SWEEP_MAX: Duration = Duration::from_secs(60);
-/// Pause before the next sweep when a sweep had to leave something.
-const MORE: Duration = Duration::from_secs(1);
-/// How far ahead of a caller's deadline a sweep ends, so that its answer still arrives.
+/// Pause before the next sweep when a sweep could not take all candidates.
+const NEXT_SWEEP_PAUSE: Duration = Duration::from_secs(1);
+/// How long before a caller's deadline a sweep ends, so that its answer still arrives.
 const ANSWER_BEFORE: Duration = Duration::from_millis(200);
 /// Longest pause between two attempts of a standby to take the lease. A released lease is free
 /// before its TTL.
-const TRY_MAX: Duration = Duration::from_secs(1);
-/// How long a former leader lets the standbys go first.
-const STEPPED_DOWN: Duration = Duration::from_secs(1);
-/// How long a request under way may go on when the leader ends.
-const DRAIN: Duration = Duration::from_secs(5);
+const RETRY_MAX: Duration = Duration::from_secs(1);
+/// How long a former leader lets the standbys try first.
+const STEP_DOWN_PAUSE: Duration = Duration::from_secs(1);
+/// How long a request in progress may continue after the leader stops.
+const DRAIN_MAX: Duration = Duration::from_secs(5);
 
 /// Leads while no other replica does, until shutdown.
 pub async fn stand_by(collector: &Arc<Collector>, process: &Process) -> Result<(), Fatal> {
     let service = process.announce().await?;
     tracing::info!("standing by");
-    // A standby replica answers no request yet. It is ready all the same.
+    // A standby answers no requests, but it is ready to take over.
     process.report_ready();
     loop {
         let lease = tokio::select! {
@@ -59,7 +59,7 @@ pub async fn stand_by(collector: &Arc<Collector>, process: &Process) -> Result<(
         if let Err(error) = lead(collector, process, &service, &lease).await {
             tracing::warn!(error = chain(&error), "nobody could ask this leader; it steps down");
         }
-        // A handler may hold it for a moment more; then it ends by itself.
+        // A handler may hold the lease for a moment more; then the lease expires.
         if let Some(lease) = Arc::into_inner(lease)
             && let Err(error) = lease.release().await
         {
@@ -69,14 +69,14 @@ pub async fn stand_by(collector: &Arc<Collector>, process: &Process) -> Result<(
             break;
         }
         tracing::info!("leads no more; standing by");
-        // Another one's turn.
-        sleep(clock::jittered(STEPPED_DOWN)).await;
+        // A standby takes over first.
+        sleep(clock::jittered(STEP_DOWN_PAUSE)).await;
     }
-    service.stop(DRAIN).await;
+    service.stop(DRAIN_MAX).await;
     Ok(())
 }
 
-/// Tries until it holds the lease.
+/// Tries to take the lease until it holds it.
 async fn elected(collector: &Collector, process: &Process) -> KeptLease {
     let ttl = collector.config.lease_ttl;
     let holder = json!(Leader { holder: process.worker.clone(), since: clock::now() }).to_string();
@@ -85,7 +85,7 @@ async fn elected(collector: &Collector, process: &Process) -> KeptLease {
         let leases = &collector.leases;
         let (value, trace) = (|| holder.clone().into(), clock::begin_trace());
         let acquired = match leases.acquire(&key, value(), ttl, trace).await {
-            // Written by hand: it would stand for ever.
+            // A lease that was written by hand has no TTL, and would never end.
             Err(LeaseError::Held { holder, .. }) if !holder.has_ttl => {
                 tracing::warn!(key, "a value without a TTL is no lease; it is written over");
                 leases.inherit(&holder, value(), ttl, trace).await
@@ -97,19 +97,19 @@ async fn elected(collector: &Collector, process: &Process) -> KeptLease {
             Err(LeaseError::Held { .. } | LeaseError::Lost { .. }) => {}
             Err(error) => tracing::warn!(error = chain(&error), "the lease cannot be had now"),
         }
-        sleep(clock::jittered(TRY_MAX.min(ttl / 4))).await;
+        sleep(clock::jittered(RETRY_MAX.min(ttl / 4))).await;
     }
 }
 
-/// Sweeps now and then, and when asked, until the lease is lost or the process is to end.
+/// Sweeps at intervals and on request, until the lease is lost or the process ends.
 async fn lead(
     collector: &Arc<Collector>,
     process: &Process,
     service: &Service,
     lease: &Arc<KeptLease>,
 ) -> Result<(), ServeError> {
-    let (asked, held) = (Arc::clone(collector), Arc::downgrade(lease));
-    let sweep = move |request| force(Arc::clone(&asked), held.clone(), request);
+    let (forced, held) = (Arc::clone(collector), Arc::downgrade(lease));
+    let sweep = move |request| force(Arc::clone(&forced), held.clone(), request);
     let endpoint = service.on(Listen::All, SWEEPS_MAX, sweep).await?;
     LEASES.set(1, ["leader".into()]);
     tokio::select! {
@@ -119,11 +119,11 @@ async fn lead(
         () = sweep_now_and_then(collector, lease) => {}
     }
     LEASES.set(0, ["leader".into()]);
-    endpoint.stop(DRAIN).await;
+    endpoint.stop(DRAIN_MAX).await;
     Ok(())
 }
 
-/// Sweeps each kind at its own pace, and sooner where one sweep could not take it all.
+/// Sweeps each kind at its own pace, and sooner if a sweep could not take all candidates.
 async fn sweep_now_and_then(collector: &Collector, lease: &Arc<KeptLease>) {
     let mut due = Kind::ALL.map(|kind| (kind, Instant::now()));
     loop {
@@ -138,7 +138,7 @@ async fn sweep_now_and_then(collector: &Collector, lease: &Arc<KeptLease>) {
         let order = Order { kinds, trace, deadline: now + SWEEP_MAX, lease: Arc::downgrade(lease) };
         match collector.sweep(&order).await {
             Ok(swept) if swept.more => {
-                let soon = Instant::now() + MORE;
+                let soon = Instant::now() + NEXT_SWEEP_PAUSE;
                 for (kind, at) in &mut due {
                     if order.kinds.iter().any(|(swept, _)| swept == kind) {
                         *at = soon.min(*at);
@@ -156,7 +156,7 @@ async fn sweep_now_and_then(collector: &Collector, lease: &Arc<KeptLease>) {
     }
 }
 
-/// `gc.force`: sweeps at once.
+/// Handles `gc.force`: sweeps at once.
 async fn force(
     collector: Arc<Collector>,
     lease: Weak<KeptLease>,

@@ -17,7 +17,7 @@ use berth_domain::alloc::AllocState;
 use berth_domain::{AllocId, Namespace, NodeId, Timestamp, VolumeKey};
 use berth_service::projection::{Allocs, Instances, Nodes, Volumes};
 
-/// The result of a scan of the caches. The collector reads the evidence for each again, at the
+/// The candidates of a scan of the caches. The collector reads the evidence for each again, at the
 /// stream's leader.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Plan {
@@ -25,13 +25,14 @@ pub struct Plan {
     pub unwanted: Vec<UnwantedClaim>,
     /// Volumes that are closing and have no claim left.
     pub closing: Vec<VolumeKey>,
-    /// Allocs that have ended for long, and have no claim left.
+    /// Allocs that have ended longer ago than the configured age, and have no claim left.
     pub ended: Vec<EndedAlloc>,
-    /// Nodes that are down for long, with nothing on them that anybody may still need.
+    /// Nodes that are down for longer than the configured age, with nothing on them that may still
+    /// be needed.
     pub idle: Vec<NodeId>,
     /// Nodes without a record that have plugin instances.
     pub strays: Vec<NodeId>,
-    /// What must stay for now, and why, in words.
+    /// Records that must stay for now, each with the reason, in words.
     pub kept: Vec<String>,
 }
 
@@ -40,11 +41,11 @@ pub struct Plan {
 pub struct UnwantedClaim {
     pub volume: VolumeKey,
     pub alloc: AllocId,
-    /// Tells the claims of one alloc on one volume apart.
+    /// Distinguishes the claims of one alloc on one volume.
     pub epoch: u64,
 }
 
-/// An alloc whose record seems to be of no use any more.
+/// An alloc whose record is not needed any more.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EndedAlloc {
     /// Its namespace.
@@ -57,7 +58,7 @@ pub struct EndedAlloc {
     pub at: Timestamp,
 }
 
-/// All that a plan is made from.
+/// The records that a plan is made from.
 #[derive(Debug, Clone, Copy)]
 pub struct SweepView<'a> {
     pub volumes: &'a Volumes,
@@ -73,7 +74,7 @@ impl SweepView<'_> {
         since.after(after) <= self.now
     }
 
-    /// Finds things of one kind that should have gone for longer than `after`.
+    /// Adds the candidates of one kind that are due for longer than `after`.
     pub fn find(&self, kind: Kind, after: Duration, plan: &mut Plan) {
         match kind {
             Kind::Claims => self.claims(after, plan),
@@ -84,7 +85,7 @@ impl SweepView<'_> {
     }
 }
 
-/// A claim as people know it.
+/// A claim in words.
 pub fn describe(volume: &VolumeKey, alloc: &AllocId, epoch: u64) -> String {
     format!("claim of alloc {alloc} on volume {volume} (epoch {epoch})")
 }

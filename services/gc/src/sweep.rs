@@ -1,4 +1,4 @@
-//! A sweep: find candidates, collect each, report what came of it.
+//! A sweep: finds candidates, collects each, and reports the outcomes.
 
 use berth_contract::code::Code;
 use berth_contract::message::collect::Sweep;
@@ -12,11 +12,11 @@ use crate::collect::{CollectCandidate, CollectOutcome};
 use crate::collector::{Collector, Order};
 use crate::plan::Plan;
 
-/// Candidates of one sort in one sweep; the next sweep finds the rest.
+/// Most candidates of one kind in one sweep; the next sweep takes the rest.
 const ITEMS_MAX: usize = 1000;
-/// Requests at the same time.
-const AT_ONCE: usize = 8;
-/// Lines in each half of the answer, so that it fits a message also when every byte is escaped.
+/// Candidates that are collected at the same time.
+const COLLECTED_AT_ONCE: usize = 8;
+/// Most lines in each half of the answer. It fits into a message even if every byte is escaped.
 const LINES_MAX: usize = 100;
 const LINE_BYTES_MAX: usize = 2048;
 
@@ -25,7 +25,7 @@ const _: () = assert!(2 * 2 * (LINES_MAX + 1) * LINE_BYTES_MAX < limits::MESSAGE
 /// The name in errors.
 pub const STEP: &str = "gc.sweep";
 
-/// What came of a sweep.
+/// The result of a sweep.
 #[derive(Debug)]
 pub struct Swept {
     /// What was collected and kept, in a bounded number of lines.
@@ -35,11 +35,11 @@ pub struct Swept {
 }
 
 impl Collector {
-    /// Finds what the order asks for, and collects it.
+    /// Carries the order out.
     pub(crate) async fn sweep(&self, order: &Order) -> Result<Swept, Problem> {
         let Ok(_turn) = timeout_at(order.deadline, self.turn.lock()).await else {
-            let said = "another sweep is under way and did not end in time";
-            return Err(Problem::new(Code::Overloaded, said).retryable().at_step(STEP));
+            let message = "another sweep is under way and did not end in time";
+            return Err(Problem::new(Code::Overloaded, message).retryable().at_step(STEP));
         };
         let plan = self.plan(order).await?;
         let mut sweep = Sweep { collected: Vec::new(), kept: plan.kept };
@@ -52,10 +52,10 @@ impl Collector {
             plan.strays.into_iter().map(CollectCandidate::Stray).collect(),
         ];
         let mut more = 0;
-        for mut found in sorts {
-            more += limit(&mut found, chance);
-            let lines = found.into_iter().map(|found| self.collect(found, order));
-            let mut lines = stream::iter(lines).buffered(AT_ONCE);
+        for mut candidates in sorts {
+            more += limit(&mut candidates, chance);
+            let lines = candidates.into_iter().map(|candidate| self.collect(candidate, order));
+            let mut lines = stream::iter(lines).buffered(COLLECTED_AT_ONCE);
             while let Some(line) = lines.next().await {
                 match line {
                     CollectOutcome::Collected(line) => sweep.collected.push(line),
@@ -85,16 +85,16 @@ impl Collector {
     }
 }
 
-/// Keeps as many as one sweep takes, from a random one on, and returns how many are left for the
-/// next. So candidates that fail each time do not keep the others out.
-fn limit<T>(found: &mut Vec<T>, chance: usize) -> usize {
-    let rest = found.len().saturating_sub(ITEMS_MAX);
-    if rest > 0 {
-        let begin = chance % found.len();
-        found.rotate_left(begin);
-        found.truncate(ITEMS_MAX);
+/// Keeps as many candidates as one sweep takes, from a random one on, and returns how many are left
+/// for the next sweep. So candidates that fail each time do not keep the others out.
+fn limit<T>(candidates: &mut Vec<T>, chance: usize) -> usize {
+    let left_over = candidates.len().saturating_sub(ITEMS_MAX);
+    if left_over > 0 {
+        let begin = chance % candidates.len();
+        candidates.rotate_left(begin);
+        candidates.truncate(ITEMS_MAX);
     }
-    rest
+    left_over
 }
 
 fn log(sweep: &Sweep, trace: &str) {
@@ -102,7 +102,8 @@ fn log(sweep: &Sweep, trace: &str) {
         tracing::info!(trace, "collected: {line}");
     }
     for line in &sweep.kept {
-        // The same each time, and shown by `berth gc` and in the claims' own status.
+        // Logged at debug level: the lines repeat each time, and `berth gc` and the claims' own
+        // status show them.
         tracing::debug!(trace, "kept: {line}");
     }
     let (collected, kept) = (sweep.collected.len(), sweep.kept.len());
@@ -133,12 +134,12 @@ mod tests {
 
     #[test]
     fn every_thing_has_its_turn_when_there_are_too_many() {
-        let mut few: Vec<usize> = (0..ITEMS_MAX).collect();
-        assert_eq!((limit(&mut few, 7), few[0]), (0, 0));
-        let mut many: Vec<usize> = (0..3 * ITEMS_MAX).collect();
-        assert_eq!(limit(&mut many, 5 * ITEMS_MAX + 7), 2 * ITEMS_MAX);
-        assert_eq!((many.len(), many[0]), (ITEMS_MAX, 2 * ITEMS_MAX + 7));
-        assert_eq!(many[ITEMS_MAX - 1], 6, "after the last comes the first");
+        let mut few_candidates: Vec<usize> = (0..ITEMS_MAX).collect();
+        assert_eq!((limit(&mut few_candidates, 7), few_candidates[0]), (0, 0));
+        let mut many_candidates: Vec<usize> = (0..3 * ITEMS_MAX).collect();
+        assert_eq!(limit(&mut many_candidates, 5 * ITEMS_MAX + 7), 2 * ITEMS_MAX);
+        assert_eq!((many_candidates.len(), many_candidates[0]), (ITEMS_MAX, 2 * ITEMS_MAX + 7));
+        assert_eq!(many_candidates[ITEMS_MAX - 1], 6, "after the last comes the first");
     }
 
     #[test]
@@ -148,7 +149,7 @@ mod tests {
         assert_eq!(sweep.kept.len(), LINES_MAX + 1);
         assert_eq!(sweep.kept[LINES_MAX], format!("and {} more", 5000 - LINES_MAX));
         assert!(serde_json::to_vec(&sweep).unwrap().len() < limits::MESSAGE_BYTES_MAX);
-        let few = vec!["one".to_owned(), "two".to_owned()];
-        assert_eq!(shortened(few.clone()), few);
+        let few_lines = vec!["one".to_owned(), "two".to_owned()];
+        assert_eq!(shortened(few_lines.clone()), few_lines);
     }
 }

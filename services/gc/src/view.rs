@@ -1,8 +1,8 @@
-//! What a sweep is planned from, read again for each sweep.
+//! The records that a sweep is planned from, read again for each sweep.
 //!
 //! **Owns** a reading of the buckets while a sweep is planned.
 //!
-//! **Promises** that the reading has everything that was stored before it was asked for.
+//! **Promises** that the reading has everything that was stored before it began.
 //!
 //! **Never** follows a bucket between two sweeps: in a busy fleet every step of every release would
 //! be sent to it.
@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use crate::collector::Collector;
 use crate::plan::SweepView;
 
-/// All that a sweep looks at.
+/// The records that a sweep reads.
 pub struct SweepMirrors {
     volumes: Mirror<Volumes>,
     allocs: Mirror<Allocs>,
@@ -25,7 +25,7 @@ pub struct SweepMirrors {
 }
 
 impl Collector {
-    /// Reads what is stored by now.
+    /// Reads everything that is stored by now.
     pub(crate) async fn view(&self, deadline: Instant) -> Result<SweepMirrors, Problem> {
         let heads = tokio::try_join!(
             self.volumes.newest(),
@@ -67,7 +67,7 @@ async fn read<F: Fold + Default>(
     let start_within = deadline.saturating_duration_since(Instant::now());
     let options = MirrorOptions { start_within, ..MirrorOptions::default() };
     let mirror = Mirror::start(bucket, ">", F::default(), options).await?;
-    // The replica that was read from may have been behind the one that told the head.
+    // The replica that answered the read may lag behind the one that answered with the head.
     mirror.reach(head, deadline).await?;
     Ok(mirror)
 }

@@ -1,7 +1,8 @@
-//! The request to the claim service: what came of the last call, and which one is next.
+//! The request to the claim service: it reports the result of the last call, and asks for the next
+//! one.
 //!
-//! **Promises** that a claim service of an older version, which does not know `work.checkpoint`, is
-//! asked as it was before. It learns failures in words only.
+//! **Promises** that a claim service of an older version, which does not know `work.checkpoint`,
+//! gets the older requests. Such a service gets failures in words only.
 
 use berth_bus::{Bus, Call as BusCall, RequestError};
 use berth_contract::message::claim::{CallReport, Checkpoint};
@@ -12,7 +13,7 @@ use berth_contract::verb;
 use berth_domain::volume::CallOwner;
 use berth_domain::{AllocId, Namespace, SnapshotId};
 
-/// Sends the question once.
+/// Sends the request once.
 pub async fn ask_claim_service(
     bus: &Bus,
     namespace: &Namespace,
@@ -20,7 +21,7 @@ pub async fn ask_claim_service(
     call: &BusCall,
 ) -> Result<WorkCheckpointed, RequestError> {
     match bus.ask_service::<verb::WorkCheckpoint>(namespace, question, call).await {
-        // Nobody got it: every claim service is older, or this identity is.
+        // No service got it: every claim service is older, or this identity is.
         Err(RequestError::NoResponder { .. } | RequestError::NotAllowed { .. }) => {
             ask_older(bus, namespace, question, call).await
         }
@@ -53,7 +54,7 @@ async fn ask_older(
 
 fn of_claim(question: WorkCheckpoint, alloc: AllocId) -> Checkpoint {
     let WorkCheckpoint { volume, worker, report, early, report_only, .. } = question;
-    let report = report.map(|it| CallReport::new(it.attempt.clone(), it.into_outcome()));
+    let report = report.map(|made| CallReport::new(made.attempt.clone(), made.into_outcome()));
     Checkpoint { alloc, volume, worker, report, early, report_only }
 }
 
@@ -65,7 +66,7 @@ async fn ask_of_storage(
     call: &BusCall,
 ) -> Result<WorkCheckpointed, RequestError> {
     let WorkCheckpoint { volume, worker, report, early, report_only, .. } = question.clone();
-    let report = report.map(|it| StorageReport::new(it.attempt.clone(), it.into_outcome()));
+    let report = report.map(|made| StorageReport::new(made.attempt.clone(), made.into_outcome()));
     let snapshot = snapshot.cloned();
     let question = StorageCheckpoint { volume, snapshot, worker, report, early, report_only };
     let answer = bus.ask_service::<verb::VolumeCheckpoint>(namespace, &question, call).await?;

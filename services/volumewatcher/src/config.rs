@@ -6,21 +6,21 @@ use berth_contract::decode::{Decode, Decoder};
 use berth_contract::decode_struct;
 use serde_json::Value;
 
-/// What may be configured.
+/// The settings of the service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Config {
-    /// Questions to the claim service under way at once.
+    /// Most requests to the claim service in progress at once.
     pub max_in_flight: usize,
-    /// Calls under way at once for each plugin's controller, and for each plugin on each node.
+    /// Most calls in progress for each plugin's controller, and for each plugin on each node.
     /// Claims whose last call failed have as many of their own, so that hung calls do not delay the
     /// others.
     pub per_plugin: usize,
-    /// A claim is tried again early, because something changed, no oftener than this.
+    /// Shortest time between two early tries of a claim, which a change causes.
     pub early: Duration,
-    /// How often everything is looked through, whatever was seen to change.
+    /// How often all claims are checked, whether or not a change was seen.
     pub rescan: Duration,
-    /// How long calls under way may go on after the shutdown; what is not done by then is taken
-    /// over from its record.
+    /// How long calls in progress may continue after the shutdown. A later call is taken over from
+    /// its record.
     pub drain: Duration,
 }
 
@@ -62,7 +62,7 @@ impl Fields {
         let default = Config::default();
         let rescan = self.rescan_ms.map_or(default.rescan, Duration::from_millis);
         let early = self.early_ms.map_or(default.early, Duration::from_millis);
-        let many = |many: Option<u32>| many.and_then(|many| usize::try_from(many).ok());
+        let count = |count: Option<u32>| count.and_then(|count| usize::try_from(count).ok());
         let sound = decoder.demand(
             self.max_in_flight != Some(0),
             "watcher.max_in_flight",
@@ -81,8 +81,8 @@ impl Fields {
             "must be at least 10",
         );
         sound.then_some(Config {
-            max_in_flight: many(self.max_in_flight).unwrap_or(default.max_in_flight),
-            per_plugin: many(self.per_plugin).unwrap_or(default.per_plugin),
+            max_in_flight: count(self.max_in_flight).unwrap_or(default.max_in_flight),
+            per_plugin: count(self.per_plugin).unwrap_or(default.per_plugin),
             early,
             rescan,
             drain: self.drain_ms.map_or(default.drain, Duration::from_millis),

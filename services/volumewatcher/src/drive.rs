@@ -42,39 +42,40 @@ use crate::newer::{NewerRecords, is_newer};
 use crate::view::{CallLane, WatchView};
 use crate::watch::WorkKey;
 
-/// How long the claim service may take to record a step: an election of three NATS servers
-/// included.
+/// How long the claim service may take to record a step. It covers an election of three NATS
+/// servers.
 const CHECKPOINT_TIMEOUT: Duration = Duration::from_secs(15);
-/// A question that was not answered for so long is asked a second time.
-const SECOND_QUESTION: Duration = Duration::from_secs(2);
-/// How long a later question waits alone: the queue group may have chosen the same replica, and
-/// does so until nats-server drops it (`ping_interval`).
-const NEXT_QUESTION: Duration = Duration::from_secs(2);
-/// The most later questions at once.
-const QUESTIONS_MAX: usize = 4;
-/// The pause after a question that no claim service answered, give or take half.
+/// A request that was not answered for this long is sent a second time.
+const SECOND_REQUEST_AFTER: Duration = Duration::from_secs(2);
+/// How long each later request waits before the next one is sent. The queue group may have chosen
+/// the same replica, and does so until nats-server drops it (`ping_interval`).
+const NEXT_REQUEST_AFTER: Duration = Duration::from_secs(2);
+/// Most later requests in progress at once.
+const LATER_REQUESTS_MAX: usize = 4;
+/// The pause after a request that no claim service answered, plus or minus half of it.
 const UNREACHABLE_PAUSE: Duration = Duration::from_millis(500);
 
-/// What drives releases.
+/// Drives releases and changes of the storage.
 pub struct Driver {
     pub bus: Bus,
     pub worker: WorkerId,
     pub view: Arc<WatchView>,
-    /// Calls under way, by their executor.
+    /// Calls in progress, by their executor.
     pub calls: Slots<CallLane>,
-    /// Requests to the claim service under way. The time of a plugin call does not count here.
+    /// Requests to the claim service in progress. The time of a plugin call does not count here.
     pub questions: Semaphore,
     pub look_again: Duration,
     pub newer: NewerRecords,
 }
 
 impl Driver {
-    /// Works until nothing may be done now. The slot is held while a call is under way, and given
+    /// Works until nothing may be done now. The slot is held while a call is in progress, and given
     /// back with its answer.
     pub async fn drive(self: Arc<Self>, work: WorkKey, slot: Slot<CallLane>) -> Next {
         match self.view.place(&work) {
             Ok(lane) if lane == *slot.lane() => {}
-            // It went on while it waited for its slot: another is needed.
+            // The work has moved on while it waited for its slot, and needs the slot of another
+            // executor now.
             Ok(_) => return Next::After(Duration::ZERO),
             Err(next) => return next,
         }
@@ -92,8 +93,8 @@ impl Driver {
             question.early = true;
             RELEASES_WOKEN_EARLY.add(1, []);
         }
-        // Until when the result of a call is worth delivering: after that the attempt is dead, and
-        // the next replica makes another.
+        // Until when the result of a call is worth delivering. After that the attempt has expired,
+        // and another replica may make a new one.
         let mut deliver_until = Timestamp::default();
         loop {
             let answer = self.checkpoint(&work, &question, trace).await;
@@ -101,18 +102,18 @@ impl Driver {
                 self.newer.record_answered(&work);
             }
             let error = match answer {
-                Ok(WorkCheckpointed { call: Some(next), .. }) => {
-                    let held = self.slot_for(slot.take(), &executor_of(&next));
-                    let outcome = berth_service::call::make(&self.bus, &next, trace).await;
+                Ok(WorkCheckpointed { call: Some(next_call), .. }) => {
+                    let held = self.slot_for(slot.take(), &executor_of(&next_call));
+                    let outcome = berth_service::call::make(&self.bus, &next_call, trace).await;
                     drop(held);
-                    deliver_until = next.deadline.after(limits::CLOCK_MARGIN);
-                    let detached = next.call == CallKind::NodeDetach && is_done(&outcome);
-                    let plugin = next.plugin.clone();
+                    deliver_until = next_call.deadline.after(limits::CLOCK_MARGIN);
+                    let detached = next_call.call == CallKind::NodeDetach && is_done(&outcome);
+                    let plugin = next_call.plugin.clone();
                     question = self.question(&work);
-                    question.report = Some(WorkReport::new(next.attempt.clone(), outcome));
+                    question.report = Some(WorkReport::new(next_call.attempt.clone(), outcome));
                     if detached {
-                        // The write that records it may begin the controller's call: not without a
-                        // slot for it, because its deadline would run while it waits for one.
+                        // The write that records the attempt may begin the controller's call. So it
+                        // needs a slot first: the call's deadline would run while it waits for one.
                         let executor = Executor::Controller(plugin);
                         slot = self.calls.try_take(&CallLane { executor, again: false });
                         question.report_only = slot.is_none();
@@ -124,7 +125,7 @@ impl Driver {
                     tracing::info!(volume = %work.0, of = %work.1, trace, "nothing is left to do");
                     return Next::AwaitChange;
                 }
-                // The claim has left its node, and its controller is next.
+                // The claim has left its node, and the next call is one of its controller.
                 Ok(WorkCheckpointed { state: Some(State::NodeDetached), .. })
                     if question.report_only =>
                 {
@@ -137,7 +138,7 @@ impl Driver {
             if question.report.is_none() || clock::now() > deliver_until {
                 return Next::After(wait);
             }
-            // Nothing is held while it waits.
+            // No slot is held during the wait.
             if slot.take().is_some() {
                 question.report_only = true;
             }
@@ -145,12 +146,12 @@ impl Driver {
         }
     }
 
-    /// The question for the next call.
+    /// The request for the next call.
     fn question(&self, (volume, owner): &WorkKey) -> WorkCheckpoint {
         WorkCheckpoint::new(volume.volume.clone(), owner.clone(), self.worker.clone())
     }
 
-    /// How long to wait after a question that was not answered.
+    /// How long to wait after a request that was not answered.
     fn pause(&self, work: &WorkKey, error: &RequestError, trace: TraceContext) -> Duration {
         if is_newer(error) {
             return self.newer.record_refused(work, error);
@@ -165,8 +166,9 @@ impl Driver {
         UNREACHABLE_PAUSE.mul_f64(0.5 + rand::random::<f64>())
     }
 
-    /// A slot for a call that is on the record: the one that was taken for it, or, where the record
-    /// was further than was known here, another. The call does not wait for it: its deadline runs.
+    /// A slot for a recorded call: the slot that was taken for it, or, if the record was further
+    /// than expected, a slot beyond the bound. The call does not wait for a slot, because its
+    /// deadline runs.
     fn slot_for(&self, slot: Option<Slot<CallLane>>, executor: &Executor) -> Slot<CallLane> {
         match slot.filter(|slot| slot.lane().executor == *executor) {
             Some(slot) => slot,
@@ -174,25 +176,25 @@ impl Driver {
         }
     }
 
-    /// A claim that is not at rest is looked at again, whether or not something is seen to change.
+    /// When a claim that is not at rest is checked again, whether or not a change is seen.
     fn look_again(&self, next_try: Option<Timestamp>) -> Next {
         let wait = next_try.map_or(self.look_again, |next| next.since(clock::now()));
-        // The claim service's clock says when; a little later both agree that it is then.
+        // The claim service's clock decides. A little later both clocks agree that it is time.
         Next::After(wait.min(self.look_again) + Duration::from_millis(2))
     }
 
-    /// Asks the claim service. After [`SECOND_QUESTION`] asks a second time beside the first: a
-    /// replica that is killed under a question, or hangs, never answers it.
+    /// Asks the claim service. After [`SECOND_REQUEST_AFTER`] sends the request a second time
+    /// beside the first, because a replica that is killed or hangs does not answer.
     async fn checkpoint(
         &self,
         work: &WorkKey,
         question: &WorkCheckpoint,
         trace: TraceContext,
     ) -> Result<WorkCheckpointed, RequestError> {
-        // The semaphore is never closed. If it were, one question more would do no harm.
+        // The semaphore is never closed. If it were, one more request would do no harm.
         let _room = self.questions.acquire().await.ok();
         let mut first = pin!(self.ask_once(work, question, trace));
-        if let Ok(answer) = timeout(SECOND_QUESTION, &mut first).await {
+        if let Ok(answer) = timeout(SECOND_REQUEST_AFTER, &mut first).await {
             return answer;
         }
         let answer = tokio::select! {
@@ -200,17 +202,21 @@ impl Driver {
             answer = self.ask_another(work, question, trace) => answer,
         };
         match answer {
-            // If the first question was only slow, its answer may have the call.
+            // If the first request was only slow, its answer may have the call.
             Ok(WorkCheckpointed { pending: true, call: None, .. }) => {
-                timeout(SECOND_QUESTION, first).await.ok().and_then(Result::ok).map_or(answer, Ok)
+                timeout(SECOND_REQUEST_AFTER, first)
+                    .await
+                    .ok()
+                    .and_then(Result::ok)
+                    .map_or(answer, Ok)
             }
             Ok(_) => answer,
             Err(_) => first.await,
         }
     }
 
-    /// Asks as soon as a replica listens, and once more where none answers. Dropped when the first
-    /// question ends.
+    /// Sends the request when a replica listens, and again if none answers. Dropped when the first
+    /// request ends.
     async fn ask_another(
         &self,
         work: &WorkKey,
@@ -218,18 +224,18 @@ impl Driver {
         trace: TraceContext,
     ) -> Result<WorkCheckpointed, RequestError> {
         let ask = || self.ask_once(work, question, trace);
-        let mut asked = FuturesUnordered::from_iter([ask()]);
+        let mut requests = FuturesUnordered::from_iter([ask()]);
         loop {
             tokio::select! {
-                Some(answer) = asked.next() => match answer {
+                Some(answer) = requests.next() => match answer {
                     Err(RequestError::NoResponder { .. } | RequestError::Unavailable { .. }) => {
                         tokio::time::sleep(UNREACHABLE_PAUSE).await;
-                        asked.push(ask());
+                        requests.push(ask());
                     }
                     answer => return answer,
                 },
-                () = tokio::time::sleep(NEXT_QUESTION), if asked.len() < QUESTIONS_MAX => {
-                    asked.push(ask());
+                () = tokio::time::sleep(NEXT_REQUEST_AFTER), if requests.len() < LATER_REQUESTS_MAX => {
+                    requests.push(ask());
                 }
             }
         }
@@ -241,14 +247,14 @@ impl Driver {
         question: &WorkCheckpoint,
         trace: TraceContext,
     ) -> Result<WorkCheckpointed, RequestError> {
-        // Without a span of its own: that span would be lost if this process were killed, and the
-        // claim service's span would have no parent.
-        let call = Call::within(trace, CHECKPOINT_TIMEOUT).as_it_is();
+        // No client span: it would be lost if this process were killed, and the claim service's
+        // span would have no parent.
+        let call = Call::within(trace, CHECKPOINT_TIMEOUT).without_client_span();
         ask::ask_claim_service(&self.bus, &volume.namespace, question, &call).await
     }
 }
 
-/// Who carries the call out.
+/// The executor of the call.
 fn executor_of(call: &call::Call) -> Executor {
     let plugin = call.plugin.clone();
     match call.node() {

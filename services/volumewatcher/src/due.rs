@@ -15,7 +15,7 @@ use std::time::Duration;
 use berth_domain::volume::{self, CallOwner, Claim, DueCall, DueFacts, Policy, State, Volume};
 use berth_domain::{AllocId, NodeId, PluginId, Timestamp, limits};
 
-/// Who executes a call, and so what calls wait for.
+/// The executor of a call. Calls of one executor wait for each other.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Executor {
     /// The controller of a plugin, wherever it is.
@@ -27,7 +27,7 @@ pub enum Executor {
 /// What is due.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Due {
-    /// A call of this executor may begin, or the claim may go.
+    /// A call of this executor may begin, or the claim may be deleted.
     Now(Executor),
     /// Nothing before then, unless something changes.
     At(Timestamp),
@@ -35,7 +35,7 @@ pub enum Due {
     Rest,
 }
 
-/// What is known of a claim, an operation or a snapshot besides its record.
+/// Facts about a claim, an operation or a snapshot besides its record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WorkFacts {
     /// The alloc that has the claim, or that the volume was created for, has not ended.
@@ -46,7 +46,7 @@ pub struct WorkFacts {
     pub early: bool,
 }
 
-/// One look at one volume.
+/// One volume at one time.
 pub struct VolumeLook<'a> {
     volume: &'a Volume,
     plugin: PluginId,
@@ -57,7 +57,8 @@ pub struct VolumeLook<'a> {
 impl<'a> VolumeLook<'a> {
     /// None when there is no such volume to look at.
     pub fn new(volume: &'a Volume, now: Timestamp) -> Option<Self> {
-        let of_snapshot = || volume.snapshots.values().next().map(|one| one.plugin.clone());
+        let of_snapshot =
+            || volume.snapshots.values().next().map(|snapshot| snapshot.plugin.clone());
         // The registration of a volume with claims may be lost.
         let of_claim = || volume.claims.values().find_map(|claim| claim.plugin.clone());
         let of_spec = volume.spec.as_ref().map(|spec| spec.plugin.clone());
@@ -69,20 +70,20 @@ impl<'a> VolumeLook<'a> {
     /// that rule 3 keeps apart. So when one of thousands of claims that leave one volume has moved,
     /// the others do not all ask. The oldest claim comes first: if allocs come and go all the time,
     /// none is overtaken for ever.
-    pub fn may_go_on(self, known: impl Fn(&AllocId, &Claim) -> WorkFacts) -> Vec<&'a AllocId> {
-        let mut found = Vec::new();
+    pub fn may_go_on(self, facts_of: impl Fn(&AllocId, &Claim) -> WorkFacts) -> Vec<&'a AllocId> {
+        let mut claims = Vec::new();
         let (mut at_controller, mut at_nodes) = (false, BTreeSet::new());
-        // A granted or waiting claim goes on when its alloc changes.
+        // A granted or waiting claim becomes due when its alloc changes.
         for (alloc, claim) in self.volume.claims.moving() {
             let owner = CallOwner::Claim(alloc.clone());
-            let due = self.domain_due(&owner, known(alloc, claim));
+            let due = self.domain_due(&owner, facts_of(alloc, claim));
             let volume::Due::Now(call) = due else { continue };
             let waits = match (claim.state, &call) {
                 (State::Unpublishing, DueCall::Node(node)) => {
                     at_controller || at_nodes.contains(node)
                 }
                 (State::NodeDetached, DueCall::Controller) => at_controller || !at_nodes.is_empty(),
-                // That it is given up is to be seen, or it goes without a call.
+                // Giving up a claim is recorded first, or needs no call at all.
                 _ => false,
             };
             if waits {
@@ -92,23 +93,23 @@ impl<'a> VolumeLook<'a> {
                 DueCall::Nobody | DueCall::Controller => at_controller = true,
                 DueCall::Node(node) => drop(at_nodes.insert(node)),
             }
-            found.push(alloc);
+            claims.push(alloc);
         }
-        found
+        claims
     }
 
     /// What is due for a claim, the volume's operation or a snapshot.
-    pub fn due(&self, owner: &CallOwner, known: WorkFacts) -> Due {
-        self.by_executor(self.domain_due(owner, known))
+    pub fn due(&self, owner: &CallOwner, facts: WorkFacts) -> Due {
+        self.by_executor(self.domain_due(owner, facts))
     }
 
-    fn domain_due(&self, owner: &CallOwner, known: WorkFacts) -> volume::Due {
-        let WorkFacts { wanted, gone, early } = known;
+    fn domain_due(&self, owner: &CallOwner, work_facts: WorkFacts) -> volume::Due {
+        let WorkFacts { wanted, gone, early } = work_facts;
         let facts = DueFacts { now: self.now, policy: &self.policy, wanted, gone, early };
         self.volume.due(owner, &facts)
     }
 
-    /// The same with the executor of the call. What needs no call waits for the controller's turn.
+    /// The same with the executor of the call. Work without a call waits for the controller's lane.
     fn by_executor(&self, due: volume::Due) -> Due {
         let plugin = self.plugin.clone();
         match due {
@@ -122,8 +123,9 @@ impl<'a> VolumeLook<'a> {
     }
 }
 
-/// The earliest that a claim service may begin a call: its clock and its timeouts may differ from
-/// this replica's. It says itself how long a question that comes too early has to wait.
+/// The policy by which a call may begin earliest, because the claim service's clock and timeouts
+/// may differ from this replica's. The claim service answers an early request with the time to
+/// wait.
 fn earliest() -> Policy {
     Policy {
         clock_margin: Duration::ZERO,

@@ -1,12 +1,12 @@
-//! Retries before their time, because something changed.
+//! Tries before their time, because something changed.
 //!
-//! **Owns** which claims are to be tried early, and when each was last tried early.
+//! **Owns** which claims should be tried early, and when each was last tried early.
 //!
 //! **Promises** at most one early try of a claim in the configured interval, however often a plugin
 //! flaps. An early try that would come too soon comes when the interval has passed. Claims that
 //! waited for the same change are tried at different moments.
 //!
-//! **Never** makes a call due that may not begin: only the wait after a failure is skipped.
+//! **Never** makes a call due that may not begin: only the pause after a failure is skipped.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -16,12 +16,13 @@ use tokio::time::Instant;
 
 use crate::watch::WorkKey;
 
-/// The watcher may see a change before the executor is ready for calls.
-const SETTLES: Duration = Duration::from_millis(100);
+/// How long after a change an early try waits: the watcher may see the change before the executor
+/// is ready for calls.
+const SETTLE_TIME: Duration = Duration::from_millis(100);
 /// Claims that wait for the same change are spread over this time.
 const SPREAD: Duration = Duration::from_millis(300);
 
-/// The claims that are to be tried early.
+/// The claims that should be tried early.
 #[derive(Debug)]
 pub struct EarlyTries {
     every: Duration,
@@ -33,25 +34,26 @@ struct PendingTries {
     /// The claims to try, by the time when each may be tried.
     due: BTreeSet<(Instant, WorkKey)>,
     expected: HashSet<WorkKey>,
-    /// Claims that are to be tried now.
+    /// Claims that should be tried now.
     ready: HashSet<WorkKey>,
     /// The last early try of each claim, until the interval has passed.
     last: HashMap<WorkKey, Instant>,
 }
 
 impl EarlyTries {
-    /// At most one early try of a claim in this time.
+    /// At most one early try of a claim in this interval.
     pub fn new(every: Duration) -> Self {
         Self { every, tries: Mutex::default() }
     }
 
-    /// Has the claim tried early. `share`, from 0 to 1, is its place within [`SPREAD`].
+    /// Schedules an early try of the claim. `share`, from 0 to 1, is its position within
+    /// [`SPREAD`].
     pub fn schedule(&self, claim: WorkKey, now: Instant, share: f64) {
         let mut tries = self.lock();
         if tries.ready.contains(&claim) || !tries.expected.insert(claim.clone()) {
             return;
         }
-        let settled = now + SETTLES + SPREAD.mul_f64(share.clamp(0.0, 1.0));
+        let settled = now + SETTLE_TIME + SPREAD.mul_f64(share.clamp(0.0, 1.0));
         let at = tries.last.get(&claim).map_or(settled, |last| settled.max(*last + self.every));
         tries.due.insert((at, claim));
     }
@@ -66,24 +68,24 @@ impl EarlyTries {
         let mut tries = self.lock();
         let every = self.every;
         tries.last.retain(|_, last| *last + every > now);
-        let mut found = Vec::new();
+        let mut claims = Vec::new();
         while tries.due.first().is_some_and(|(at, _)| *at <= now) {
             let Some((_, claim)) = tries.due.pop_first() else { break };
             tries.expected.remove(&claim);
             tries.last.insert(claim.clone(), now);
             tries.ready.insert(claim.clone());
-            found.push(claim);
+            claims.push(claim);
         }
-        found
+        claims
     }
 
-    /// Whether the claim is to be tried now.
+    /// Whether the claim should be tried now.
     pub fn is_ready(&self, claim: &WorkKey) -> bool {
         let tries = self.lock();
         !tries.ready.is_empty() && tries.ready.contains(claim)
     }
 
-    /// Forgets that the claim is to be tried now; whether it was.
+    /// Ends the early try of a claim. Returns whether there was one.
     pub fn take(&self, claim: &WorkKey) -> bool {
         let mut tries = self.lock();
         !tries.ready.is_empty() && tries.ready.remove(claim)
@@ -122,8 +124,8 @@ mod tests {
         }
         assert!((4..=5).contains(&tried), "{tried} in {:?}", began.elapsed());
         let last = early.next().expect("the last change is still to come");
-        assert!(last <= Instant::now() + EVERY + SETTLES + SPREAD);
-        tokio::time::advance(EVERY + SETTLES + SPREAD).await;
+        assert!(last <= Instant::now() + EVERY + SETTLE_TIME + SPREAD);
+        tokio::time::advance(EVERY + SETTLE_TIME + SPREAD).await;
         assert_eq!(early.begin(Instant::now()), [claim()]);
         assert!(early.take(&claim()));
         assert_eq!(early.next(), None);

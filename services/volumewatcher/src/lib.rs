@@ -41,7 +41,7 @@ pub use config::Config;
 pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
     let (waker, changes) = (Waker::default(), watch::Changes::default());
     let view = Arc::new(process.prepare(follow(&process, &config, &changes)).await?);
-    // All that there is was new to the mirrors. What is due of it, the first look finds.
+    // The mirrors reported every existing record as a change. The first scan finds what is due.
     changes.take();
     let service = process.announce().await?;
     let calls = Slots::new(config.per_plugin);

@@ -2,8 +2,8 @@
 //!
 //! **Owns** the pauses before the claim service is asked about such work again.
 //!
-//! **Promises** one line in the log when such refusals begin, and one when they end. Each is
-//! counted in `berth.checkpoints.newer`.
+//! **Promises** one line in the log when such refusals begin, and one when they end. Each refusal
+//! is counted in `berth.checkpoints.newer`.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -18,10 +18,11 @@ use tokio::time::Instant;
 
 use crate::watch::WorkKey;
 
-/// The pauses. Another replica of the claim service may be able to read the record.
+/// The pauses are bounded, because another replica of the claim service may be able to read the
+/// record.
 const PAUSES: Schedule = Schedule { first: Duration::from_secs(1), max: Duration::from_secs(30) };
-/// Work that was not refused for so long is not refused any more, or gone.
-const FORGOTTEN_AFTER: Duration = Duration::from_secs(300);
+/// Work without a refusal for this long is gone, or is not refused any more.
+const REMEMBERED_FOR: Duration = Duration::from_secs(300);
 
 /// The refused work of one watcher.
 #[derive(Debug, Default)]
@@ -30,7 +31,8 @@ pub struct NewerRecords(Mutex<RefusedWork>);
 #[derive(Debug, Default)]
 struct RefusedWork {
     all: HashMap<WorkKey, Refusals>,
-    /// When all of it is looked through again: not at each refusal, since there may be very much.
+    /// When all work is searched for old refusals: not at each refusal, since there may be very
+    /// many.
     forget_at: Option<Instant>,
 }
 
@@ -46,15 +48,15 @@ pub fn is_newer(error: &RequestError) -> bool {
 }
 
 impl NewerRecords {
-    /// The claim service refused the work. Returns the pause before it is asked again.
+    /// Records that the claim service refused the work. Returns the pause before it is asked again.
     pub fn record_refused(&self, work: &WorkKey, error: &RequestError) -> Duration {
         CHECKPOINTS_NEWER.add(1, []);
         let now = Instant::now();
         let mut refused = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let RefusedWork { all, forget_at } = &mut *refused;
         if now >= *forget_at.get_or_insert(now) {
-            all.retain(|_, refusals| now < refusals.last + FORGOTTEN_AFTER);
-            *forget_at = Some(now + FORGOTTEN_AFTER);
+            all.retain(|_, refusals| now < refusals.last + REMEMBERED_FOR);
+            *forget_at = Some(now + REMEMBERED_FOR);
         }
         if all.is_empty() {
             tracing::warn!(
@@ -70,7 +72,7 @@ impl NewerRecords {
         PAUSES.wait(refusals.count, clock::jitter())
     }
 
-    /// The claim service answered.
+    /// Records that the claim service answered.
     pub fn record_answered(&self, work: &WorkKey) {
         let all = &mut self.0.lock().unwrap_or_else(PoisonError::into_inner).all;
         if all.remove(work).is_some() && all.is_empty() {

@@ -26,49 +26,49 @@ use crate::watch::{
     ClaimKey, WatchedAllocs, WatchedChange, WatchedInstances, WatchedNodes, WatchedVolumes, WorkKey,
 };
 
-/// Calls in one lane wait for each other: those of one executor. Claims whose last call failed have
-/// a second lane of that executor, so that volumes that hang do not delay the others.
+/// Calls of one lane wait for each other: the calls of one executor. Claims whose last call failed
+/// have a second lane of that executor, so that volumes that hang do not delay the others.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CallLane {
     pub executor: Executor,
     pub again: bool,
 }
 
-/// Added to a wait: clocks differ, and timers are coarse.
-const LATER: Duration = Duration::from_millis(2);
+/// Added to each wait, because clocks differ and timers are coarse.
+const WAIT_MARGIN: Duration = Duration::from_millis(2);
 
-/// The mirrors.
+/// The mirrors of the buckets that decide what is due.
 pub struct WatchView {
     pub allocs: Mirror<WatchedAllocs>,
     pub instances: Mirror<WatchedInstances>,
     pub nodes: Mirror<WatchedNodes>,
     pub volumes: Mirror<WatchedVolumes>,
     pub early: EarlyTries,
-    /// Since when this replica knows of a volume that was created for an alloc which is not
+    /// When this replica first saw each volume that was created for an alloc which is not
     /// registered.
     pub runs_seen: FirstSeen<(VolumeKey, u64)>,
 }
 
 impl WatchView {
-    /// The lane of what is due for a claim, an operation or a snapshot, or when to look again.
+    /// The lane of the work if it is due, or else when to check it again.
     pub fn place(&self, key: &WorkKey) -> Result<CallLane, Next> {
         let early = self.early.is_ready(key);
         let (volume, owner) = key;
-        let looked = self.read_volume(volume, |found, allocs, nodes| {
-            let look = VolumeLook::new(found, clock::now())?;
+        let looked = self.read_volume(volume, |watched, allocs, nodes| {
+            let look = VolumeLook::new(watched, clock::now())?;
             let (facts, tries) = match owner {
                 CallOwner::Claim(alloc) => {
-                    let claim = found.claims.get(alloc)?;
+                    let claim = watched.claims.get(alloc)?;
                     (claim_facts(allocs, nodes, volume, alloc, claim), claim.progress.tries)
                 }
                 CallOwner::Volume => {
-                    let operation = found.spec.as_ref()?.operation();
+                    let operation = watched.spec.as_ref()?.operation();
                     let tries = operation.map_or(0, |operation| operation.progress.calls.tries);
-                    (storage_facts(self.is_run_wanted(allocs, volume, found)), tries)
+                    (storage_facts(self.is_run_wanted(allocs, volume, watched)), tries)
                 }
                 CallOwner::Snapshot(id) => {
-                    let snapshot = found.snapshots.get(id);
-                    let led = snapshot.filter(|it| it.is_led_by(&volume.volume))?;
+                    let snapshot = watched.snapshots.get(id);
+                    let led = snapshot.filter(|leader| leader.is_led_by(&volume.volume))?;
                     (storage_facts(true), led.progress.calls.tries)
                 }
             };
@@ -76,7 +76,7 @@ impl WatchView {
         });
         match looked {
             Some((Due::Now(executor), again)) => Ok(CallLane { executor, again }),
-            Some((Due::At(at), _)) => Err(Next::After(at.since(clock::now()) + LATER)),
+            Some((Due::At(at), _)) => Err(Next::After(at.since(clock::now()) + WAIT_MARGIN)),
             Some((Due::Rest, _)) | None => {
                 self.early.take(key);
                 Err(Next::AwaitChange)
@@ -84,25 +84,25 @@ impl WatchView {
         }
     }
 
-    /// What may go on of a volume now: claims that are being released, its operation, snapshots.
+    /// The due work of a volume: claims that are being released, its operation, and snapshots.
     pub fn may_go_on(&self, volume: &VolumeKey) -> Vec<WorkKey> {
-        self.read_volume(volume, |found, allocs, nodes| {
-            let mut all = self.storage_due(volume, found, allocs);
-            let look = VolumeLook::new(found, clock::now())?;
+        self.read_volume(volume, |watched, allocs, nodes| {
+            let mut due_work = self.storage_due(volume, watched, allocs);
+            let look = VolumeLook::new(watched, clock::now())?;
             let going =
                 look.may_go_on(|alloc, claim| claim_facts(allocs, nodes, volume, alloc, claim));
-            all.extend(going.into_iter().map(|alloc| claim_key(volume, alloc)));
-            Some(all)
+            due_work.extend(going.into_iter().map(|alloc| claim_key(volume, alloc)));
+            Some(due_work)
         })
         .unwrap_or_default()
     }
 
-    /// Everything that something may be done for now.
+    /// All work that is due.
     pub fn all_due(&self) -> Vec<WorkKey> {
         let now = clock::now();
-        let mut all = Vec::new();
+        let mut due_work = Vec::new();
         self.for_each_busy(|volume, found, allocs, nodes| {
-            all.extend(self.storage_due(volume, found, allocs));
+            due_work.extend(self.storage_due(volume, found, allocs));
             let known =
                 |alloc: &AllocId, claim: &Claim| claim_facts(allocs, nodes, volume, alloc, claim);
             let Some(look) = VolumeLook::new(found, now) else { return };
@@ -110,24 +110,24 @@ impl WatchView {
                 let stays = matches!(claim.state, State::Taken | State::Waiting);
                 if stays && is_due(&look.due(&CallOwner::Claim(alloc.clone()), known(alloc, claim)))
                 {
-                    all.push(claim_key(volume, alloc));
+                    due_work.push(claim_key(volume, alloc));
                 }
             }
             let going = look.may_go_on(known).into_iter();
-            all.extend(going.map(|alloc| claim_key(volume, alloc)));
+            due_work.extend(going.map(|alloc| claim_key(volume, alloc)));
         });
-        all
+        due_work
     }
 
-    /// What has a failed call that may have waited for this.
-    pub fn held_up(&self, change: &WatchedChange) -> Vec<WorkKey> {
+    /// The work with a failed call that may have waited for this change.
+    pub fn held_up_by(&self, change: &WatchedChange) -> Vec<WorkKey> {
         let hosted = match change {
             WatchedChange::Node(node) => self.controllers_on(node),
             _ => Vec::new(),
         };
-        let mut all = Vec::new();
+        let mut work_keys = Vec::new();
         self.for_each_busy(|volume, found, _, _| {
-            all.extend(storage_held_up(volume, found, change, &hosted));
+            work_keys.extend(storage_held_up(volume, found, change, &hosted));
             let of_spec = found.spec.as_ref().map(|spec| &spec.plugin);
             let concerned = found.claims.iter().filter(|(_, claim)| {
                 let Some(plugin) = claim.plugin.as_ref().or(of_spec) else { return false };
@@ -142,34 +142,34 @@ impl WatchView {
                         _ => false,
                     }
             });
-            all.extend(concerned.map(|(alloc, _)| claim_key(volume, alloc)));
+            work_keys.extend(concerned.map(|(alloc, _)| claim_key(volume, alloc)));
         });
-        all
+        work_keys
     }
 
-    /// The claims of the same volume with a failed call, which may have waited for this one.
+    /// The other claims of the volume with a failed call, which may have waited for this claim.
     pub fn held_up_beside(&self, (volume, changed): &ClaimKey) -> Vec<WorkKey> {
-        self.read_volume(volume, |found, _, _| {
-            let others = found.claims.iter().filter(|(alloc, claim)| {
+        self.read_volume(volume, |watched, _, _| {
+            let other_claims = watched.claims.iter().filter(|(alloc, claim)| {
                 let leaves = matches!(claim.state, State::Unpublishing | State::NodeDetached);
                 *alloc != changed && leaves && claim.progress.tries > 0
             });
-            Some(others.map(|(alloc, _)| claim_key(volume, alloc)).collect())
+            Some(other_claims.map(|(alloc, _)| claim_key(volume, alloc)).collect())
         })
         .unwrap_or_default()
     }
 
-    /// The claims on a node, if it is known to be gone.
+    /// The claims on a node that counts as gone.
     pub fn left_behind(&self, node: &NodeId) -> Vec<WorkKey> {
-        let mut all = Vec::new();
+        let mut work_keys = Vec::new();
         self.for_each_busy(|volume, found, _, nodes| {
             if !is_gone(nodes, node) {
                 return;
             }
             let there = found.claims.iter().filter(|(_, claim)| claim.node == *node);
-            all.extend(there.map(|(alloc, _)| claim_key(volume, alloc)));
+            work_keys.extend(there.map(|(alloc, _)| claim_key(volume, alloc)));
         });
-        all
+        work_keys
     }
 
     /// The plugins whose controller is hosted on a node.
@@ -182,8 +182,8 @@ impl WatchView {
         })
     }
 
-    /// The trace of the work: of a claim's release, one for all replicas and attempts; of a change
-    /// of the storage, the one of the request for it.
+    /// The trace of the work: a claim's release has one for all replicas and attempts; a change of
+    /// the storage has that of its request.
     pub fn trace(&self, (volume, owner): &WorkKey) -> TraceContext {
         let trace = self.volumes.read(|watched| {
             let subtree = watched.volumes.get(volume)?;
@@ -205,14 +205,14 @@ impl WatchView {
         self.allocs.read(|allocs| {
             self.nodes.read(|nodes| {
                 self.volumes.read(|volumes| {
-                    let found = volumes.volumes.get(volume)?;
-                    read(&found.volume, &allocs.allocs, &nodes.nodes)
+                    let watched = volumes.volumes.get(volume)?;
+                    read(&watched.volume, &allocs.allocs, &nodes.nodes)
                 })
             })
         })
     }
 
-    /// Calls `visit` with each volume that has claims, or of which anything is to be done.
+    /// Calls `visit` with each volume that has claims, or that may have work.
     fn for_each_busy(&self, mut visit: impl FnMut(&VolumeKey, &Volume, &Allocs, &Nodes)) {
         self.allocs.read(|allocs| {
             self.nodes.read(|nodes| {
@@ -226,28 +226,28 @@ impl WatchView {
         });
     }
 
-    /// The volume's operation and its snapshots, as far as something may be done for them now.
+    /// The volume's operation and its snapshots, if they are due.
     fn storage_due(&self, key: &VolumeKey, volume: &Volume, allocs: &Allocs) -> Vec<WorkKey> {
         let Some(look) = VolumeLook::new(volume, clock::now()) else { return Vec::new() };
-        let mut all = Vec::new();
+        let mut due_work = Vec::new();
         let wanted = self.is_run_wanted(allocs, key, volume);
         if is_due(&look.due(&CallOwner::Volume, storage_facts(wanted))) {
-            all.push((key.clone(), CallOwner::Volume));
+            due_work.push((key.clone(), CallOwner::Volume));
         }
         for (id, snapshot) in &volume.snapshots {
             let owner = CallOwner::Snapshot(id.clone());
             // The call of a group may have waited for this volume.
             if is_due(&look.due(&owner, storage_facts(true))) {
                 let leader = snapshot.leader(&key.volume).clone();
-                all.push((VolumeKey::new(key.namespace.clone(), leader), owner));
+                due_work.push((VolumeKey::new(key.namespace.clone(), leader), owner));
             }
         }
-        all
+        due_work
     }
 
     /// Whether the run that the volume was created for goes on, as far as this replica knows. The
-    /// alloc may be about to be registered. How long that may take is measured here: the clock of
-    /// the replica that wrote the volume may be wrong.
+    /// alloc may be about to be registered. How long that may take is measured by this process's
+    /// clock, because the clock of the replica that wrote the volume may be wrong.
     fn is_run_wanted(&self, allocs: &Allocs, key: &VolumeKey, volume: &Volume) -> bool {
         let Some(spec) = &volume.spec else { return true };
         let Some(alloc) = spec.provision().and_then(|provision| provision.for_alloc.as_ref())
@@ -265,18 +265,18 @@ fn claim_key(volume: &VolumeKey, alloc: &AllocId) -> WorkKey {
     (volume.clone(), CallOwner::Claim(alloc.clone()))
 }
 
-/// Whether anything may be to do for the volume: now, or when something changes.
+/// Whether the volume may have work, now or after a change.
 fn is_busy(volume: &Volume) -> bool {
     let of_spec = |spec: &VolumeSpec| {
         let provision = spec.provision();
-        spec.operation().is_some() || provision.is_some_and(|made| made.for_alloc.is_some())
+        spec.operation().is_some() || provision.is_some_and(|created| created.for_alloc.is_some())
     };
     !volume.claims.is_empty()
         || volume.spec.as_ref().is_some_and(of_spec)
         || volume.snapshots.values().any(|snapshot| snapshot.call().is_some())
 }
 
-/// What has a failed storage call that may have waited for this.
+/// The storage work with a failed call that may have waited for this change.
 fn storage_held_up(
     key: &VolumeKey,
     volume: &Volume,
@@ -290,7 +290,7 @@ fn storage_held_up(
         (WatchedChange::Node(_), None) => hosted.contains(plugin),
         _ => false,
     };
-    let mut all = Vec::new();
+    let mut work_keys = Vec::new();
     if let Some(spec) = &volume.spec
         && let Some(operation) = spec.operation().filter(|it| it.progress.calls.tries > 0)
     {
@@ -299,7 +299,7 @@ fn storage_held_up(
             _ => None,
         };
         if concerns(&spec.plugin, node.as_ref()) {
-            all.push((key.clone(), CallOwner::Volume));
+            work_keys.push((key.clone(), CallOwner::Volume));
         }
     }
     let waiting = volume
@@ -307,9 +307,9 @@ fn storage_held_up(
         .iter()
         .filter(|(_, snapshot)| snapshot.call().is_some() && snapshot.progress.calls.tries > 0);
     for (id, _) in waiting.filter(|(_, snapshot)| concerns(&snapshot.plugin, None)) {
-        all.push((key.clone(), CallOwner::Snapshot(id.clone())));
+        work_keys.push((key.clone(), CallOwner::Snapshot(id.clone())));
     }
-    all
+    work_keys
 }
 
 fn claim_facts(

@@ -1,6 +1,7 @@
-//! Wakes the claims that a change concerns.
+//! Wakes the work that a change concerns.
 //!
-//! **Owns** the way from a change in a mirror to the claims that may go on, and the periodic scan.
+//! **Owns** the lookup from a change in a mirror to the claims that may go on, and the periodic
+//! scan.
 //!
 //! **Promises** that a lost wake-up delays a claim by one scan at most.
 //!
@@ -41,19 +42,19 @@ fn handle_change(view: &WatchView, change: WatchedChange, waker: &Waker<WorkKey>
                 waker.wake(claim);
             }
         }
-        WatchedChange::Beside(claim) => try_early(view, view.held_up_beside(&claim)),
+        WatchedChange::ClaimMoved(claim) => try_early(view, view.held_up_beside(&claim)),
         WatchedChange::Controller(_) | WatchedChange::Plugin(..) | WatchedChange::Node(_) => {
             if let WatchedChange::Node(node) = &change {
                 for claim in view.left_behind(node) {
                     waker.wake(claim);
                 }
             }
-            try_early(view, view.held_up(&change));
+            try_early(view, view.held_up_by(&change));
         }
     }
 }
 
-/// Has the claims tried early, each at a random moment.
+/// Schedules early tries of the claims, each at a random moment.
 fn try_early(view: &WatchView, claims: Vec<WorkKey>) {
     let now = Instant::now();
     for claim in claims {
@@ -62,12 +63,12 @@ fn try_early(view: &WatchView, claims: Vec<WorkKey>) {
 }
 
 /// Wakes every claim that is due, once in each interval. Never returns.
-pub async fn rescan(view: Arc<WatchView>, waker: Waker<WorkKey>, every: Duration) {
+pub async fn rescan(view: Arc<WatchView>, waker: Waker<WorkKey>, interval: Duration) {
     loop {
         for claim in view.all_due() {
             waker.wake(claim);
         }
         // With jitter, so that several watchers do not scan at the same moment.
-        tokio::time::sleep(clock::jittered(every)).await;
+        tokio::time::sleep(clock::jittered(interval)).await;
     }
 }

@@ -1,8 +1,9 @@
-//! Projections that report each change that may let a claim go on.
+//! Projections that report each change that may make work due.
 //!
 //! **Owns** which changes of a record are reported, and as what.
 //!
-//! **Promises** to report every change that may make a call due; a report costs a look at a claim.
+//! **Promises** to report every change that may make a call due. A report makes the watcher check
+//! one claim.
 //!
 //! **Never** decides what is due: [`due`](crate::due) does.
 
@@ -16,33 +17,34 @@ use berth_domain::{AllocId, NodeId, PluginId, Timestamp, VolumeKey};
 use berth_service::projection::{Allocs, Instances, Nodes, Volumes};
 use berth_service::reconcile::Waker;
 
-/// What is worked on: one claim of one volume, the volume's operation, or one of its snapshots.
+/// A unit of work: one claim of one volume, the volume's operation, or one of its snapshots.
 pub type WorkKey = (VolumeKey, CallOwner);
 
 /// One claim of one volume.
 pub type ClaimKey = (VolumeKey, AllocId);
 
-/// Something that changed. Which claims it concerns is looked up outside of the projections, which
-/// wait for nothing.
+/// A reported change. The work that it concerns is looked up outside of the projections, which must
+/// not wait.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum WatchedChange {
-    /// A volume: a call for one claim may have kept another claim waiting (rule 3).
+    /// A volume changed: a call for one claim may have kept another claim waiting (rule 3).
     Volume(VolumeKey),
-    /// One claim may be wanted no longer.
+    /// An alloc may not want one of its claims any more.
     Claim(ClaimKey),
-    /// A claim went on, or is gone: a call of another claim of the volume may succeed now.
-    Beside(ClaimKey),
-    /// The run that the volume was created for may be over.
+    /// A claim changed its state, or is gone: a call of another claim of the volume may succeed
+    /// now.
+    ClaimMoved(ClaimKey),
+    /// The run that a volume was created for may have ended.
     Run(VolumeKey),
-    /// A plugin's controller can be asked, again or for the first time.
+    /// A plugin's controller can be called, for the first time or again.
     Controller(PluginId),
-    /// A plugin can be asked on a node, again or for the first time.
+    /// A plugin can be called on a node, for the first time or again.
     Plugin(PluginId, NodeId),
     /// A node is ready again, or was declared gone.
     Node(NodeId),
 }
 
-/// Who hears of changes.
+/// The queue of reported changes.
 pub type Changes = Waker<WatchedChange>;
 
 /// Volumes.
@@ -74,17 +76,18 @@ impl Fold for WatchedVolumes {
             Some(VolumeEntry::Claim(volume, alloc)) => {
                 let is = self.state(&volume, &alloc);
                 let taken = is == Some(State::Taken);
-                // A claim that is granted at once kept no other from the volume, and thousands may
-                // join a volume.
+                // A claim that is granted at once has kept no other claim waiting, and thousands
+                // may join a volume.
                 if was.is_some() || !taken {
                     self.changes.wake(WatchedChange::Volume(volume.clone()));
                 }
-                // Another failure is not reported: two claims that fail would wake each other.
+                // A further failure is not reported, because two claims that fail would wake each
+                // other.
                 if was.is_some() && is != was {
-                    self.changes.wake(WatchedChange::Beside((volume.clone(), alloc.clone())));
+                    self.changes.wake(WatchedChange::ClaimMoved((volume.clone(), alloc.clone())));
                 }
                 if taken {
-                    // Its alloc may have ended before.
+                    // The alloc may have ended before its claim was recorded.
                     self.changes.wake(WatchedChange::Claim((volume, alloc)));
                 }
             }
@@ -109,7 +112,7 @@ impl Fold for WatchedVolumes {
             && self.volumes.get(&volume).is_some()
         {
             self.changes.wake(WatchedChange::Volume(volume.clone()));
-            self.changes.wake(WatchedChange::Beside((volume, alloc)));
+            self.changes.wake(WatchedChange::ClaimMoved((volume, alloc)));
         }
     }
 }
@@ -121,7 +124,7 @@ pub struct WatchedAllocs {
 }
 
 impl WatchedAllocs {
-    /// The claims on the volumes that an alloc asked for, if it has ended.
+    /// Wakes the claims on the volumes that an ended alloc requested.
     fn wake_claims(&self, key: &str, gone: bool) {
         let Some((namespace, id)) = key::parse_alloc(key) else { return };
         let Some((_, alloc)) = self.allocs.get(&namespace, &id) else { return };
@@ -143,7 +146,7 @@ impl Fold for WatchedAllocs {
     }
 
     fn delete(&mut self, key: &str, revision: u64) {
-        // Before it is forgotten which volumes it asked for.
+        // First, because the next step forgets which volumes the alloc requested.
         self.wake_claims(key, true);
         self.allocs.delete(key, revision);
     }
@@ -172,7 +175,7 @@ impl Fold for WatchedInstances {
         let was = self.healthy_since(&plugin, &node, half);
         self.instances.put(key, revision, value);
         let is = self.healthy_since(&plugin, &node, half);
-        // Also an instance that was unhealthy for a moment between two reports.
+        // This includes an instance that was unhealthy for a moment between two reports.
         if is.is_some() && is != was {
             self.changes.wake(match half {
                 Half::Controller => WatchedChange::Controller(plugin),

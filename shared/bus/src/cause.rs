@@ -32,10 +32,10 @@ pub fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(next) = cause {
-        let said = next.to_string();
-        // Other libraries' errors repeat their causes in their own text.
-        if !text.contains(&said) {
-            text = format!("{text}: {said}");
+        let part = next.to_string();
+        // Errors of other libraries may contain the texts of their causes already.
+        if !text.contains(&part) {
+            text = format!("{text}: {part}");
         }
         cause = next.source();
     }

@@ -13,7 +13,7 @@
 //! | a connection that carries nothing stays open for minutes | `connection::pulse` |
 //! | a watch falls silent, starts over, or goes deaf after a restore | `store::mirror` |
 //! | a lease over an expired one never expires | `store::lease` |
-//! | a stalled replica gets requests for 9 s | `rpc::anyone` |
+//! | a stalled replica gets requests for 9 s | `rpc::hedge` |
 //! | a handler that outlasts its caller looks like a timeout | `rpc::caller` |
 //! | a line break in an error ends an endpoint | `rpc::serve` |
 //! | each write costs a sync of the disk | `store::group` |

@@ -1,10 +1,10 @@
-//! Whether the program's identity has every right that its role needs in this version.
+//! Checks whether the program's identity has every right that its role needs in this version.
 //!
-//! **Owns** the comparison of the `.creds` file with [`derive_permissions`], and how it is told:
-//! as a warning at each start, by `--check-access`, and to those who monitor the process.
+//! **Owns** the comparison of the `.creds` file with [`derive_permissions`], and its report: a
+//! warning at each start, `--check-access`, and the answers to monitoring.
 //!
-//! **Promises** that everything that is missing is told at once, with the command that makes an
-//! identity with all rights. Nothing is sent: a token carries its rights.
+//! **Promises** that all missing rights are reported at once, with the command that makes an
+//! identity with all rights. Nothing is sent: a token contains its rights.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -17,10 +17,10 @@ use berth_contract::role::Role;
 use berth_domain::{Namespace, PluginId, Timestamp};
 use berth_telemetry::metric::ACCESS_MISSING;
 
-/// The credentials' and certificates' last days, in which their end is a warning.
+/// How long before their end credentials and certificates cause a warning.
 pub const EXPIRY_WARNED: Duration = Duration::from_secs(14 * 24 * 3600);
 
-/// What a token says, compared with what its program needs.
+/// A token, compared with what its program needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AccessCheck {
     /// The identity's name, or else its key.
@@ -58,11 +58,12 @@ fn compare(role: &Role, identity: &Identity, permissions: &Permissions) -> Acces
     let (mut missing, mut not_hosted, mut every_namespace) = (Vec::new(), Vec::new(), false);
     let mut controllers = permissions.controllers();
     let role = &match role {
-        // Which namespaces it serves, its identity alone says.
+        // Only the identity says which namespaces it serves.
         Role::Docker { node, namespaces } => {
             let (node, served) = (node.clone(), permissions.docker_namespaces(node));
             every_namespace = served.iter().any(Namespace::is_wildcard);
-            let named: BTreeSet<_> = served.into_iter().filter(|one| !one.is_wildcard()).collect();
+            let named: BTreeSet<_> =
+                served.into_iter().filter(|namespace| !namespace.is_wildcard()).collect();
             let needed = if named.is_empty() { namespaces.clone() } else { named };
             Role::Docker { node, namespaces: needed }
         }
@@ -106,7 +107,7 @@ fn write_remedy(role: &Role, name: &str, controllers: &[PluginId]) -> String {
             let names = names.join(",");
             return format!("berth access docker {node} --namespaces {names} --replace");
         }
-        // No program of ours has such a role: its grants are for a person to repeat.
+        // No program has such a role: an operator repeats the grants.
         Role::User { .. } | Role::Admin { .. } | Role::Inspect { .. } => {
             return format!("berth access show {name}");
         }
@@ -117,10 +118,10 @@ fn write_remedy(role: &Role, name: &str, controllers: &[PluginId]) -> String {
     }
 }
 
-/// Has the process's services tell what its identity lacks, by the file of each connection. A file
-/// with another key is for the next start of the process.
+/// Has the process's services report the rights that its identity lacks, by the file of each
+/// connection. A file with another key is for the next start of the process.
 pub(crate) async fn report_access(role: Role, bus: Bus) {
-    let key = |bus: &Bus| bus.credentials().identity().ok().flatten().map(|one| one.key);
+    let key = |bus: &Bus| bus.credentials().identity().ok().flatten().map(|identity| identity.key);
     let (mut connections, first) = (0, key(&bus));
     loop {
         connections = bus.await_connection(connections).await;
@@ -135,7 +136,7 @@ pub(crate) async fn report_access(role: Role, bus: Bus) {
 }
 
 impl AccessCheck {
-    /// What is missing; none if nothing is.
+    /// The missing rights for monitoring; none if no right is missing.
     fn into_report(self) -> Option<AccessReport> {
         let Self { name: identity, missing, remedy, .. } = self;
         let lacks = !missing.is_empty();
@@ -148,7 +149,7 @@ impl AccessCheck {
         self.expires.is_some_and(|end| end < now.after(EXPIRY_WARNED))
     }
 
-    /// Logs what is missing, and an end that is near.
+    /// Logs the missing rights, and an end that is near.
     pub(crate) fn warn(&self, now: Timestamp) {
         let (identity, next) = (&self.name, &self.remedy);
         if !self.missing.is_empty() {
@@ -178,8 +179,9 @@ impl AccessCheck {
         };
         let has_expired = expires.is_some_and(|end| end <= now);
         if has_expired || self.ends_soon(now) {
-            let word = if has_expired { "missing: it has expired" } else { "warning: ends soon" };
-            let _ = writeln!(text, "{word}\n  next: berth access rotate {name} --expires 90d");
+            let verdict =
+                if has_expired { "missing: it has expired" } else { "warning: ends soon" };
+            let _ = writeln!(text, "{verdict}\n  next: berth access rotate {name} --expires 90d");
         }
         for right in missing {
             let _ = writeln!(text, "missing: {right}");

@@ -25,15 +25,15 @@ use tokio::time::{Instant, sleep};
 
 use crate::clock;
 
-/// How the steps of controller calls begin.
-const CONTROLLER: &str = "controller.";
-/// When a copy of a call is sent that reached nobody.
-const AGAIN: Schedule =
+/// The prefix of the steps of controller calls.
+const CONTROLLER_STEP_PREFIX: &str = "controller.";
+/// The pauses before a copy of a call is sent, after a copy that reached no executor.
+const COPY_PAUSES: Schedule =
     Schedule { first: Duration::from_millis(50), max: Duration::from_millis(500) };
-/// Agents that are asked at once.
+/// Most agents that are asked at the same time.
 const ASKED_AT_ONCE_MAX: usize = 64;
 
-/// Whether no executor listened for the call, so that none works on an earlier one either.
+/// Whether no executor listened for the call, so that none works on an earlier call either.
 pub fn was_not_there(failure: &CallFailure) -> bool {
     failure.facts.code == Some(Code::NoResponder.into())
 }
@@ -59,7 +59,7 @@ pub async fn make(bus: &Bus, call: &Call, trace: TraceContext) -> Outcome {
         "called"
     );
     match (&call.details, outcome) {
-        // No plugin was called. The controller's agent is not there, so it works on no earlier call
+        // No plugin was called. The controller's agent is absent, so it works on no earlier call
         // either.
         (CallDetails::Claim(_), Outcome::Unasked(failure))
             if call.call.is_controller() && was_not_there(&failure) =>
@@ -71,12 +71,12 @@ pub async fn make(bus: &Bus, call: &Call, trace: TraceContext) -> Outcome {
 }
 
 async fn send(bus: &Bus, call: &Call, trace: TraceContext) -> Outcome {
-    let left = call.deadline.since(clock::now());
-    if left.is_zero() {
+    let remaining = call.deadline.since(clock::now());
+    if remaining.is_zero() {
         // Nothing was sent, so the call was certainly not made.
         return Outcome::Unasked(fail(call, Code::Late, "its deadline passed before it was sent"));
     }
-    let within = berth_bus::Call::within(trace, left).as_it_is();
+    let within = berth_bus::Call::within(trace, remaining).without_client_span();
     let answered = match ask_other_controllers(bus, call, trace).await {
         Ok(answered) => answered,
         Err(why) => {
@@ -86,33 +86,33 @@ async fn send(bus: &Bus, call: &Call, trace: TraceContext) -> Outcome {
     };
     match ask_across_connections(bus, &call.to_send(answered), &within).await {
         Ok(called) => called.into(),
-        Err(error) => outcome_of(call, error, left),
+        Err(error) => outcome_of(call, error, remaining),
     }
 }
 
 fn outcome_of(call: &Call, error: RequestError, left: Duration) -> Outcome {
-    let to = executor_in_words(call);
+    let executor = executor_in_words(call);
     match error {
         RequestError::Problem(problem) => answered(call.call, &problem),
         RequestError::NoResponder { .. } => Outcome::Unasked(fail(
             call,
             Code::NoResponder,
-            format_args!("{to} is not there: no responders"),
+            format_args!("{executor} is not there: no responders"),
         )),
         RequestError::Unavailable { .. }
         | RequestError::NotAllowed { .. }
         | RequestError::TooLarge { .. }
         | RequestError::Unsendable { .. } => {
-            let message = format_args!("not sent to {to}: {error}");
+            let message = format_args!("not sent to {executor}: {error}");
             Outcome::Unasked(fail(call, Code::BusUnavailable, message))
         }
-        // The call was sent. Whatever came back, the executor may be working on it.
+        // The call was sent. Whatever the answer, the executor may be working on it.
         RequestError::NoAnswer { .. } => {
-            let message = format_args!("{to} did not answer within {left:?}");
+            let message = format_args!("{executor} did not answer within {left:?}");
             Outcome::Unanswered(fail(call, Code::NoAnswer, message))
         }
         RequestError::BadReply { .. } => {
-            let message = format_args!("{to} answered what cannot be read");
+            let message = format_args!("{executor} answered what cannot be read");
             Outcome::Unanswered(fail(call, Code::NoAnswer, message))
         }
     }
@@ -127,7 +127,7 @@ fn executor_in_words(call: &Call) -> String {
     }
 }
 
-/// A failure of which the executor said nothing.
+/// A failure without a message of the executor.
 fn fail(call: &Call, code: Code, message: impl Display) -> CallFailure {
     let (code, node) = (Some(code.into()), call.executor().cloned());
     CallFailure {
@@ -137,11 +137,13 @@ fn fail(call: &Call, code: Code, message: impl Display) -> CallFailure {
 }
 
 /// Sends the call. Sends a copy after each reconnect, because the answer to the earlier connection
-/// is lost. A copy that reaches nobody is repeated: the executor may have to reconnect, too.
+/// is lost. A copy that reaches no executor is repeated, because the executor may have to
+/// reconnect, too.
 ///
 /// The answer to a copy counts if it says that the call succeeded or failed. "Refused" and "not
-/// done" say nothing of the first call: an executor that was restarted refuses the copy, and one of
-/// the last release makes it, and its plugin may refuse it because the first call succeeded.
+/// done" say nothing about the first call: a restarted executor refuses the copy; an executor of
+/// the last release makes the call again, and its plugin may refuse it because the first call
+/// succeeded.
 async fn ask_across_connections(
     bus: &Bus,
     call: &Call,
@@ -150,7 +152,7 @@ async fn ask_across_connections(
     let subject = call.subject();
     let send = async || bus.request::<Called>(&subject, call, within).await;
     if call.executor().is_none() {
-        // Another controller would make it a second time.
+        // Another controller would make the call a second time.
         return send().await;
     }
     let began = Instant::now();
@@ -166,7 +168,7 @@ async fn ask_across_connections(
         };
         match answer {
             Err(error) if copies > 0 && !is_failure_of_plugin(&error) => {
-                let pause = AGAIN.wait(copies, clock::jitter());
+                let pause = COPY_PAUSES.wait(copies, clock::jitter());
                 if error.is_undone() && Instant::now() + pause < within.deadline {
                     copies += 1;
                     sleep(pause).await;
@@ -199,7 +201,7 @@ async fn ask_other_controllers(
     // The other half of the time is for the call itself.
     let within = call.deadline.since(clock::now()) / 2;
     let volumes = &call.volumes();
-    let within = berth_bus::Call::within(trace, within).as_it_is();
+    let within = berth_bus::Call::within(trace, within).without_client_span();
     let ask = |node: NodeId| async move {
         let everything = verb::NodeAndNamespace::any_of(node.clone());
         let status =
@@ -219,24 +221,26 @@ async fn ask_other_controllers(
         }
     };
     let mut created = None;
-    // Every agent is asked, however many there are: an agent that is left out could be working on a
-    // call.
-    for some in call.ask_first.chunks(ASKED_AT_ONCE_MAX) {
-        let answered = try_join_all(some.iter().cloned().map(ask)).await?;
+    // Every agent is asked, however many there are, because an agent that is left out could be
+    // working on a call.
+    for nodes in call.ask_first.chunks(ASKED_AT_ONCE_MAX) {
+        let answered = try_join_all(nodes.iter().cloned().map(ask)).await?;
         created = created.or_else(|| answered.into_iter().flatten().next());
     }
     Ok(created)
 }
 
-/// Whether a controller there has created the thing of this name.
+/// Whether a controller on this node has created the thing of this name.
 fn has_created(status: &AgentStatus, name: &str) -> bool {
     status.late.iter().any(|late| late.name == name)
 }
 
-/// The controller call for the volume that an agent is at, in words.
+/// The controller call for the volume that an agent works on, in words.
 fn find_controller_call(status: &AgentStatus, volume: &VolumeKey) -> Option<String> {
-    let is_of = |namespace: &Namespace, of: &VolumeId, step: &str| {
-        *namespace == volume.namespace && *of == volume.volume && step.starts_with(CONTROLLER)
+    let is_of = |namespace: &Namespace, other: &VolumeId, step: &str| {
+        *namespace == volume.namespace
+            && *other == volume.volume
+            && step.starts_with(CONTROLLER_STEP_PREFIX)
     };
     let work = status.work.iter().find(|work| is_of(&work.namespace, &work.volume, &work.step));
     let storage =
@@ -265,12 +269,11 @@ fn answered(kind: CallKind, problem: &Problem) -> Outcome {
         _ => format!("{kind}: {problem}"),
     };
     let mut facts = problem.failure_facts();
-    // The next attempt does what the plugin's error code asks for. It does not do what the executor
-    // advises.
+    // The next attempt follows the plugin's error code, and not the advice of the executor.
     if problem.code.is_of_plugin() {
         facts.next = None;
     }
-    // The executor was there: somebody whom it asked was not (see `was_not_there`).
+    // The executor answered: a service that the executor asked was absent (see `was_not_there`).
     if problem.code == Code::NoResponder {
         facts.code = None;
     }
@@ -279,7 +282,7 @@ fn answered(kind: CallKind, problem: &Problem) -> Outcome {
         Code::PluginRefused => Outcome::Refused(failure),
         Code::PluginExhausted => Outcome::Exhausted(failure),
         Code::PluginUnable => Outcome::NotDone(failure),
-        // The executor answered, and the plugin did not: the plugin may still be working.
+        // The executor answered, but the plugin did not: the plugin may still be working.
         Code::NoAnswer => Outcome::Unanswered(failure),
         Code::PluginFailed => Outcome::Failed(failure),
         _ => Outcome::Unasked(failure),
@@ -290,7 +293,7 @@ fn answered(kind: CallKind, problem: &Problem) -> Outcome {
 mod tests {
     use super::*;
 
-    /// The executor may be at an earlier call (rule 4), and did not say that it is not.
+    /// The executor may be working on an earlier call (rule 4), and did not deny it.
     #[test]
     fn an_executor_that_reached_nobody_was_there() {
         let secrets = Problem::new(Code::NoResponder, "no claim service").at_step("secret.open");
@@ -298,8 +301,10 @@ mod tests {
         let Outcome::Unasked(failure) = &outcome else { panic!("{outcome:?}") };
         assert!(!was_not_there(failure), "{failure:?}");
         assert!(failure.message.contains("BERTH0003"), "people are told: {failure}");
-        let other = Problem::new(Code::MountFailed, "no").node("n1");
-        let Outcome::Unasked(failure) = answered(CallKind::NodeDetach, &other) else { panic!() };
+        let other_problem = Problem::new(Code::MountFailed, "no").node("n1");
+        let Outcome::Unasked(failure) = answered(CallKind::NodeDetach, &other_problem) else {
+            panic!()
+        };
         assert_eq!(failure.facts.code, Some(Code::MountFailed.into()));
     }
 }

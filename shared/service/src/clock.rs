@@ -14,14 +14,14 @@ pub fn now() -> Timestamp {
 /// An id for a new attempt: the time first, so that ids sort by time; then a random number.
 pub fn new_attempt() -> AttemptId {
     let id = format!("{:012x}-{:016x}", now().unix_ms(), rand::random::<u64>());
-    // An id may consist of hex digits and a dash.
+    // An id consists of hex digits and a dash.
     AttemptId::new(id).unwrap_or_else(|_| unreachable!("a made id is an id"))
 }
 
 /// An id for new secrets: random, so that it reveals nothing about them.
 pub fn new_secrets_id() -> SecretsId {
     let id = format!("{:032x}", rand::random::<u128>());
-    // An id may consist of hex digits.
+    // An id consists of hex digits.
     SecretsId::new(id).unwrap_or_else(|_| unreachable!("a made id is an id"))
 }
 
@@ -31,8 +31,8 @@ pub fn jitter() -> u32 {
 }
 
 /// The time plus or minus up to a quarter, so that replicas do not all act at once.
-pub fn jittered(every: Duration) -> Duration {
-    every.mul_f64(0.75 + 0.5 * f64::from(jitter()) / f64::from(u32::MAX))
+pub fn jittered(interval: Duration) -> Duration {
+    interval.mul_f64(0.75 + 0.5 * f64::from(jitter()) / f64::from(u32::MAX))
 }
 
 /// A new trace.

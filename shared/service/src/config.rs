@@ -23,11 +23,11 @@ use crate::telemetry::LogConfig;
 /// Prefix of the variables that are configuration.
 const PREFIX: &str = "BERTH__";
 
-/// The variable with the directory of the files that systemd hands to this service
+/// The variable with the directory of the files that systemd passes to this service
 /// (systemd.exec(5)).
 const HANDED_IN: &str = "CREDENTIALS_DIRECTORY";
 
-/// How the name of a field ends whose value is the path of a file to read.
+/// The suffix of a field whose value is the path of a file to read.
 const FILE_FIELD: &str = "_file";
 
 /// The fields that every service has in addition to its own.
@@ -73,7 +73,7 @@ impl<Own: Decode> Decode for Config<Own> {
     }
 }
 
-/// The own configuration of a service that has none.
+/// The configuration of a service without fields of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Nothing {}
 decode_struct!(Nothing {});
@@ -148,7 +148,7 @@ fn overlay_flags(value: &mut Value, flags: &ConnectionArgs) {
 
 /// Copies of the files beside the configuration, which systemd made for this service.
 struct HandedCopies {
-    /// Where the configuration is on the host, and where the copies are.
+    /// The directory of the configuration on the host, and the directory of the copies.
     directories: Option<(PathBuf, PathBuf)>,
 }
 
@@ -160,12 +160,13 @@ impl HandedCopies {
         Self { directories: both.map(|(beside, (_, handed))| (beside.into(), handed.into())) }
     }
 
-    /// Where this file is read. `SetCredential=` leaves a blank copy (a newline) of one that the
-    /// host lacks: it does not count, so that the error names the path on the host.
+    /// The path at which this file is read. `SetCredential=` leaves an empty copy (a newline) of a
+    /// file that the host lacks. Such a copy does not count, so that the error names the path on
+    /// the host.
     fn locate(&self, file: &Path) -> PathBuf {
         let copy = self.directories.as_ref().and_then(|(beside, handed)| {
             let copy = handed.join(file.strip_prefix(beside).ok()?);
-            std::fs::metadata(&copy).is_ok_and(|found| found.len() > 1).then_some(copy)
+            std::fs::metadata(&copy).is_ok_and(|metadata| metadata.len() > 1).then_some(copy)
         });
         copy.unwrap_or_else(|| file.to_path_buf())
     }
@@ -218,14 +219,14 @@ mod tests {
     fn the_environment_goes_over_the_file() {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), "node = 'n1'\n[nats]\nurl = 'nats://a:1'\n").unwrap();
-        let given = variables(&[
+        let overrides = variables(&[
             ("BERTH__NATS__URL", "nats://b:2"),
             ("BERTH__TRIES", "7"),
             ("BERTH_NODE", "not ours"),
             ("PATH", "/bin"),
         ]);
         let config: Config<Own> =
-            load(Some(file.path()), &ConnectionArgs::default(), given).unwrap();
+            load(Some(file.path()), &ConnectionArgs::default(), overrides).unwrap();
         assert_eq!(config.nats.url, "nats://b:2");
         assert_eq!(config.own, Own { node: "n1".to_owned(), tries: 7 });
     }
@@ -241,21 +242,21 @@ mod tests {
         );
         put("claim.creds", "secret");
         put("tls.key", "\n");
-        let given = [
+        let overrides = [
             ("BERTH__NATS__CERT_FILE", "/etc/berth/tls.pem"),
             ("BERTH__NATS__KEY_FILE", "/etc/berth/tls.key"),
             ("CREDENTIALS_DIRECTORY", handed.path().to_str().unwrap()),
         ];
         let file = Some(Path::new("/etc/berth/claim.toml"));
         let nats =
-            load::<Nothing>(file, &ConnectionArgs::default(), variables(&given)).unwrap().nats;
+            load::<Nothing>(file, &ConnectionArgs::default(), variables(&overrides)).unwrap().nats;
         let copy = handed.path().join("claim.creds");
         assert_eq!(nats.credentials, berth_bus::Credentials::CredsFile(copy));
         let tls = nats.tls;
         assert_eq!(tls.ca_file, Some(PathBuf::from("/srv/claim.creds")), "elsewhere");
         assert_eq!(tls.client.unwrap().key_file, Path::new("/etc/berth/tls.key"), "blank");
 
-        let without = &given[..2];
+        let without = &overrides[..2];
         let error =
             load::<Nothing>(file, &ConnectionArgs::default(), variables(without)).unwrap_err();
         assert!(error.to_string().contains("/etc/berth/claim.toml: cannot be read"), "{error}");
@@ -263,8 +264,8 @@ mod tests {
 
     #[test]
     fn the_copies_follow_the_cluster_unless_a_number_is_configured() {
-        let read = |given: &[(&str, &str)]| {
-            load::<Nothing>(None, &ConnectionArgs::default(), variables(given))
+        let read = |overrides: &[(&str, &str)]| {
+            load::<Nothing>(None, &ConnectionArgs::default(), variables(overrides))
         };
         assert_eq!(read(&[]).unwrap().nats.replicas, Copies::ByCluster);
         for number in [1, 3, 5] {
@@ -285,10 +286,10 @@ mod tests {
         std::fs::write(file.path(), text).unwrap();
         let error =
             load::<Own>(Some(file.path()), &ConnectionArgs::default(), variables(&[])).unwrap_err();
-        let found: Vec<(&str, Option<usize>)> =
+        let faults_found: Vec<(&str, Option<usize>)> =
             error.faults.iter().map(|fault| (fault.path.as_str(), fault.line)).collect();
         assert_eq!(
-            found,
+            faults_found,
             [
                 ("nats.urls", Some(5)),
                 ("nats.replicas", Some(4)),

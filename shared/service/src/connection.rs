@@ -1,9 +1,11 @@
-//! How a program reaches the bus: `[nats]` of its configuration, and the flags that go over it.
+//! How a program connects to the bus: `[nats]` of its configuration, and the flags that override
+//! it.
 //!
-//! **Owns** the fields and the flags, which are the same for every program, and what fits together.
+//! **Owns** the fields and the flags, which are the same for every program, and which of them may
+//! be combined.
 //!
-//! **Promises** all faults at once, and that no secret is shown. Credentials that a flag gives
-//! replace those of the file: they are never mixed.
+//! **Promises** all faults at once, and that no secret is shown. Credentials in a flag replace
+//! those of the file: they are never mixed.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -15,7 +17,7 @@ use berth_contract::decode::{Decode, Decoder};
 use clap::Args;
 use serde_json::{Map, Value, json};
 
-/// Where the bus is unless something else is said.
+/// The address of the bus if none is given.
 const USUAL_URL: &str = "nats://127.0.0.1:4222";
 
 /// The fields of `[nats]`.
@@ -32,7 +34,7 @@ const FIELDS: [&str; 11] = [
     "key_file",
     "insecure",
 ];
-/// Those of them that say who the process is.
+/// The fields that identify the process.
 const IDENTITY_FIELDS: [&str; 5] = ["creds_file", "nkey_seed_file", "user", "password", "token"];
 
 /// The `[nats]` part.
@@ -40,13 +42,13 @@ const IDENTITY_FIELDS: [&str; 5] = ["creds_file", "nkey_seed_file", "user", "pas
 pub struct NatsConfig {
     /// The servers: one URL, or several separated by commas.
     pub url: String,
-    /// Copies of each stream that is made; without a number, by the cluster's size.
+    /// Copies of each stream that the process makes; without a number, by the cluster's size.
     pub replicas: Copies,
-    /// Who the process is.
+    /// The identity of the process.
     pub credentials: Credentials,
     /// How the connection is encrypted.
     pub tls: Tls,
-    /// Whether the program also connects without credentials and without TLS.
+    /// Whether the program may also connect without credentials and without TLS.
     pub insecure: bool,
 }
 
@@ -109,30 +111,30 @@ fn copies(decoder: &mut Decoder, number: Option<u32>) -> Option<Copies> {
     valid.map(Copies::Exactly)
 }
 
-/// Records a fault for an address that no server can have: trying it would only take time.
+/// Records a fault for an address that no server can have, because connecting would only time out.
 fn check_addresses(decoder: &mut Decoder, url: &str) -> bool {
     const SCHEMES: [&str; 4] = ["nats", "tls", "ws", "wss"];
     let is_address = |text: &str| match text.split_once("://") {
         Some((scheme, rest)) => SCHEMES.contains(&scheme) && !rest.is_empty(),
         None => !text.is_empty(),
     };
-    let all = url.split(',').map(str::trim).all(is_address);
-    // The address is not printed: it may contain a password.
+    let are_addresses = url.split(',').map(str::trim).all(is_address);
+    // The address is not printed, because it may contain a password.
     decoder.demand(
-        all,
+        are_addresses,
         "url",
         "is no address; write nats://HOST:PORT, or several of them with commas between",
     )
 }
 
-fn credentials(decoder: &mut Decoder, given: [Option<String>; 5]) -> Option<Credentials> {
-    let ways = [&given[0], &given[1], &given[2], &given[4]];
+fn credentials(decoder: &mut Decoder, fields: [Option<String>; 5]) -> Option<Credentials> {
+    let ways = [&fields[0], &fields[1], &fields[2], &fields[4]];
     let is_one = decoder.demand(
         ways.into_iter().flatten().count() <= 1,
         "creds_file",
         "give one of creds_file, nkey_seed_file, user with password, and token",
     );
-    let [creds_file, seed_file, user, password, token] = given;
+    let [creds_file, seed_file, user, password, token] = fields;
     let is_pair = decoder.demand(
         user.is_some() == password.is_some(),
         "user",
@@ -150,8 +152,8 @@ fn credentials(decoder: &mut Decoder, given: [Option<String>; 5]) -> Option<Cred
     })
 }
 
-fn tls(decoder: &mut Decoder, given: [Option<String>; 3]) -> Option<Tls> {
-    let [authority, certificate, key] = given.map(|file| file.map(PathBuf::from));
+fn tls(decoder: &mut Decoder, fields: [Option<String>; 3]) -> Option<Tls> {
+    let [authority, certificate, key] = fields.map(|file| file.map(PathBuf::from));
     let is_pair = decoder.demand(
         certificate.is_some() == key.is_some(),
         "cert_file",
@@ -162,7 +164,7 @@ fn tls(decoder: &mut Decoder, given: [Option<String>; 3]) -> Option<Tls> {
     is_pair.then_some(Tls { ca_file: authority, client })
 }
 
-/// The flags by which every program is told where the bus is, and who the program is. The names are
+/// The flags of every program for the address of the bus and the program's identity. The names are
 /// those of the `nats` CLI.
 #[expect(clippy::doc_markdown, reason = "`--help` shows the text as it is")]
 #[derive(Clone, Default, Args)]
@@ -220,20 +222,20 @@ impl fmt::Debug for ConnectionArgs {
 }
 
 impl ConnectionArgs {
-    /// Puts what the flags say over the fields of `[nats]`.
+    /// Overrides the fields of `[nats]` by the flags.
     pub fn overlay(&self, nats: &mut Map<String, Value>) {
-        let given = self.given();
-        if given.iter().any(|(field, _)| IDENTITY_FIELDS.contains(field)) {
+        let flags = self.given_flags();
+        if flags.iter().any(|(field, _)| IDENTITY_FIELDS.contains(field)) {
             nats.retain(|field, _| !IDENTITY_FIELDS.contains(&field.as_str()));
         }
-        nats.extend(given.into_iter().map(|(field, value)| (field.to_owned(), json!(value))));
+        nats.extend(flags.into_iter().map(|(field, value)| (field.to_owned(), json!(value))));
         if self.insecure {
             nats.insert("insecure".to_owned(), json!(true));
         }
     }
 
-    fn given(&self) -> Vec<(&'static str, &str)> {
-        let all = [
+    fn given_flags(&self) -> Vec<(&'static str, &str)> {
+        let flags = [
             ("url", &self.url),
             ("creds_file", &self.creds_file),
             ("nkey_seed_file", &self.nkey_seed_file),
@@ -244,9 +246,10 @@ impl ConnectionArgs {
             ("cert_file", &self.cert_file),
             ("key_file", &self.key_file),
         ];
-        all.into_iter()
+        flags
+            .into_iter()
             .filter_map(|(field, text)| Some((field, text.as_deref()?)))
-            // An empty variable is one that is not set.
+            // An empty variable counts as not set.
             .filter(|(_, text)| !text.is_empty())
             .collect()
     }

@@ -12,7 +12,7 @@ use berth_contract::code::Code;
 use berth_contract::problem::Problem;
 use tokio::time::Instant;
 
-/// Refuses the request if its deadline has passed.
+/// Refuses a request whose deadline has passed.
 pub fn check(deadline: Instant) -> Result<(), Problem> {
     if Instant::now() < deadline {
         return Ok(());

@@ -1,22 +1,22 @@
 //! How long this process has known of something.
 //!
-//! **Owns** when each key was seen first, by the monotonic clock of this process.
+//! **Owns** when each key was first seen, by the monotonic clock of this process.
 //!
 //! **Promises** an age that depends on no wall clock. A record's times are by the clock of the
 //! process that wrote it, which may be a day off.
 //!
-//! **Never** keeps ages over a restart: a restarted process counts again, so an age is too short
-//! and never too long.
+//! **Never** keeps ages over a restart: a restarted process counts again, so an age may be too
+//! short, but never too long.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Keys from which on those that have reached the age are forgotten.
+/// Number of keys from which on keys that have reached the age are forgotten.
 const KEYS_MAX: usize = 4096;
 
-/// Since when keys are known.
+/// When keys were first seen.
 #[derive(Debug)]
 pub struct FirstSeen<K> {
     reached_after: Duration,
@@ -24,12 +24,13 @@ pub struct FirstSeen<K> {
 }
 
 impl<K: Eq + Hash> FirstSeen<K> {
-    /// Tells whether keys have reached this age.
+    /// Checks whether keys have reached this age.
     pub fn new(reached_after: Duration) -> Self {
         Self { reached_after, seen: Mutex::default() }
     }
 
-    /// Whether the key is known for longer than the age. The first question begins the count.
+    /// Whether the key has been known for longer than the age. The first call for a key begins the
+    /// count.
     pub fn has_reached_age(&self, key: K) -> bool {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         if seen.len() >= KEYS_MAX {

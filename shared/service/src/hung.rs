@@ -46,23 +46,23 @@ mod tests {
     #[test]
     fn a_report_changes_when_another_operation_hangs_and_not_while_the_same_one_does() {
         let report = FaultReport::default();
-        let mut told = report.follow();
+        let mut reported = report.follow();
         let hung = HungOperations {
             count: 2,
             oldest: HostOperation::new("unmount", "mounts of plugin p", "/s/csi/v"),
             since: std::time::UNIX_EPOCH + Duration::from_secs(1_800_000_000),
         };
         update_report(&report, Some(&hung));
-        assert!(told.has_changed().unwrap());
-        let said = told.borrow_and_update().clone().unwrap();
+        assert!(reported.has_changed().unwrap());
+        let fault = reported.borrow_and_update().clone().unwrap();
         assert_eq!(
-            said,
+            fault,
             "2 host operations hang, the oldest since 2027-01-15T08:00:00Z: unmount at /s/csi/v \
              (mounts of plugin p)"
         );
         update_report(&report, Some(&hung));
-        assert!(!told.has_changed().unwrap());
+        assert!(!reported.has_changed().unwrap());
         update_report(&report, None);
-        assert_eq!(told.borrow_and_update().clone(), None);
+        assert_eq!(reported.borrow_and_update().clone(), None);
     }
 }

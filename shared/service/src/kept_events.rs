@@ -1,12 +1,12 @@
-//! Events that nats-server refused, between two processes of a service.
+//! Passes events that nats-server refused on from one process of a service to the next.
 //!
 //! **Owns** the file with them in the service's state directory, which systemd names.
 //!
-//! **Promises** that a restart with a new identity, which is what refused events need, loses none:
-//! the next process sends them first.
+//! **Promises** that no event is lost in a restart with a new identity, which is what refused
+//! events need: the next process sends them first.
 //!
-//! **Never** keeps a service from its start or its end: without a state directory, or with a file
-//! that cannot be read, the events are lost, and the log says so.
+//! **Never** keeps a service from its start or its end: without a state directory, or with an
+//! unreadable file, the events are lost, and the log says so.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -16,11 +16,11 @@ use std::path::{Path, PathBuf};
 use berth_bus::Bus;
 use berth_bus::event::RefusedEvent;
 
-/// Where systemd says that a unit may keep its state (`StateDirectory=`).
+/// The variable with the unit's state directory (`StateDirectory=`).
 const STATE_DIRECTORY: &str = "STATE_DIRECTORY";
 const FILE: &str = "refused-events";
 
-/// Takes up what an earlier process was refused.
+/// Reads the events that an earlier process was refused, to be sent first.
 pub fn take_up(bus: &Bus) {
     let Some(file) = file() else { return };
     match read(&file) {
@@ -33,7 +33,7 @@ pub fn take_up(bus: &Bus) {
     }
 }
 
-/// Leaves to the next process what this one was refused.
+/// Writes the events that this process was refused, for the next process.
 pub fn leave(bus: &Bus) {
     let events = bus.refused_events();
     if events.is_empty() {
@@ -54,7 +54,7 @@ fn file() -> Option<PathBuf> {
     Some(first.join(FILE))
 }
 
-/// Reads the file and removes it, so that nothing is sent twice.
+/// Reads the file and removes it, so that no event is sent twice.
 fn read(file: &Path) -> io::Result<Vec<RefusedEvent>> {
     let text = match fs::read_to_string(file) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -65,19 +65,20 @@ fn read(file: &Path) -> io::Result<Vec<RefusedEvent>> {
     events.map_err(io::Error::other)
 }
 
-/// Writes the file whole or not at all.
+/// Writes the file completely or not at all.
 fn write(file: &Path, events: &[RefusedEvent]) -> io::Result<()> {
-    let next = file.with_extension("next");
+    let temporary = file.with_extension("next");
     let mut text = Vec::new();
     for event in events {
         serde_json::to_writer(&mut text, event)?;
         text.push(b'\n');
     }
-    let mut open = fs::OpenOptions::new();
-    let mut written = open.write(true).create(true).truncate(true).mode(0o600).open(&next)?;
+    let mut options = fs::OpenOptions::new();
+    let mut written =
+        options.write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
     written.write_all(&text)?;
     written.sync_all()?;
-    fs::rename(&next, file)
+    fs::rename(&temporary, file)
 }
 
 #[cfg(test)]

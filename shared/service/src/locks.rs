@@ -62,8 +62,8 @@ impl<K: Eq + Hash> Drop for KeyGuard<K> {
     fn drop(&mut self) {
         let mut locks = self.locks.locks.lock().unwrap_or_else(PoisonError::into_inner);
         self.guard = None;
-        // While the map is locked no task can begin to wait for the key. A count of one means that
-        // nothing needs the lock.
+        // While the map is locked, no task can begin to wait for the key. A count of one means that
+        // no task needs the lock.
         if locks.get(&self.key).is_some_and(|lock| Arc::strong_count(lock) == 1) {
             locks.remove(&self.key);
         }

@@ -1,8 +1,8 @@
-//! Reads that wait until there is something newer, so that readers need not poll.
+//! Reads that wait until something newer is stored, so that readers need not poll.
 //!
 //! **Promises** that the change itself wakes a waiting reader. Every reader is answered by the end
 //! of its wait, early enough for the answer to arrive. A wait is bounded, because the bus does not
-//! say that a reader has gone: who waits for longer asks again.
+//! report that a reader has gone; a reader that needs longer sends its request again.
 
 use std::future::Future;
 use std::time::Duration;
@@ -30,19 +30,19 @@ impl Until {
     /// The times of a request with this deadline.
     pub fn for_request(newer: Newer, deadline: Instant) -> Self {
         let now = Instant::now();
-        let left = deadline.saturating_duration_since(now);
-        let kept = ANSWER_BEFORE.min(left / 2);
-        let most = left.saturating_sub(kept);
-        let asked = newer.wait_ms.map_or(limits::HELD_MAX, Duration::from_millis);
-        let asked = asked.min(limits::HELD_MAX);
+        let remaining = deadline.saturating_duration_since(now);
+        let reserved = ANSWER_BEFORE.min(remaining / 2);
+        let longest = remaining.saturating_sub(reserved);
+        let requested = newer.wait_ms.map_or(limits::HELD_MAX, Duration::from_millis);
+        let requested = requested.min(limits::HELD_MAX);
         // Half of the reserved time is for the response.
-        let answer = now + left.saturating_sub(kept / 2);
-        Self { wait: now + asked.min(most), answer }
+        let answer = now + remaining.saturating_sub(reserved / 2);
+        Self { wait: now + requested.min(longest), answer }
     }
 }
 
-/// Waits until `arrival` brings something newer than the reader knows, or the time is over. Does
-/// not wait if `is_newer` says that there is something newer already.
+/// Waits until `arrival` brings something newer than the reader has, or until the wait ends. Does
+/// not wait if `is_newer` returns true.
 pub async fn await_newer<A: Future>(
     newer: Newer,
     until: Until,
@@ -50,7 +50,7 @@ pub async fn await_newer<A: Future>(
     arrival: impl FnOnce(u64) -> A,
 ) -> Result<(), Problem> {
     let Some(than) = newer.than.filter(|than| !is_newer(*than)) else { return Ok(()) };
-    // Whether it came or not, the answer is the current state.
+    // The answer is the current state, whether or not something newer has come.
     wait_aside(timeout_at(until.wait, arrival(than))).await.map(drop)
 }
 
@@ -80,7 +80,7 @@ mod tests {
         let short = Newer { wait_ms: Some(300), ..LONG };
         assert_eq!(waits(short, 5).await, Ok(Duration::from_millis(300)));
         assert_eq!(waits(LONG, 5).await, Ok(Duration::from_millis(9500)));
-        // A hasty one has half of its time left for the answer.
+        // A reader with little time has half of it left for the answer.
         let hasty = Until::for_request(LONG, Instant::now() + Duration::from_millis(100));
         assert_eq!(hasty.wait, Instant::now() + Duration::from_millis(50));
         assert_eq!(hasty.answer, Instant::now() + Duration::from_millis(75));
@@ -97,7 +97,7 @@ mod tests {
         assert_eq!(began.elapsed(), Duration::from_millis(70));
     }
 
-    /// The bus does not say that a reader has gone.
+    /// The bus does not report that a reader has gone.
     #[tokio::test(start_paused = true)]
     async fn no_wait_is_longer_than_one_may_be_held_whatever_the_deadline() {
         let far = Instant::now() + Duration::from_secs(86_400);

@@ -13,13 +13,15 @@ use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
-/// Reports that the service answers requests. From here on a task of the runtime feeds the
-/// watchdog: a hung runtime feeds it no longer.
+/// Reports that the service answers requests. From then on a task of the runtime feeds the
+/// watchdog, so that a hung runtime is noticed.
 pub(crate) fn ready() {
     notify_manager("READY=1");
-    let Some(every) = watchdog(|name| std::env::var(name).ok(), std::process::id()) else { return };
+    let Some(interval) = watchdog(|name| std::env::var(name).ok(), std::process::id()) else {
+        return;
+    };
     tokio::spawn(async move {
-        let mut beat = tokio::time::interval(every);
+        let mut beat = tokio::time::interval(interval);
         loop {
             beat.tick().await;
             notify_manager("WATCHDOG=1");
@@ -39,7 +41,7 @@ fn watchdog(variable: impl Fn(&str) -> Option<String>, own: u32) -> Option<Durat
         return None;
     }
     let micros: u64 = variable("WATCHDOG_USEC")?.parse().ok()?;
-    Some(Duration::from_micros(micros / 2)).filter(|every| !every.is_zero())
+    Some(Duration::from_micros(micros / 2)).filter(|pause| !pause.is_zero())
 }
 
 fn notify_manager(state: &str) {
@@ -51,13 +53,13 @@ fn notify_manager(state: &str) {
 
 /// Sends the state to a socket; a name that begins with `@` is an abstract socket.
 fn send(name: &str, state: &str) -> io::Result<()> {
-    let to = match name.strip_prefix('@') {
+    let address = match name.strip_prefix('@') {
         Some(name) => SocketAddr::from_abstract_name(name)?,
         None => SocketAddr::from_pathname(name)?,
     };
     let socket = UnixDatagram::unbound()?;
     socket.set_nonblocking(true)?;
-    socket.send_to_addr(state.as_bytes(), &to)?;
+    socket.send_to_addr(state.as_bytes(), &address)?;
     Ok(())
 }
 
@@ -90,16 +92,16 @@ mod tests {
 
     #[test]
     fn the_watchdog_is_fed_twice_in_its_time_and_only_by_whom_it_watches() {
-        let asked = |usec: Option<&str>, pid: Option<&str>| {
+        let pause_for = |usec: Option<&str>, pid: Option<&str>| {
             let (usec, pid) = (usec.map(str::to_owned), pid.map(str::to_owned));
             watchdog(move |name| if name == "WATCHDOG_PID" { pid.clone() } else { usec.clone() }, 7)
         };
-        assert_eq!(asked(Some("30000000"), Some("7")), Some(Duration::from_secs(15)));
-        assert_eq!(asked(Some("30000000"), None), Some(Duration::from_secs(15)));
-        assert_eq!(asked(Some("30000000"), Some("8")), None);
-        assert_eq!(asked(None, Some("7")), None);
+        assert_eq!(pause_for(Some("30000000"), Some("7")), Some(Duration::from_secs(15)));
+        assert_eq!(pause_for(Some("30000000"), None), Some(Duration::from_secs(15)));
+        assert_eq!(pause_for(Some("30000000"), Some("8")), None);
+        assert_eq!(pause_for(None, Some("7")), None);
         for nothing in ["0", "1", "soon"] {
-            assert_eq!(asked(Some(nothing), None), None, "{nothing}");
+            assert_eq!(pause_for(Some(nothing), None), None, "{nothing}");
         }
     }
 }

@@ -21,7 +21,7 @@ pub struct Page<T> {
     pub next: Option<String>,
 }
 
-/// How large a page may be.
+/// The bounds of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Room {
     /// The most entries.
@@ -32,9 +32,9 @@ pub struct Room {
 
 impl Room {
     /// The requested number of entries, and no more bytes than fit into a message.
-    pub fn for_page(asked: &query::Page) -> Self {
-        let asked = asked.limit.and_then(|limit| usize::try_from(limit).ok());
-        let entries = asked.unwrap_or(limits::PAGE_MAX).clamp(1, limits::PAGE_MAX);
+    pub fn for_page(requested: &query::Page) -> Self {
+        let requested = requested.limit.and_then(|limit| usize::try_from(limit).ok());
+        let entries = requested.unwrap_or(limits::PAGE_MAX).clamp(1, limits::PAGE_MAX);
         Self { entries, bytes: limits::PAGE_BYTES_MAX }
     }
 
@@ -44,20 +44,20 @@ impl Room {
         self.entries + 1
     }
 
-    /// This room, less the bytes of what the answer holds beside the entries.
+    /// These bounds, less the bytes of the other parts of the answer.
     #[must_use]
-    pub fn beside(self, what: &impl Serialize) -> Self {
-        Self { bytes: self.bytes.saturating_sub(bytes_of(what)), ..self }
+    pub fn beside(self, part: &impl Serialize) -> Self {
+        Self { bytes: self.bytes.saturating_sub(bytes_of(part)), ..self }
     }
 }
 
 /// The key after which the requested page begins, from the `next` of the page before. `parse` reads
 /// the parts of `next`.
 pub fn after<K>(
-    asked: &query::Page,
+    requested: &query::Page,
     parse: impl FnOnce(&str) -> Option<K>,
 ) -> Result<Option<K>, Problem> {
-    let Some(token) = &asked.after else { return Ok(None) };
+    let Some(token) = &requested.after else { return Ok(None) };
     parse(token).map(Some).ok_or_else(|| {
         let problem = "is no `next` of a page of this list".to_owned();
         Problem::bad_input(vec![Fault { path: "after".to_owned(), problem, line: None }])
@@ -72,7 +72,7 @@ pub fn page<K: Ord, T: Serialize>(
     show: impl Fn(&K) -> T,
     token: impl Fn(&K) -> String,
 ) -> Page<T> {
-    // One more than there is room for: it shows whether there is a next page.
+    // One more than there is room for, which shows whether there is a next page.
     let mut first = BinaryHeap::with_capacity(room.entries + 2);
     for key in keys {
         first.push(key);
@@ -80,17 +80,17 @@ pub fn page<K: Ord, T: Serialize>(
             first.pop();
         }
     }
-    let mut left = room.bytes;
+    let mut bytes_left = room.bytes;
     let mut entries = Vec::new();
     let mut last: Option<K> = None;
     for key in first.into_sorted_vec() {
         let entry = show(&key);
         let bytes = bytes_of(&entry);
-        // A page has at least one entry: otherwise a reader could never get past a large one.
-        if last.is_some() && (entries.len() == room.entries || bytes > left) {
+        // A page has at least one entry; otherwise a reader could never get past a large entry.
+        if last.is_some() && (entries.len() == room.entries || bytes > bytes_left) {
             return Page { entries, next: last.as_ref().map(token) };
         }
-        left = left.saturating_sub(bytes);
+        bytes_left = bytes_left.saturating_sub(bytes);
         entries.push(entry);
         last = Some(key);
     }
@@ -115,8 +115,9 @@ mod tests {
         let mut pages = Vec::new();
         let mut after = None;
         loop {
-            let rest = keys.iter().copied().filter(|key| after.is_none_or(|after| *key > after));
-            let page = page(rest, room, |key| *key, ToString::to_string);
+            let following =
+                keys.iter().copied().filter(|key| after.is_none_or(|after| *key > after));
+            let page = page(following, room, |key| *key, ToString::to_string);
             pages.push(page.entries);
             match page.next {
                 Some(next) => after = next.parse().ok(),

@@ -27,21 +27,22 @@ use crate::readiness::Readiness;
 use crate::shutdown::Shutdown;
 use crate::telemetry;
 
-/// Allocating takes a quarter of the time that a service spends on a claim. This allocator is
-/// faster.
+/// With the system's allocator, allocations take a quarter of the time that a service spends on a
+/// claim. This allocator is faster.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// How long the last messages may take to be sent.
-const DRAIN: Duration = Duration::from_secs(3);
+const DRAIN_MAX: Duration = Duration::from_secs(3);
 
 /// How long the server may take to process the subscriptions before that is logged.
-const SUBSCRIBED_WITHIN: Duration = Duration::from_secs(2);
+const SUBSCRIBED_MAX: Duration = Duration::from_secs(2);
 
-/// How often a service checks whether its buckets have as many copies as the cluster could hold.
-const COPIES_CHECK_EVERY: Duration = Duration::from_secs(300);
+/// Interval at which a service checks whether its buckets have as many copies as the cluster could
+/// hold.
+const COPIES_CHECK_INTERVAL: Duration = Duration::from_secs(300);
 
-/// The pauses before the server is asked again.
+/// The pauses before the server is asked again whether it knows the subscriptions.
 const SUBSCRIBED_RETRY: Schedule =
     Schedule { first: Duration::from_millis(200), max: Duration::from_secs(5) };
 
@@ -51,20 +52,20 @@ const CHECK_CONNECT_MAX: Duration = Duration::from_secs(5);
 /// Bad configuration (`EX_USAGE` of `sysexits.h`).
 const EXIT_CONFIG: u8 = 64;
 
-/// What a running service is given.
+/// The parts that a running service gets.
 #[derive(Debug, Clone)]
 pub struct Process {
     /// The bus.
     pub bus: Bus,
     /// The request to shut down.
     pub shutdown: Shutdown,
-    /// This process, as attempts name it.
+    /// The name of this process in attempts.
     pub worker: WorkerId,
     /// Which service this process is.
     pub name: ServiceName,
-    /// Copies of each stream that is made.
+    /// Copies of each stream that the process makes.
     pub replicas: Copies,
-    /// What `/readyz` answers.
+    /// The state that `/readyz` answers.
     pub readiness: Readiness,
 }
 
@@ -130,11 +131,11 @@ where
             kept_events::take_up(&bus);
             let ended = service(own, process).await;
             kept_events::leave(&bus);
-            bus.drain(DRAIN).await;
+            bus.drain(DRAIN_MAX).await;
             ended
         };
         let ended = ended.await;
-        exporting.end(DRAIN).await;
+        exporting.end(DRAIN_MAX).await;
         ended
     });
     // A blocking call, such as a hung unmount, must not keep the process from ending.
@@ -156,8 +157,8 @@ where
 }
 
 impl Process {
-    /// Prepares what the service needs. A bus without a quorum delays that for as long as it lasts;
-    /// the shutdown ends the wait.
+    /// Waits for the buckets and other things that the service needs. A bus without a quorum delays
+    /// them; the shutdown ends the wait.
     pub async fn prepare<T>(
         &self,
         ready: impl Future<Output = Result<T, Fatal>>,
@@ -173,7 +174,7 @@ impl Process {
         let readiness = self.readiness.clone();
         let subscribed = async move {
             let mut tries = 0;
-            while !bus.flush(SUBSCRIBED_WITHIN).await {
+            while !bus.flush(SUBSCRIBED_MAX).await {
                 tries += 1;
                 tracing::warn!(tries, "not ready: nats-server does not answer");
                 sleep(SUBSCRIBED_RETRY.wait(tries, clock::jitter())).await;
@@ -190,7 +191,7 @@ impl Process {
         });
     }
 
-    /// This process as a micro service, which `nats micro ls` shows from now on.
+    /// Starts this process as a micro service, which `nats micro ls` shows from now on.
     pub async fn announce(&self) -> Result<Service, ServeError> {
         self.bus
             .service(ServiceSpec::describe(
@@ -202,7 +203,7 @@ impl Process {
     }
 }
 
-/// This process, as attempts and collectors name it.
+/// The name of this process in attempts and leases.
 fn worker(name: ServiceName) -> Result<WorkerId, Fatal> {
     let short = name.short();
     Ok(WorkerId::new(format!("{short}/{}/{}", telemetry::host(), std::process::id()))?)
@@ -216,7 +217,7 @@ async fn start(
     readiness: Readiness,
 ) -> Result<Process, Fatal> {
     let shutdown = Shutdown::on_signals()?;
-    // Credentials that cannot be read are refused by the connection.
+    // The connection refuses credentials that cannot be read.
     if let Ok(Some(check)) = check_access(role, &nats.credentials) {
         check.warn(clock::now());
     }
@@ -224,9 +225,10 @@ async fn start(
     let bus = or_ended(&shutdown, async { Ok(Bus::connect(config).await?) }).await?;
     let reporting = report_access(role.clone(), bus.clone());
     tokio::spawn(reporting);
-    // There may be thousands of agents, and the services use the same buckets.
+    // Agents do not check the copies: there may be thousands, and the services use the same
+    // buckets.
     if ![service::NODE_AGENT, service::DOCKER].contains(&name) {
-        bus.watch_copies(nats.replicas, COPIES_CHECK_EVERY);
+        bus.watch_copies(nats.replicas, COPIES_CHECK_INTERVAL);
     }
     readiness.record_connected(bus.clone(), shutdown.clone());
     Ok(Process { bus, shutdown, worker, name, replicas: nats.replicas, readiness })
@@ -244,7 +246,7 @@ async fn or_ended<T>(
 
 /// The command line of a service.
 pub fn command(name: ServiceName) -> Command {
-    // A service has variables of its own, so those of a person's `berth` are not taken.
+    // A service has variables of its own, so a user's variables for `berth` do not apply.
     ConnectionArgs::augment_args(Command::new(name.name))
         .mut_args(|flag| flag.env(None))
         .about(name.description)
@@ -291,7 +293,7 @@ fn check_access_and_end(name: ServiceName, role: &Role, nats: &NatsConfig) -> Ex
     }
 }
 
-/// Prints what the identity lacks, and connects. Returns whether nothing is missing.
+/// Prints the rights that the identity lacks, and connects. Returns whether none is missing.
 #[expect(clippy::print_stdout, reason = "the report is the output of `--check-access`")]
 async fn print_access(name: ServiceName, role: &Role, nats: &NatsConfig) -> Result<bool, Fatal> {
     let mut has_all = true;
@@ -306,7 +308,7 @@ async fn print_access(name: ServiceName, role: &Role, nats: &NatsConfig) -> Resu
     config.start_timeout = CHECK_CONNECT_MAX;
     let bus = Bus::connect(config).await?;
     println!("ok: connected to nats-server {}", bus.report_server().name);
-    bus.drain(DRAIN).await;
+    bus.drain(DRAIN_MAX).await;
     Ok(has_all)
 }
 

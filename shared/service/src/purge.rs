@@ -20,12 +20,13 @@ const PASS_INTERVAL_MAX: Duration = Duration::from_secs(60);
 /// How long one pass over one bucket may take.
 const PASS_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Purges deleted keys from a bucket for as long as it is polled.
+/// Purges deleted keys from a bucket for as long as the future is polled.
 pub async fn deleted(bucket: Bucket) {
-    let every = (bucket.marker_ttl() / PASSES_PER_TTL).clamp(PASS_INTERVAL_MIN, PASS_INTERVAL_MAX);
+    let interval =
+        (bucket.marker_ttl() / PASSES_PER_TTL).clamp(PASS_INTERVAL_MIN, PASS_INTERVAL_MAX);
     let mut position = PurgePosition::default();
     loop {
-        sleep(clock::jittered(every)).await;
+        sleep(clock::jittered(interval)).await;
         let name = bucket.name();
         match timeout(PASS_TIMEOUT, bucket.purge_deleted(&mut position)).await {
             Ok(Ok(0)) => {}

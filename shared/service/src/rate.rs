@@ -1,14 +1,14 @@
-//! A rate with a burst: a token bucket; and such a rate for each of many senders.
+//! A rate with a burst (a token bucket), and such a rate for each of many senders.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 
 use tokio::time::Instant;
 
-/// Senders whose rate is remembered. Those that may spend a whole burst are forgotten first.
+/// Most senders whose rate is remembered. Senders with a full bucket are forgotten first.
 const SENDERS_MAX: usize = 10_000;
 
-/// What may be spent: a burst at once, and then so much each second.
+/// The tokens that may be spent: a burst at once, and then a number per second.
 #[derive(Debug, Clone)]
 pub struct TokenBucket {
     burst: f64,
@@ -33,7 +33,7 @@ impl TokenBucket {
         is_there
     }
 
-    /// Whether nothing was taken for so long that the bucket is full again.
+    /// Whether the bucket is full again.
     pub fn is_full(&mut self, now: Instant) -> bool {
         self.fill(now);
         self.tokens >= self.burst
@@ -46,7 +46,7 @@ impl TokenBucket {
     }
 }
 
-/// The same rate for each sender: none spends what is another's.
+/// The same rate for each sender; no sender spends the tokens of another.
 #[derive(Debug)]
 pub struct SenderRates<K> {
     burst: f64,
@@ -55,7 +55,7 @@ pub struct SenderRates<K> {
 }
 
 impl<K: Eq + Hash + Clone> SenderRates<K> {
-    /// So much for each sender.
+    /// The rate of each sender.
     pub fn new(burst: f64, per_second: f64) -> Self {
         Self { burst, per_second, buckets: HashMap::new() }
     }
@@ -81,10 +81,10 @@ mod tests {
         let begin = Instant::now();
         let mut bucket = TokenBucket::new(10.0, 2.0, begin);
         assert!(bucket.is_full(begin));
-        let mut taken = |at| (0..100).filter(|_| bucket.take(1.0, at)).count();
-        assert_eq!(taken(begin), 10);
-        assert_eq!(taken(begin + Duration::from_secs(3)), 6);
-        assert_eq!(taken(begin + Duration::from_secs(3600)), 10);
+        let mut take_at = |at| (0..100).filter(|_| bucket.take(1.0, at)).count();
+        assert_eq!(take_at(begin), 10);
+        assert_eq!(take_at(begin + Duration::from_secs(3)), 6);
+        assert_eq!(take_at(begin + Duration::from_secs(3600)), 10);
         let later = begin + Duration::from_secs(3602);
         assert!(!bucket.is_full(later) && !bucket.take(5.0, later));
         assert!(bucket.is_full(begin + Duration::from_secs(3605)));
@@ -94,8 +94,8 @@ mod tests {
     fn no_sender_spends_what_is_anothers_and_those_that_are_quiet_are_forgotten() {
         let begin = Instant::now();
         let mut rates = SenderRates::new(2.0, 1.0);
-        let taken = (0..9).filter(|_| rates.take(&0, 1.0, begin)).count();
-        assert_eq!((taken, rates.take(&1, 2.0, begin)), (2, true));
+        let granted = (0..9).filter(|_| rates.take(&0, 1.0, begin)).count();
+        assert_eq!((granted, rates.take(&1, 2.0, begin)), (2, true));
         let later = begin + Duration::from_secs(60);
         for sender in 0..2 * SENDERS_MAX {
             rates.take(&sender, 1.0, later + Duration::from_millis(sender as u64));

@@ -1,13 +1,13 @@
-//! Whether this process answers requests now: what `GET /readyz` says.
+//! Whether this process answers requests now: the answer of `GET /readyz`.
 //!
 //! **Owns** the stage of the process's start, and the conditions that its service adds.
 //!
 //! **Promises** that the process is ready only while all of these hold: the service has started,
 //! the bus is connected and answers, the server knows every subscription, every bucket that the
 //! process mirrors is read and followed, the server stores its writes, and no shutdown was
-//! requested. Each that does not hold is a reason in words.
+//! requested. Each condition that does not hold is a reason in words.
 //!
-//! **Never** decides what a service does: a process that is not ready still answers what it can.
+//! **Never** stops a service: a process that is not ready still answers the requests that it can.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,7 +19,7 @@ use berth_telemetry::ReadyCheck;
 use crate::shutdown::Shutdown;
 
 /// How long nats-server may take to answer.
-const BUS_ANSWERS_WITHIN: Duration = Duration::from_secs(2);
+const BUS_ANSWER_MAX: Duration = Duration::from_secs(2);
 
 /// How far the process has started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -67,14 +67,14 @@ impl Readiness {
         self.lock().conditions.push(Box::new(condition));
     }
 
-    /// The bus is connected; the service starts.
+    /// Records that the bus is connected, so that the service can start.
     pub(crate) fn record_connected(&self, bus: Bus, shutdown: Shutdown) {
         let mut state = self.lock();
         state.stage = Stage::Starting;
         (state.bus, state.shutdown) = (Some(bus), Some(shutdown));
     }
 
-    /// The service answers requests, and the server knows its subscriptions.
+    /// Records that the service answers requests, and that the server knows its subscriptions.
     pub(crate) fn record_serving(&self) {
         self.lock().stage = Stage::Serving;
     }
@@ -83,7 +83,7 @@ impl Readiness {
     pub async fn reasons(&self) -> Vec<String> {
         let (mut reasons, bus) = self.own_reasons();
         if let Some(bus) = bus {
-            reasons.extend(bus.find_faults(BUS_ANSWERS_WITHIN).await);
+            reasons.extend(bus.find_faults(BUS_ANSWER_MAX).await);
         }
         reasons
     }

@@ -57,13 +57,13 @@ impl<K> Clone for Waker<K> {
 }
 
 impl<K: Eq + Hash> Waker<K> {
-    /// Has the key worked on soon.
+    /// Wakes the key, so that it is worked on soon.
     pub fn wake(&self, key: K) {
         self.woken.lock().unwrap_or_else(PoisonError::into_inner).insert(key);
         self.notify.notify_one();
     }
 
-    /// Waits until keys were woken, and returns all of them. For one listener.
+    /// Waits until keys are woken, and returns all of them. For one listener only.
     pub async fn woken(&self) -> HashSet<K> {
         self.notify.notified().await;
         self.take()
@@ -75,7 +75,7 @@ impl<K: Eq + Hash> Waker<K> {
     }
 }
 
-/// How a loop works.
+/// The bounds of a loop.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
     /// Keys worked on at once.
@@ -94,15 +94,15 @@ where
     let work = |key, slot: Slot<()>| {
         let work = work(key);
         async move {
-            let next = work.await;
+            let next_work = work.await;
             drop(slot);
-            next
+            next_work
         }
     };
     run_in_lanes(waker, one_lane, options.drain, shutdown, work).await;
 }
 
-/// Where keys wait for their turn.
+/// The slots, and the lane of each key.
 #[derive(Debug)]
 pub struct Lanes<L, P> {
     /// The slots of each lane.
@@ -216,7 +216,7 @@ impl<K, L: Clone + Eq + Hash + Ord> Queues<K, L> {
 }
 
 /// Delay after a panic, which is a defect. The key is retried, not forgotten.
-const AFTER_PANIC: Duration = Duration::from_secs(5);
+const PANIC_PAUSE: Duration = Duration::from_secs(5);
 
 fn ended_key<K>(
     ended: Result<(Id, Next), JoinError>,
@@ -226,7 +226,7 @@ fn ended_key<K>(
         Ok((id, next)) => keys.remove(&id).map(|key| (key, next)),
         Err(error) => {
             tracing::error!(%error, "the work panicked, which is a defect; it is retried");
-            keys.remove(&error.id()).map(|key| (key, Next::After(AFTER_PANIC)))
+            keys.remove(&error.id()).map(|key| (key, Next::After(PANIC_PAUSE)))
         }
     }
 }
@@ -253,11 +253,11 @@ impl<K: Clone + Eq + Hash + Ord> Schedule<K> {
     }
 
     fn put(&mut self, key: K, at: Instant) {
-        if let Some(known) = self.at.get(&key).copied() {
-            if known <= at {
+        if let Some(earlier) = self.at.get(&key).copied() {
+            if earlier <= at {
                 return;
             }
-            self.due.remove(&(known, key.clone()));
+            self.due.remove(&(earlier, key.clone()));
         }
         self.at.insert(key.clone(), at);
         self.due.insert((at, key));
@@ -292,19 +292,19 @@ mod tests {
         let waker = Waker::default();
         let (trigger, shutdown) = Shutdown::new();
         let inside = Arc::new(AtomicUsize::new(0));
-        let seen = Arc::new(AtomicUsize::new(0));
+        let calls_seen = Arc::new(AtomicUsize::new(0));
         let truth = Arc::new(AtomicUsize::new(0));
         let work = {
-            let (inside, seen, truth) =
-                (Arc::clone(&inside), Arc::clone(&seen), Arc::clone(&truth));
+            let (inside, calls_seen, truth) =
+                (Arc::clone(&inside), Arc::clone(&calls_seen), Arc::clone(&truth));
             move |_key: u32| {
-                let (inside, seen, truth) =
-                    (Arc::clone(&inside), Arc::clone(&seen), Arc::clone(&truth));
+                let (inside, calls_seen, truth) =
+                    (Arc::clone(&inside), Arc::clone(&calls_seen), Arc::clone(&truth));
                 async move {
                     assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
                     let at_start = truth.load(Ordering::SeqCst);
                     tokio::time::sleep(Duration::from_millis(7)).await;
-                    seen.store(at_start, Ordering::SeqCst);
+                    calls_seen.store(at_start, Ordering::SeqCst);
                     inside.fetch_sub(1, Ordering::SeqCst);
                     Next::AwaitChange
                 }
@@ -317,7 +317,7 @@ mod tests {
             tokio::time::sleep(Duration::from_millis(3)).await;
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
-        assert_eq!(seen.load(Ordering::SeqCst), 100, "the last change was not worked on");
+        assert_eq!(calls_seen.load(Ordering::SeqCst), 100, "the last change was not worked on");
         trigger.request();
         runner.await.unwrap();
     }
@@ -379,9 +379,9 @@ mod tests {
             waker.wake(key);
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
-        let mut seen = done.lock().unwrap().clone();
-        seen.sort_unstable();
-        assert_eq!(seen, (1_001..1_010).collect::<Vec<_>>());
+        let mut finished = done.lock().unwrap().clone();
+        finished.sort_unstable();
+        assert_eq!(finished, (1_001..1_010).collect::<Vec<_>>());
         trigger.request();
         runner.await.unwrap();
     }

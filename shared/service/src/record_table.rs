@@ -120,8 +120,8 @@ impl<F: Fold> RecordTable<F> {
         Ok((revision, decode(key, entry)?))
     }
 
-    /// The record as the leader has it. That there is none is confirmed at a quorum, for a caller
-    /// that acts on the absence without a write of its own.
+    /// The record as the leader has it. An absence is confirmed at a quorum, for a caller that acts
+    /// on it without a guarded write of its own.
     pub async fn read_surely<T: record::Body>(
         &self,
         key: &str,

@@ -31,8 +31,8 @@ const REMEMBERED_MAX: usize = 4_096;
 const SENDER_BURST_MAX: f64 = 100.0;
 /// Refusals of one sender published per second while they keep coming.
 const SENDER_PER_SECOND: f64 = 20.0;
-/// How many times as many of all senders together are.
-const SENDERS: f64 = 4.0;
+/// The rate of all senders together, as a multiple of one sender's rate.
+const ALL_SENDERS_FACTOR: f64 = 4.0;
 /// Characters of an error's message in the event.
 const MESSAGE_CHARS_MAX: usize = 2_000;
 
@@ -44,7 +44,7 @@ pub struct RefusalTeller {
     limiter: Arc<Mutex<RefusalLimiter>>,
 }
 
-/// The ids of a request, as far as they can be read.
+/// The ids in a request, as far as they can be read.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RequestSubject {
     /// The namespace.
@@ -57,9 +57,9 @@ pub struct RequestSubject {
     pub alloc: Option<AllocId>,
     /// The node.
     pub node: Option<NodeId>,
-    /// Who wants it: who sent the request, or whom it was sent for.
+    /// The actor that made the request, or for which it was made.
     pub by: Option<String>,
-    /// Who sent the request.
+    /// The actor that sent the request.
     pub sender: Option<String>,
 }
 
@@ -89,7 +89,7 @@ impl RequestSubject {
 }
 
 impl RefusalTeller {
-    /// In the name of `service`.
+    /// A publisher in the name of `service`.
     pub fn new(events: EventSender, service: ServiceName) -> Self {
         let limiter = Arc::new(Mutex::new(RefusalLimiter::new(Instant::now())));
         Self { events, service, limiter }
@@ -134,7 +134,7 @@ impl RefusalTeller {
     }
 }
 
-/// A refusal that was published. A retry of the request gets an equal one.
+/// A published refusal. A retry of the request gets an equal one.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct ToldRefusal {
     trace: String,
@@ -156,34 +156,38 @@ enum Admission {
 /// A bounded memory of refusals, and their rates.
 #[derive(Debug)]
 struct RefusalLimiter {
-    told: HashSet<ToldRefusal>,
+    published: HashSet<ToldRefusal>,
     oldest_first: VecDeque<ToldRefusal>,
     senders: SenderRates<String>,
-    all: TokenBucket,
+    all_senders: TokenBucket,
 }
 
 impl RefusalLimiter {
     fn new(now: Instant) -> Self {
-        let (told, oldest_first) = (HashSet::new(), VecDeque::new());
+        let (published, oldest_first) = (HashSet::new(), VecDeque::new());
         let senders = SenderRates::new(SENDER_BURST_MAX, SENDER_PER_SECOND);
-        let all = TokenBucket::new(SENDERS * SENDER_BURST_MAX, SENDERS * SENDER_PER_SECOND, now);
-        Self { told, oldest_first, senders, all }
+        let all_senders = TokenBucket::new(
+            ALL_SENDERS_FACTOR * SENDER_BURST_MAX,
+            ALL_SENDERS_FACTOR * SENDER_PER_SECOND,
+            now,
+        );
+        Self { published, oldest_first, senders, all_senders }
     }
 
     fn admit(&mut self, refusal: ToldRefusal, sender: String, now: Instant) -> Admission {
-        if self.told.contains(&refusal) {
+        if self.published.contains(&refusal) {
             return Admission::Repeated;
         }
-        if !self.senders.take(&sender, 1.0, now) || !self.all.take(1.0, now) {
+        if !self.senders.take(&sender, 1.0, now) || !self.all_senders.take(1.0, now) {
             return Admission::Exceeds;
         }
         if self.oldest_first.len() == REMEMBERED_MAX
             && let Some(oldest) = self.oldest_first.pop_front()
         {
-            self.told.remove(&oldest);
+            self.published.remove(&oldest);
         }
         self.oldest_first.push_back(refusal.clone());
-        self.told.insert(refusal);
+        self.published.insert(refusal);
         Admission::Told
     }
 }
@@ -209,8 +213,8 @@ mod tests {
         let mut limiter = RefusalLimiter::new(now);
         let told_of = |sender: usize| {
             let refused = |trace| refusal(10_000 * sender + trace, "data", Code::Held);
-            let one = |trace| limiter.admit(refused(trace), format!("user.{sender}"), now);
-            (0..1_000).map(one).filter(|admission| *admission == Admission::Told).count()
+            let admit_one = |trace| limiter.admit(refused(trace), format!("user.{sender}"), now);
+            (0..1_000).map(admit_one).filter(|admission| *admission == Admission::Told).count()
         };
         assert_eq!([0, 1, 2, 3, 4].map(told_of), [100, 100, 100, 100, 0]);
     }
@@ -219,9 +223,9 @@ mod tests {
     fn retries_of_a_request_are_told_once() {
         let now = Instant::now();
         let mut limiter = RefusalLimiter::new(now);
-        for again in 0..1_000 {
-            let told = limiter.admit(refusal(1, "data", Code::Held), sender(), now);
-            assert_eq!(told == Admission::Told, again == 0);
+        for retry in 0..1_000 {
+            let admission = limiter.admit(refusal(1, "data", Code::Held), sender(), now);
+            assert_eq!(admission == Admission::Told, retry == 0);
         }
         for other in [
             refusal(2, "data", Code::Held),
@@ -237,8 +241,9 @@ mod tests {
         let begin = Instant::now();
         let mut limiter = RefusalLimiter::new(begin);
         let mut told_of = |traces: std::ops::Range<usize>, now| {
-            let one = |trace| limiter.admit(refusal(trace, "data", Code::Held), sender(), now);
-            traces.map(one).filter(|admission| *admission == Admission::Told).count()
+            let admit_one =
+                |trace| limiter.admit(refusal(trace, "data", Code::Held), sender(), now);
+            traces.map(admit_one).filter(|admission| *admission == Admission::Told).count()
         };
         assert_eq!(told_of(0..1_000, begin), 100);
         assert_eq!(told_of(1_000..2_000, begin + Duration::from_secs(2)), 40);
@@ -257,7 +262,7 @@ mod tests {
                 Admission::Told
             );
         }
-        assert_eq!(limiter.told.len(), REMEMBERED_MAX);
+        assert_eq!(limiter.published.len(), REMEMBERED_MAX);
         assert_eq!(limiter.oldest_first.len(), REMEMBERED_MAX);
         let newest = refusal(3 * REMEMBERED_MAX - 1, "data", Code::Held);
         assert_eq!(limiter.admit(newest, sender(), now), Admission::Repeated);

@@ -1,4 +1,4 @@
-//! What `plugin.status` and `node.status` answer, made from records; pure. The claim service
+//! The answers of `plugin.status` and `node.status`, made from records; pure. The claim service
 //! explains its claims by the same status.
 //!
 //! **Promises** that the health of an instance is derived here, from its report and its node's
@@ -12,7 +12,7 @@ use berth_domain::{JobId, Namespace, NodeId, PluginId};
 
 use crate::projection::{Instances, Nodes};
 
-/// The status of a plugin, with these of its instances.
+/// The status of a plugin with the given instances.
 pub fn plugin_status(
     id: &PluginId,
     plugin: &Plugin,
@@ -38,7 +38,7 @@ pub fn plugin_status(
 /// For each plugin, the nodes to which it gives the id of another node.
 pub type SharedIds<'a> = BTreeMap<&'a PluginId, BTreeMap<&'a NodeId, SharedId<'a>>>;
 
-/// The nodes that share an id with another.
+/// The nodes that share an id with another node.
 pub fn shared_ids(plugins: &Instances) -> SharedIds<'_> {
     let all = plugins.iter().map(|(id, plugin)| (id, plugin.shared_ids()));
     all.filter(|(_, shared)| !shared.is_empty()).collect()
@@ -56,8 +56,7 @@ pub fn instances_on(
     plugins.iter().flat_map(of_plugin).collect()
 }
 
-/// The instances of one plugin on a node, of which `shared` is the node that had the plugin's id
-/// first.
+/// The instances of one plugin on a node. `shared` is the node that had the plugin's id first.
 pub fn halves_on(
     (plugin, found): (&PluginId, &Plugin),
     id: &NodeId,
@@ -71,7 +70,7 @@ pub fn halves_on(
     [Half::Controller, Half::Node].into_iter().filter_map(status).collect()
 }
 
-/// The status of a node, with these of its instances.
+/// The status of a node with the given instances.
 pub fn node_status(
     id: &NodeId,
     (node, revision): (&Node, u64),
@@ -93,11 +92,11 @@ pub fn node_status(
     }
 }
 
-/// The provider's name by a healthy instance, or else by any instance.
+/// The provider's name, from a healthy instance if there is one.
 fn provider(plugin: &Plugin) -> &str {
-    let mut all = plugin.instances.values();
-    let healthy = all.clone().find(|instance| instance.healthy);
-    healthy.or_else(|| all.next()).map_or("", |instance| &instance.provider)
+    let mut instances = plugin.instances.values();
+    let healthy = instances.clone().find(|instance| instance.healthy);
+    healthy.or_else(|| instances.next()).map_or("", |instance| &instance.provider)
 }
 
 fn job_status(((namespace, id), job): (&(Namespace, JobId), &Job)) -> JobStatus {
@@ -130,7 +129,7 @@ pub fn instance_status(
         None => Some(format!("its node is not known; it said: {report}")),
     };
     let is_there = absent.is_none();
-    // A healthy instance becomes unhealthy, and healthy again, with its node.
+    // A healthy instance becomes unhealthy, and healthy again, together with its node.
     let since = match on {
         Some(on) if instance.healthy => on.since.max(instance.since),
         _ => instance.since,

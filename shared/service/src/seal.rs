@@ -38,7 +38,7 @@ pub enum KeyFileError {
     /// The file cannot be read.
     #[error("the key file {} cannot be read", path.display())]
     Read {
-        /// Which file.
+        /// The file that cannot be read.
         path: PathBuf,
         /// The system's error.
         #[source]
@@ -89,8 +89,8 @@ impl Keys {
         let seeds = text.lines().map(str::trim).enumerate();
         let seeds = seeds.filter(|(_, seed)| !seed.is_empty() && !seed.starts_with('#'));
         let mut keys = Vec::new();
-        for (at, seed) in seeds {
-            let wrong = |_| KeyFileError::Line { path: path.to_owned(), line: at + 1 };
+        for (line_number, seed) in seeds {
+            let wrong = |_| KeyFileError::Line { path: path.to_owned(), line: line_number + 1 };
             keys.push(XKey::from_seed(seed).map_err(wrong)?);
         }
         let mut keys = keys.into_iter();
@@ -121,9 +121,9 @@ impl Keys {
 }
 
 fn open_with(key: &XKey, sealed: &Sealed) -> Option<Vec<u8>> {
-    let from = XKey::from_public_key(&sealed.from).ok()?;
+    let sender = XKey::from_public_key(&sealed.from).ok()?;
     let bytes = BASE64.decode(sealed.sealed.as_bytes()).ok()?;
-    key.open(&bytes, &from).ok()
+    key.open(&bytes, &sender).ok()
 }
 
 /// A seed for a new file of keys, and its public key.
@@ -138,14 +138,14 @@ pub fn is_public_key(key: &str) -> bool {
 }
 
 /// Seals a volume's secrets for a public key.
-pub fn seal(volume: &VolumeKey, secrets: Secrets, to: &str) -> Result<Sealed, SealError> {
-    let to = XKey::from_public_key(to).map_err(|_| SealError::Key)?;
+pub fn seal(volume: &VolumeKey, secrets: Secrets, recipient: &str) -> Result<Sealed, SealError> {
+    let recipient = XKey::from_public_key(recipient).map_err(|_| SealError::Key)?;
     let VolumeKey { namespace, volume } = volume.clone();
     let envelope = Envelope { namespace, volume, secrets };
     let bytes = serde_json::to_vec(&envelope).map_err(|_| SealError::Key)?;
-    let from = XKey::new();
-    let sealed = from.seal(&bytes, &to).map_err(|_| SealError::Key)?;
-    Ok(Sealed { from: from.public_key(), sealed: BASE64.encode(&sealed) })
+    let sender = XKey::new();
+    let sealed = sender.seal(&bytes, &recipient).map_err(|_| SealError::Key)?;
+    Ok(Sealed { from: sender.public_key(), sealed: BASE64.encode(&sealed) })
 }
 
 #[cfg(test)]

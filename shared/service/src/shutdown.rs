@@ -3,7 +3,7 @@
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-/// Tells tasks that the process is to end. Cheap to clone; a task cannot request the shutdown.
+/// The request to shut down, as tasks see it. Cheap to clone; a task cannot request the shutdown.
 #[derive(Debug, Clone)]
 pub struct Shutdown(CancellationToken);
 
@@ -14,7 +14,7 @@ pub struct Trigger {
 }
 
 impl Shutdown {
-    /// A shutdown that is not requested yet, and the trigger that requests it.
+    /// A shutdown that is not requested yet, with its trigger.
     pub fn new() -> (Trigger, Self) {
         let token = CancellationToken::new();
         (Trigger { _guard: token.clone().drop_guard() }, Self(token))

@@ -105,9 +105,9 @@ impl<L: Clone + Eq + Hash> Slots<L> {
 
     fn change<T>(&self, lane: &L, change: impl FnOnce(usize, &mut LaneCount) -> T) -> T {
         let mut lanes = self.shared.lanes.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = lanes.entry(lane.clone()).or_default();
-        let changed = change(self.shared.each, found);
-        if found.taken == 0 && found.waiting == 0 {
+        let lane_slots = lanes.entry(lane.clone()).or_default();
+        let changed = change(self.shared.each, lane_slots);
+        if lane_slots.taken == 0 && lane_slots.waiting == 0 {
             lanes.remove(lane);
         }
         changed
@@ -141,15 +141,15 @@ mod tests {
     #[test]
     fn a_full_lane_delays_no_other_and_waiting_keys_come_first() {
         let slots = Slots::new(2);
-        let (one, two) = (slots.try_take(&"a").unwrap(), slots.try_take(&"a").unwrap());
+        let (first, second) = (slots.try_take(&"a").unwrap(), slots.try_take(&"a").unwrap());
         assert!(slots.try_take(&"a").is_none() && slots.try_take(&"b").is_some());
         slots.wait(&"a");
-        drop(one);
+        drop(first);
         assert!(slots.try_take(&"a").is_none(), "somebody waits for it");
         let three = slots.take_waiting(&"a").unwrap();
         assert!(slots.take_waiting(&"a").is_none());
         let beyond = slots.take_beyond(&"a");
-        drop((two, three));
+        drop((second, three));
         assert!(slots.try_take(&"a").is_some_and(|slot| *slot.lane() == "a"));
         drop(beyond);
         assert!(slots.shared.lanes.lock().unwrap().is_empty(), "what nobody uses is forgotten");

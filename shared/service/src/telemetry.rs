@@ -20,8 +20,8 @@ pub enum LogFormat {
 }
 decode_leaf!(LogFormat);
 
-/// What is logged unless something else is said. What the client library says at `info`, the bus
-/// says in its own words.
+/// The default filter. The client library's `info` lines are left out, because the bus logs the
+/// same events.
 const USUAL_FILTER: &str = "info,async_nats=warn";
 
 /// The `[log]` part of a service's configuration.
@@ -67,7 +67,8 @@ pub fn start(config: &LogConfig) -> Result<(), TelemetryError> {
 }
 
 /// Exports this process's spans and metrics from now on, if a receiver is configured. `instance`
-/// tells this process from others of the same service. `ready` says whether the process is ready.
+/// distinguishes this process from others of the same service. `ready` answers whether the process
+/// is ready.
 pub fn export(
     service: &str,
     instance: &str,

@@ -100,8 +100,8 @@ pub struct BusAccept {
 }
 
 fn bucket(text: &str) -> Result<String, String> {
-    let known = ALL.iter().chain([&BUCKETS]).map(|spec| spec.name);
-    let names: Vec<&str> = known.collect();
+    let bucket_names = ALL.iter().chain([&BUCKETS]).map(|spec| spec.name);
+    let names: Vec<&str> = bucket_names.collect();
     if names.contains(&text) {
         return Ok(text.to_owned());
     }

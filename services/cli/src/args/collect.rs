@@ -36,12 +36,12 @@ pub struct Gc {
 impl Gc {
     /// The requested kinds; none given means all.
     pub fn kinds(&self) -> Vec<Kind> {
-        let asked = |kind: &Kind| match kind {
+        let is_requested = |kind: &Kind| match kind {
             Kind::Claims => self.claims,
             Kind::Allocs => self.allocs,
             Kind::Nodes => self.nodes,
             Kind::Plugins => self.plugins,
         };
-        Kind::ALL.into_iter().filter(asked).collect()
+        Kind::ALL.into_iter().filter(is_requested).collect()
     }
 }

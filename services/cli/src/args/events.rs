@@ -27,7 +27,7 @@ pub struct Events {
     /// Only these kinds of events, separated by commas
     #[arg(long, value_name = "KIND", value_delimiter = ',')]
     pub kind: Vec<Kind>,
-    /// Only events of this last time: 30s, 5m, 2h
+    /// Only events that are at most this old: 30s, 5m, 2h
     #[arg(long, value_name = "SPAN", value_parser = span::parse)]
     pub since: Option<Duration>,
     /// Only this many of the newest events, at most 10000 [default: 50; with --since all of them]

@@ -13,7 +13,7 @@ use berth_domain::volume::storage::Reclaim;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser, ValueParser};
 
-/// What `status` is called besides, of everything that can be listed.
+/// Other names of the command `status`.
 pub(super) const LISTS: [&str; 2] = ["list", "ls"];
 
 /// The page of a list.
@@ -22,7 +22,7 @@ pub struct PageArgs {
     /// At most this many entries; a list that does not fit a message comes in several pages
     #[arg(long, value_name = "N")]
     pub limit: Option<u32>,
-    /// Only entries after this one, as the page before says
+    /// Only entries after this one, as the previous page says
     #[arg(long, value_name = "TEXT")]
     pub after: Option<String>,
 }
@@ -44,15 +44,15 @@ impl From<&PageArgs> for query::Page {
     }
 }
 
-/// One of these values, by its name.
+/// Accepts one of these values, by its name.
 fn one_of<T: Copy + Send + Sync + 'static>(
-    all: &'static [T],
+    values: &'static [T],
     name: fn(T) -> &'static str,
 ) -> ValueParser {
-    let names = all.iter().map(|one| name(*one)).collect::<Vec<_>>();
+    let names = values.iter().map(|value| name(*value)).collect::<Vec<_>>();
     PossibleValuesParser::new(names)
-        .try_map(move |given| {
-            all.iter().copied().find(|one| name(*one) == given).ok_or("there is no such one")
+        .try_map(move |text| {
+            values.iter().copied().find(|value| name(*value) == text).ok_or("there is no such one")
         })
         .into()
 }
@@ -76,7 +76,7 @@ pub fn alloc_state() -> ValueParser {
     one_of(ALL, AllocState::as_str)
 }
 
-/// What an alloc is waited for.
+/// The states of an alloc that a command can wait for.
 pub fn wait_until() -> ValueParser {
     one_of(&[WaitUntil::Mounted, WaitUntil::Ended, WaitUntil::Free], |until| match until {
         WaitUntil::Mounted => "mounted",
@@ -106,7 +106,7 @@ pub fn plugin_type() -> ValueParser {
     one_of(PluginType::ALL, PluginType::as_str)
 }
 
-/// How it is known that a node is gone.
+/// The kinds of proof that a node is gone.
 pub fn proof_kind() -> ValueParser {
     const ALL: &[ProofKind] =
         &[ProofKind::PoweredOff, ProofKind::StorageFenced, ProofKind::Confirmed];
@@ -134,7 +134,7 @@ pub fn access_modes() -> ValueParser {
     one_of(&AccessMode::ALL, AccessMode::as_str)
 }
 
-/// When the place of a volume is decided.
+/// When the topology of a volume is decided.
 pub fn topology_policies() -> ValueParser {
     one_of(&[TopologyPolicy::Immediate, TopologyPolicy::FirstUse], |policy| match policy {
         TopologyPolicy::Immediate => "immediate",
@@ -142,7 +142,7 @@ pub fn topology_policies() -> ValueParser {
     })
 }
 
-/// What becomes of a volume.
+/// What a deletion needs, and what becomes of the volume's data.
 pub fn reclaims() -> ValueParser {
     one_of(&[Reclaim::Delete, Reclaim::Retain], |reclaim| match reclaim {
         Reclaim::Delete => "delete",

@@ -87,11 +87,11 @@ pub struct Cli {
     pub command: Command,
 }
 
-/// The heading of the options of every command. Each names it itself: a heading for what follows
-/// would be that of the connection's flags.
+/// The heading of the options of every command. Each option names it, because a heading for all
+/// following options would also head the connection's flags.
 const OF_EVERY_COMMAND: &str = "Options of every command";
 
-/// Options of every command.
+/// The options that every command has.
 #[derive(Debug, Clone, Args)]
 pub struct Global {
     /// Where the bus is, and who the user is.
@@ -315,7 +315,8 @@ pub enum AllocCommand {
     Stop(AllocStop),
     /// Wait until an alloc is mounted, has ended, or is free
     ///
-    /// Returns as soon as it is so. With --timeout, the exit code says whether it was in time.
+    /// Returns as soon as the alloc is in this state. With --timeout, the exit code says whether it
+    /// got there in time.
     #[command(after_long_help = "EXAMPLES
     berth alloc wait web-1 mounted
     berth alloc wait web-1 free --timeout 10m")]
@@ -489,6 +490,6 @@ pub struct Explain {
 fn code(text: &str) -> Result<Code, String> {
     let upper = text.to_ascii_uppercase();
     let digits = upper.strip_prefix("BERTH").unwrap_or(&upper);
-    let found = Code::ALL.iter().find(|code| code.as_str() == format!("BERTH{digits:0>4}"));
-    found.copied().ok_or_else(|| "no such code; `berth explain` lists them".to_owned())
+    let known_code = Code::ALL.iter().find(|code| code.as_str() == format!("BERTH{digits:0>4}"));
+    known_code.copied().ok_or_else(|| "no such code; `berth explain` lists them".to_owned())
 }

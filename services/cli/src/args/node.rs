@@ -101,8 +101,9 @@ pub struct NodeGone {
     /// before you made sure; 0 for a node that has no record
     #[arg(long, value_name = "REVISION")]
     pub seen: u64,
-    /// How it is known: powered-off (the host is without power, or destroyed), storage-fenced (the
-    /// storage refuses all access by it), confirmed (an operator says so)
+    /// The proof that nothing there can write: powered-off (the host is without power, or
+    /// destroyed), storage-fenced (the storage refuses all access by it), confirmed (an operator
+    /// says so)
     #[arg(long, value_name = "KIND", value_parser = list::proof_kind())]
     pub kind: ProofKind,
     /// A note, stored with the declaration

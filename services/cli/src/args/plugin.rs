@@ -157,10 +157,10 @@ pub struct PluginStop {
     /// Only this instance, as `berth plugin instances` shows it
     #[arg(long, value_name = "INSTANCE")]
     pub instance: Option<String>,
-    /// Also when mounts need it: those of a FUSE driver end with it
+    /// Stop it although mounts need it: the mounts of a FUSE driver end with its process
     #[arg(long)]
     pub even_with_mounts: bool,
-    /// Who says so; you, unless given
+    /// Who stops it [default: the user at this host]
     #[arg(long, value_name = "NAME")]
     pub by: Option<String>,
 }

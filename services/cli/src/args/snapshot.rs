@@ -21,7 +21,7 @@ pub struct SnapshotArg {
 impl FromStr for SnapshotArg {
     type Err = String;
 
-    /// The last `@` separates them: a volume's id may have others.
+    /// The last `@` separates the two: a volume's id may contain others.
     fn from_str(text: &str) -> Result<Self, String> {
         let (volume, snapshot) =
             text.rsplit_once('@').ok_or_else(|| "must be VOLUME@SNAPSHOT".to_owned())?;
@@ -233,9 +233,9 @@ mod tests {
     #[test]
     fn the_last_at_sign_separates_volume_and_snapshot() {
         let read = |text: &str| text.parse::<SnapshotArg>();
-        let one = read("a@b@c").unwrap();
-        assert_eq!((one.volume.as_str(), one.snapshot.as_str()), ("a@b", "c"));
-        assert_eq!(one.to_string(), "a@b@c");
+        let parsed = read("a@b@c").unwrap();
+        assert_eq!((parsed.volume.as_str(), parsed.snapshot.as_str()), ("a@b", "c"));
+        assert_eq!(parsed.to_string(), "a@b@c");
         for (text, reason) in
             [("data", "VOLUME@SNAPSHOT"), ("@s", "the volume is empty"), ("v@", "the snapshot is")]
         {

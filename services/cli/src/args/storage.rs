@@ -1,8 +1,8 @@
 //! Changes of a volume at its storage: `berth volume create`, `delete`, `expand`, `modify`,
 //! `adopt`.
 //!
-//! What is no id, no size and no pair is found by the command, so that it prints all faults at
-//! once.
+//! Arguments that are no valid id, size or pair are refused by the command, not here, so that it
+//! prints all faults at once.
 
 use berth_domain::PluginId;
 use berth_domain::VolumeId;
@@ -41,7 +41,7 @@ pub struct UseArgs {
     pub mount_group: Option<String>,
 }
 
-/// What a new volume is to be, beside its id and its source.
+/// The options of a new volume, without its id and its source.
 #[derive(Debug, Clone, Default, Args)]
 pub struct NewVolumeArgs {
     /// The class that it is made from; `berth class list` shows them
@@ -87,8 +87,8 @@ impl NewVolumeArgs {
         let UseArgs { access, attachment, fs_type, mount_flag, mount_group } = &self.uses;
         let names = [&self.class, &self.plugin, &self.size, &self.limit, &self.name, fs_type];
         let lists = [&self.param, &self.mutable, &self.topology, mount_flag];
-        names.iter().all(|one| one.is_none())
-            && lists.iter().all(|one| one.is_empty())
+        names.iter().all(|option| option.is_none())
+            && lists.iter().all(|option| option.is_empty())
             && mount_group.is_none()
             && access.is_none()
             && attachment.is_none()

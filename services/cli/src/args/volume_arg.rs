@@ -8,12 +8,12 @@ use berth_domain::{ClassId, VolumeId};
 
 use crate::size;
 
-/// A volume as the command line asks for it.
+/// A volume on the command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VolumeArg {
     /// The volume.
     pub source: VolumeId,
-    /// Where the command shall find it, besides its path on the node; absolute.
+    /// Absolute path at which the command finds the volume, besides its path on the node.
     pub path: Option<PathBuf>,
     /// Whether the command only reads.
     pub read_only: bool,
@@ -40,23 +40,23 @@ impl FromStr for VolumeArg {
 /// The first part of an argument for a new volume.
 const NEW: &str = "new";
 
-/// A volume of a run: one that is there, or a new one.
+/// A volume of a run: one that exists, or a new one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RunVolumeArg {
-    /// A volume that is there.
+    /// A volume that exists already.
     There(VolumeArg),
     /// A volume that is created for the run, and deleted after it.
     New(EphemeralArg),
 }
 
-/// A volume for one run, as the command line asks for it: `new:[CLASS:]SIZE[:PATH]`.
+/// A volume for one run, on the command line: `new:[CLASS:]SIZE[:PATH]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EphemeralArg {
     /// Its class, unless `--class` names it.
     pub class: Option<ClassId>,
     /// Its smallest size.
     pub size: Size,
-    /// Where the command shall find it, besides its path on the node; absolute.
+    /// Absolute path at which the command finds the volume, besides its path on the node.
     pub path: Option<PathBuf>,
 }
 
@@ -102,7 +102,6 @@ fn parts(text: &str) -> Vec<String> {
             (':', _) => parts.push(String::new()),
             ('\\', Some(part)) => part.push(letters.next().unwrap_or('\\')),
             (letter, Some(part)) => part.push(letter),
-            // There is always a last part.
             (_, None) => {}
         }
     }
@@ -116,7 +115,7 @@ fn absolute(path: &str) -> Result<PathBuf, String> {
              a colon in the volume's id is written \\:"
         ));
     }
-    // Written in one way, so that what is meant twice is seen to be.
+    // One spelling of each path, so that two volumes at the same path are noticed.
     let path: PathBuf = Path::new(path).components().collect();
     if path.components().any(|part| part == Component::ParentDir) {
         return Err(format!("{} goes up (`..`); write where it leads to", path.display()));
@@ -137,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn every_form_is_read() {
+    fn every_form_of_a_volume_argument_is_parsed() {
         for (text, expected) in [
             ("data", arg("data", None, false)),
             ("data:ro", arg("data", None, true)),
@@ -186,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused_with_its_reason() {
+    fn a_malformed_volume_argument_is_refused_with_its_reason() {
         for (text, reason) in [
             ("", "is empty"),
             (":/srv", "is empty"),

@@ -159,21 +159,25 @@ fn list(dir: &Path, now: Timestamp, output: Output) -> Result<(), Failure> {
 
 fn revoke(dir: &Path, args: &Revoke, now: Timestamp, output: Output) -> Result<(), Failure> {
     let mut directory = Directory::open(dir)?;
-    let which = if args.replaced { WhichKeys::Replaced } else { WhichKeys::All };
-    let done = match (&args.name, args.all_before) {
+    let which_keys = if args.replaced { WhichKeys::Replaced } else { WhichKeys::All };
+    let revoked_keys = match (&args.name, args.all_before) {
         (_, Some(before)) if before > now => {
             let fault = format!("--all-before {before} is in the future");
             let next = "name a time that has passed: what is issued later must not be shut out";
             return Err(Failure::usage(fault, next));
         }
         (_, Some(before)) => directory.revoke_all_before(before, now)?,
-        (name, None) => directory.revoke(name.as_deref().unwrap_or_default(), which, now)?,
+        (name, None) => directory.revoke(name.as_deref().unwrap_or_default(), which_keys, now)?,
     };
     let whose = match args.all_before {
         Some(before) => format!("what was issued before {before}"),
-        None => format!("revoked keys of {}", done.name),
+        None => format!("revoked keys of {}", revoked_keys.name),
     };
-    let view = RevocationView { name: done.name, revoked: done.keys, files: done.files };
+    let view = RevocationView {
+        name: revoked_keys.name,
+        revoked: revoked_keys.keys,
+        files: revoked_keys.files,
+    };
     output.reply(&view, access::revocation);
     print_note(format_args!(
         "Servers accept {whose} until they have loaded this.\nnext: {}",
@@ -191,12 +195,12 @@ fn revoke(dir: &Path, args: &Revoke, now: Timestamp, output: Output) -> Result<(
 fn adopt(dir: &Path, args: &Adopt, now: Timestamp, output: Output) -> Result<(), Failure> {
     let mut directory = Directory::open(dir)?;
     let files = args.files.iter().map(|file| ServerAccounts::read(file));
-    let done = directory.adopt(&files.collect::<Result<Vec<_>, _>>()?, now)?;
+    let adopted = directory.adopt(&files.collect::<Result<Vec<_>, _>>()?, now)?;
     let view = AdoptionView {
-        serial: done.serial,
-        revoked: done.revoked,
-        all_before: done.all_before,
-        files: done.files,
+        serial: adopted.serial,
+        revoked: adopted.revoked,
+        all_before: adopted.all_before,
+        files: adopted.files,
     };
     output.reply(&view, access::adoption);
     print_note(format_args!("next: {}", next_for_servers(&directory, RELOAD)));
@@ -204,14 +208,18 @@ fn adopt(dir: &Path, args: &Adopt, now: Timestamp, output: Output) -> Result<(),
 }
 
 fn install_files(args: &Install, output: Output) -> Result<(), Failure> {
-    let done = install::install(&args.from, &args.to)?;
-    let view = InstallationView { before: done.before, serial: done.serial, files: done.files };
+    let installed = install::install(&args.from, &args.to)?;
+    let view = InstallationView {
+        before: installed.before,
+        serial: installed.serial,
+        files: installed.files,
+    };
     output.reply(&view, access::installation);
     print_note(format_args!("next: {RELOAD}"));
     Ok(())
 }
 
-/// Has a server read its files again.
+/// The command that makes a server read its files again.
 const RELOAD: &str =
     "nats-server --signal reload        (or systemctl reload nats-server, or SIGHUP)";
 
@@ -294,6 +302,9 @@ fn view_fleet(directory: &Directory, now: Timestamp) -> Result<FleetView, Access
         ca: directory.ca(),
         servers: record.servers.clone(),
         authorities: record.authorities.clone(),
-        identities: identities.into_iter().map(|one| view_identity(directory, one, now)).collect(),
+        identities: identities
+            .into_iter()
+            .map(|record| view_identity(directory, record, now))
+            .collect(),
     })
 }

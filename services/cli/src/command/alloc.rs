@@ -38,7 +38,7 @@ pub async fn status(args: &AllocStatus, session: &Session) -> Result<(), Failure
     }
     // Records of ended allocs are kept for a while, and soon outnumber the others.
     let only_live = args.state.is_none() && !args.all;
-    let none = only_live.then_some("no live allocs; --all shows also those that have ended");
+    let none_text = only_live.then_some("no live allocs; --all shows also those that have ended");
     let request = |newer| ListAllocs {
         prefix: args.prefix.clone(),
         node: args.node.clone(),
@@ -49,7 +49,8 @@ pub async fn status(args: &AllocStatus, session: &Session) -> Result<(), Failure
         page: (&args.page).into(),
         newer,
     };
-    listing::list::<verb::AllocList>(session, &session.namespace, &args.view, none, request).await
+    listing::list::<verb::AllocList>(session, &session.namespace, &args.view, none_text, request)
+        .await
 }
 
 /// Stops an alloc, and with `--wait` prints each step of the release.
@@ -67,7 +68,7 @@ pub async fn stop(args: &AllocStop, session: &Session) -> Result<(), Failure> {
         return Ok(());
     };
     let until = Instant::now() + session.timeout.unwrap_or(RELEASE_PATIENCE);
-    // The alloc's record is gone: its last status applies, without its claims.
+    // The alloc's record may be gone: then its last status applies, without its claims.
     let ended = follow.print_steps(until).await?;
     let ended = ended.unwrap_or(message::AllocStatus { claims: Vec::new(), ..stopped });
     if let Some(unfinished) = unfinished(&ended) {
@@ -88,10 +89,10 @@ pub async fn wait(args: &AllocWait, session: &Session) -> Result<(), Failure> {
     let until = Instant::now() + session.timeout.unwrap_or(WAIT_PATIENCE);
     loop {
         let left = until.saturating_duration_since(Instant::now());
-        let asked = left.min(ASK_FOR);
-        let wait_ms = u64::try_from(asked.as_millis()).ok();
+        let wait_for = left.min(ASK_FOR);
+        let wait_ms = u64::try_from(wait_for.as_millis()).ok();
         let body = Wait { id: args.id.clone(), until: args.until, wait_ms };
-        let patience = Patience::lasting(asked + limits::REQUEST_TIMEOUT);
+        let patience = Patience::lasting(wait_for + limits::REQUEST_TIMEOUT);
         let pursued = session.pursue::<verb::AllocWait>(&session.namespace, &body, patience);
         let Waited { reached, alloc } = pursued.await?;
         let Some(alloc) = alloc else {

@@ -13,7 +13,7 @@ use crate::session::Session;
 use crate::storage::{CHANGE_PATIENCE, Change, StorageGoal};
 use crate::table::plain;
 
-/// When the wait ends.
+/// When a wait of this session ends: `--timeout` from now, or else [`CHANGE_PATIENCE`].
 pub fn deadline(session: &Session) -> Instant {
     Instant::now() + session.timeout.unwrap_or(CHANGE_PATIENCE)
 }

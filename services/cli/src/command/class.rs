@@ -36,8 +36,8 @@ pub async fn create(args: &ClassCreate, global: &Global) -> Result<(), Failure> 
         let sealed = seal_secrets(&session, &request.id.to_secrets_key(), given).await?;
         request.secrets = Some(SentSecrets::Given(sealed));
     }
-    let asked = session.ask_service::<verb::ClassPut>(&(), &request).await;
-    let written = asked.map_err(|failure| spec.explain(failure))?;
+    let reply = session.ask_service::<verb::ClassPut>(&(), &request).await;
+    let written = reply.map_err(|failure| spec.explain(failure))?;
     session.output.reply(&written, |WrittenClass { id, changed, .. }| match changed {
         true => format!("class {id} is defined"),
         false => format!("class {id} was defined so already"),
@@ -58,8 +58,8 @@ pub async fn list(args: &ClassList, session: &Session) -> Result<(), Failure> {
 pub async fn status(args: &ClassShow, session: &Session) -> Result<(), Failure> {
     let body = ListClasses { id: Some(args.id.clone()), ..ListClasses::default() };
     let namespace = &session.namespace;
-    let asked = session.ask_service::<verb::ClassList>(namespace, &body).await;
-    let Classes { classes, unreadable, .. } = match asked {
+    let reply = session.ask_service::<verb::ClassList>(namespace, &body).await;
+    let Classes { classes, unreadable, .. } = match reply {
         Ok(classes) => classes,
         Err(failure) => return Err(name_classes(session, namespace, failure).await),
     };
@@ -87,8 +87,8 @@ pub async fn capacity(args: &PluginCapacity, global: &Global) -> Result<(), Fail
     let session = Session::open(global).await?;
     let body = ListCapacities { plugin: args.id.clone(), class: args.class.clone(), topology };
     let patience = session.patience(CAPACITY_PATIENCE);
-    let asked = session.pursue::<verb::PluginCapacity>(&(), &body, patience).await;
-    let capacities = match asked {
+    let reply = session.pursue::<verb::PluginCapacity>(&(), &body, patience).await;
+    let capacities = match reply {
         Ok(capacities) => capacities,
         Err(failure) => return Err(name_classes(&session, &session.namespace, failure).await),
     };

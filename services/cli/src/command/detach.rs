@@ -41,8 +41,8 @@ pub async fn detach(args: &Detach, session: &Session) -> Result<(), Failure> {
     let (mut left, mut had_claims) = (None, false);
     // The request is repeated, which is harmless: its reply names the claims that are left.
     let end = waiter.poll(patience.until, RELEASE_POLL, async |waiter| {
-        let asked = session.pursue::<verb::VolumeDetach>(&session.namespace, &body, patience);
-        Ok(match asked.await {
+        let reply = session.pursue::<verb::VolumeDetach>(&session.namespace, &body, patience);
+        Ok(match reply.await {
             Err(failure) if had_claims => Break(Err(explain_new_claims(args, failure))),
             Err(failure) => Break(Err(failure)),
             Ok(detached) if detached.gone => Break(Ok(detached)),
@@ -59,8 +59,10 @@ pub async fn detach(args: &Detach, session: &Session) -> Result<(), Failure> {
     });
     match (end.await?, left) {
         (Some(end), _) => session.output.reply(&end?, done),
-        (None, Some(left)) => return Err(unfinished(&left, waiter.waited(), clock::now())),
-        // Each read has an answer, or breaks.
+        (None, Some(unfinished_claims)) => {
+            return Err(unfinished(&unfinished_claims, waiter.waited(), clock::now()));
+        }
+        // Each read answers or ends the wait.
         (None, None) => {}
     }
     Ok(())
@@ -89,7 +91,7 @@ fn done(detached: &Detached) -> String {
 /// Mounts that no claim covers stay until an operator removes them.
 fn unaccounted(detached: &Detached) -> Failure {
     let Detached { id, node, unaccounted, hint, .. } = detached;
-    Failure::Here {
+    Failure::Local {
         exit: exit::UNAVAILABLE,
         message: format!(
             "volume {id} is not detached from node {node}: {}",
@@ -102,10 +104,10 @@ fn unaccounted(detached: &Detached) -> Failure {
 /// The claims that are left, with all that is known of them.
 fn unfinished(detached: &Detached, waited: Duration, now: Timestamp) -> Failure {
     let Detached { id, node, left, claims, hint, .. } = detached;
-    let mut told: Vec<String> =
+    let mut lines: Vec<String> =
         claims.iter().map(|claim| describe_claim(claim, now).to_string()).collect();
     if let Some(more) = left.checked_sub(claims.len()).filter(|more| *more > 0) {
-        told.push(format!("{more} more"));
+        lines.push(format!("{more} more"));
     }
     let namespace = claims.first().map(|claim| namespace_option(&claim.namespace));
     let namespace = namespace.unwrap_or_default();
@@ -116,12 +118,12 @@ fn unfinished(detached: &Detached, waited: Duration, now: Timestamp) -> Failure 
         None => goes_on,
     };
     let waited = span::short(waited);
-    let message = if told.is_empty() {
+    let message = if lines.is_empty() {
         format!("it is not known after {waited} whether volume {id} is still on node {node}")
     } else {
-        format!("volume {id} is still on node {node} after {waited}: {}", told.join("; "))
+        format!("volume {id} is still on node {node} after {waited}: {}", lines.join("; "))
     };
-    Failure::Here { exit: exit::UNAVAILABLE, message, next }
+    Failure::Local { exit: exit::UNAVAILABLE, message, next }
 }
 
 /// The volume is on the node although its claims were released: a new claim was made since.
@@ -165,21 +167,25 @@ mod tests {
     #[test]
     fn each_claim_and_each_hint_is_a_step() {
         let now = Timestamp::from_unix_ms(1000);
-        let all = steps(&detached(1, Some("start its agent")), now);
-        let all: Vec<String> = all.into_iter().map(|(_, step)| step.to_string()).collect();
-        assert!(all[0].contains("a on data: unpublishing") && all[0].contains("no responders"));
-        assert_eq!(all[1..], ["start its agent"]);
+        let all_steps = steps(&detached(1, Some("start its agent")), now);
+        let all_steps: Vec<String> =
+            all_steps.into_iter().map(|(_, step)| step.to_string()).collect();
+        assert!(
+            all_steps[0].contains("a on data: unpublishing")
+                && all_steps[0].contains("no responders")
+        );
+        assert_eq!(all_steps[1..], ["start its agent"]);
         assert_eq!(steps(&detached(0, None), now).len(), 1);
     }
 
     #[test]
-    fn what_is_left_is_told_with_its_error_its_next_try_and_what_to_do() {
-        let left = detached(2, Some("start its agent"));
-        let failure = unfinished(&left, Duration::from_secs(60), Timestamp::from_unix_ms(1000));
+    fn an_unfinished_release_names_each_claim_with_its_error_and_next_try() {
+        let two_left = detached(2, Some("start its agent"));
+        let failure = unfinished(&two_left, Duration::from_secs(60), Timestamp::from_unix_ms(1000));
         assert_eq!(failure.exit(), exit::UNAVAILABLE);
-        let told = failure.to_string();
+        let text = failure.to_string();
         for part in ["n7", "try 2 failed: no responders, next in 3.0s", "start its agent"] {
-            assert!(told.contains(part), "{part} is not in {told}");
+            assert!(text.contains(part), "{part} is not in {text}");
         }
     }
 }

@@ -24,7 +24,7 @@ pub async fn doctor(args: &Doctor, global: &Global) -> Result<u8, Failure> {
         }
         Err(Failure::Problem(problem)) if problem.code == Code::NotAllowed => {
             let report = bus_away(&problem, &read_access(global).await?, clock::now());
-            // Nothing has expired: the connection is described wrongly.
+            // Nothing has expired, so the connection is described wrongly.
             if report.checks.len() == 1 {
                 return Err(Failure::Problem(problem));
             }

@@ -11,8 +11,8 @@ use crate::output::{self, print_note};
 use crate::session::Session;
 use crate::show::{self, Zone};
 
-/// How many events are shown without an option.
-const LAST: usize = 50;
+/// Number of events that are shown without an option.
+const EVENTS_SHOWN: usize = 50;
 
 /// Prints the newest events, oldest first; then, with `--follow`, each new one.
 pub async fn events(args: &Events, session: &Session) -> Result<(), Failure> {
@@ -21,7 +21,7 @@ pub async fn events(args: &Events, session: &Session) -> Result<(), Failure> {
     let last = match (args.last, args.since) {
         (Some(last), _) => usize::from(last),
         (None, Some(_)) => EVENTS_MAX,
-        (None, None) => LAST,
+        (None, None) => EVENTS_SHOWN,
     };
     let past = history.read_newest(&request, last).await?;
     if past.more && args.last.is_none() && args.since.is_some() {

@@ -70,7 +70,7 @@ async fn read(
     let mut body = ListExternals { plugin, snapshots, id, page: Page::default() };
     let mut pages = Vec::new();
     while pages.len() < PAGES_MAX {
-        // The plugin is asked for all that it has for each page.
+        // For each page the claim service asks the plugin for its whole list.
         let patience = session.patience(LIST_PATIENCE);
         let page =
             session.pursue::<verb::VolumeExternal>(&session.namespace, &body, patience).await?;
@@ -86,7 +86,7 @@ async fn read(
 /// One list of all pages. What any of them lacks, the list lacks.
 fn join_pages(plugin: PluginId, pages: Vec<Externals>) -> Externals {
     let is_cut = pages.last().is_some_and(|last| last.next.is_some());
-    let mut all = Externals {
+    let mut joined = Externals {
         plugin,
         volumes: Vec::new(),
         snapshots: Vec::new(),
@@ -95,16 +95,16 @@ fn join_pages(plugin: PluginId, pages: Vec<Externals>) -> Externals {
         not_asked: Vec::new(),
     };
     for page in pages {
-        all.volumes.extend(page.volumes);
-        all.snapshots.extend(page.snapshots);
-        all.truncated |= page.truncated;
+        joined.volumes.extend(page.volumes);
+        joined.snapshots.extend(page.snapshots);
+        joined.truncated |= page.truncated;
         for controller in page.not_asked {
-            if !all.not_asked.contains(&controller) {
-                all.not_asked.push(controller);
+            if !joined.not_asked.contains(&controller) {
+                joined.not_asked.push(controller);
             }
         }
     }
-    all
+    joined
 }
 
 /// Says what the list lacks.
@@ -129,20 +129,23 @@ pub async fn adopt_volume(args: &VolumeAdopt, global: &Global) -> Result<(), Fai
             Failure::usage(message, "name the volume with --id")
         })?,
     };
-    // What the command line says is checked before the plugin is asked.
+    // The command line is checked before the plugin is asked.
     document(args, &id, None)?;
     let session = Session::open(global).await?;
     let listed = read(&args.plugin, false, Some(&args.external_id), &session).await?;
-    let found = listed.volumes.iter().find(|one| one.listed.external_id == args.external_id);
-    let found = match found {
-        Some(found) if found.registration == Registration::NotRegistered => found,
-        Some(found) => return Err(refuse_known(args, found)),
+    let listed_volume =
+        listed.volumes.iter().find(|volume| volume.listed.external_id == args.external_id);
+    let listed_volume = match listed_volume {
+        Some(listed_volume) if listed_volume.registration == Registration::NotRegistered => {
+            listed_volume
+        }
+        Some(listed_volume) => return Err(refuse_known(args, listed_volume)),
         None => return Err(not_listed(args, &listed)),
     };
-    let request = document(args, &id, Some(found))?;
+    let request = document(args, &id, Some(listed_volume))?;
     let patience = session.patience(REGISTER_PATIENCE);
-    let asked = session.pursue::<verb::VolumeRegister>(&session.namespace, &request, patience);
-    session.output.reply(&asked.await?, registered_text);
+    let reply = session.pursue::<verb::VolumeRegister>(&session.namespace, &request, patience);
+    session.output.reply(&reply.await?, registered_text);
     Ok(())
 }
 
@@ -150,16 +153,16 @@ pub async fn adopt_volume(args: &VolumeAdopt, global: &Global) -> Result<(), Fai
 fn document(
     args: &VolumeAdopt,
     id: &VolumeId,
-    found: Option<&ExternalVolume>,
+    listed_volume: Option<&ExternalVolume>,
 ) -> Result<RegisterVolume, Failure> {
-    let listed = found.map(|found| &found.listed);
+    let listed = listed_volume.map(|listed_volume| &listed_volume.listed);
     let external_id = (args.external_id != id.as_str()).then_some(&args.external_id);
     let document: Value = json!({
         "id": id, "plugin": args.plugin, "external_id": external_id, "name": args.name,
         "capability": [capability(&args.uses)], "mount": mount(&args.uses),
-        "topology": listed.map(|it| it.topologies.as_slice()).unwrap_or_default(),
-        "context": listed.map(|it| it.context.clone()).unwrap_or_default(),
-        "capacity_bytes": listed.and_then(|it| it.capacity_bytes),
+        "topology": listed.map(|volume| volume.topologies.as_slice()).unwrap_or_default(),
+        "context": listed.map(|volume| volume.context.clone()).unwrap_or_default(),
+        "capacity_bytes": listed.and_then(|volume| volume.capacity_bytes),
     });
     decode(document, Unknown::Fault).map_err(|faults| {
         let faults: Vec<_> = faults.into_iter().map(of_option).collect();
@@ -167,17 +170,17 @@ fn document(
     })
 }
 
-fn refuse_known(args: &VolumeAdopt, found: &ExternalVolume) -> Failure {
+fn refuse_known(args: &VolumeAdopt, listed_volume: &ExternalVolume) -> Failure {
     let (plugin, external_id) = (&args.plugin, &args.external_id);
-    let owner = match (&found.namespace, &found.volume) {
+    let owner = match (&listed_volume.namespace, &listed_volume.volume) {
         (Some(namespace), Some(volume)) => format!("as {namespace}/{volume}"),
         _ => "in another namespace".to_owned(),
     };
-    let lost = match found.registration {
+    let lost = match listed_volume.registration {
         Registration::NotListed => ", and its plugin does not list it",
         _ => "",
     };
-    Failure::Here {
+    Failure::Local {
         exit: exit::CONFLICT,
         message: format!("{external_id} of plugin {plugin} is registered {owner}{lost}"),
         next: "use it by that name, or deregister it first".to_owned(),
@@ -186,8 +189,9 @@ fn refuse_known(args: &VolumeAdopt, found: &ExternalVolume) -> Failure {
 
 fn not_listed(args: &VolumeAdopt, listed: &Externals) -> Failure {
     let is_complete = !listed.truncated && listed.not_asked.is_empty();
-    let rest = if is_complete { "" } else { "; its list is not complete" };
-    let message = format!("plugin {} lists no volume {}{rest}", args.plugin, args.external_id);
+    let incomplete = if is_complete { "" } else { "; its list is not complete" };
+    let message =
+        format!("plugin {} lists no volume {}{incomplete}", args.plugin, args.external_id);
     let problem = Problem::new(Code::NoSuchVolume, message).plugin(&args.plugin);
     let next = format!(
         "see what it has with `berth volume list --external {}`; register what it does not list \
@@ -206,11 +210,11 @@ pub async fn adopt_snapshot(args: &SnapshotAdopt, session: &Session) -> Result<(
         external_id: args.external_id.clone(),
     };
     let patience = session.patience(LIST_PATIENCE);
-    let asked = session.pursue::<verb::SnapshotAdopt>(&session.namespace, &body, patience);
-    let adopted = asked.await?;
+    let reply = session.pursue::<verb::SnapshotAdopt>(&session.namespace, &body, patience);
+    let adopted = reply.await?;
     session.output.reply(&adopted, |SnapshotsChanged { changed, .. }| {
-        let what = if *changed { "registered" } else { "was registered so already" };
-        format!("snapshot {} {what}", args.snapshot)
+        let outcome = if *changed { "registered" } else { "was registered so already" };
+        format!("snapshot {} {outcome}", args.snapshot)
     });
     Ok(())
 }
@@ -240,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_plugin_lists_is_registered_with_all_that_it_says() {
+    fn an_adopted_volume_has_all_fields_that_the_plugin_lists() {
         let (args, id) = (args("vol-1"), VolumeId::new("vol-1").unwrap());
         let register = document(&args, &id, Some(&listed("not-registered"))).unwrap();
         let spec = &register.spec;
@@ -262,25 +266,26 @@ mod tests {
             .unwrap()
         };
         let plugin = || PluginId::new("p").unwrap();
-        let all = join_pages(plugin(), vec![page("a", Some("x"), false), page("b", None, false)]);
-        assert_eq!((all.volumes.len(), all.truncated, all.not_asked.len()), (2, false, 1));
-        let all = join_pages(plugin(), vec![page("a", Some("x"), true), page("b", None, false)]);
-        assert!(all.truncated && all.next.is_none());
-        let all = join_pages(plugin(), vec![page("a", Some("x"), false)]);
-        assert!(all.truncated, "pages were left out");
+        let joined =
+            join_pages(plugin(), vec![page("a", Some("x"), false), page("b", None, false)]);
+        assert_eq!((joined.volumes.len(), joined.truncated, joined.not_asked.len()), (2, false, 1));
+        let joined = join_pages(plugin(), vec![page("a", Some("x"), true), page("b", None, false)]);
+        assert!(joined.truncated && joined.next.is_none());
+        let joined = join_pages(plugin(), vec![page("a", Some("x"), false)]);
+        assert!(joined.truncated, "pages were left out");
     }
 
     #[test]
     fn a_wrong_option_is_told_before_the_plugin_is_asked() {
         let uses = UseArgs { fs_type: Some("/x".to_owned()), ..UseArgs::default() };
         let args = VolumeAdopt { uses, ..args("vol-1") };
-        let told = document(&args, &VolumeId::new("a").unwrap(), None).unwrap_err().to_string();
-        assert!(told.contains("--fs-type must be"), "{told}");
+        let text = document(&args, &VolumeId::new("a").unwrap(), None).unwrap_err().to_string();
+        assert!(text.contains("--fs-type must be"), "{text}");
     }
 
     #[test]
-    fn what_is_registered_is_named() {
-        let told = refuse_known(&args("vol-1"), &listed("known")).to_string();
-        assert!(told.contains("vol-1 of plugin p is registered as team/data"), "{told}");
+    fn adopting_a_registered_volume_is_refused_with_its_name() {
+        let text = refuse_known(&args("vol-1"), &listed("known")).to_string();
+        assert!(text.contains("vol-1 of plugin p is registered as team/data"), "{text}");
     }
 }

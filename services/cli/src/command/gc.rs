@@ -18,8 +18,8 @@ pub async fn gc(args: &Gc, session: &Session) -> Result<(), Failure> {
     let ms = |grace: Duration| u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
     let body = Force { kinds: args.kinds(), grace_ms: args.grace.map(ms) };
     let patience = session.patience(SWEEP_PATIENCE);
-    let asked = session.pursue::<verb::GcForce>(&(), &body, patience);
-    let swept = asked.await?;
+    let reply = session.pursue::<verb::GcForce>(&(), &body, patience);
+    let swept = reply.await?;
     session.output.reply(&swept, show::sweep);
     Ok(())
 }

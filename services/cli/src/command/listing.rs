@@ -92,7 +92,7 @@ list_verbs!(
     VolumeList => volumes: VolumeStub,
 );
 
-/// Shows what the verb lists. `none` is printed in place of an empty list, if it is named.
+/// Shows the entries that the verb lists. `none`, if given, is printed in place of an empty list.
 pub async fn list<V: ListVerb<Entry: Listed>>(
     session: &Session,
     to: &V::To,
@@ -193,9 +193,9 @@ pub async fn show<T: Serialize>(
     }
 }
 
-/// Prints why nothing is shown now, once for each reason.
-fn tell_once(told: &mut Option<berth_contract::code::Code>, problem: &Problem) {
-    if told.replace(problem.code) != Some(problem.code) {
+/// Prints why nothing can be shown now, once for each reason.
+fn tell_once(printed_code: &mut Option<berth_contract::code::Code>, problem: &Problem) {
+    if printed_code.replace(problem.code) != Some(problem.code) {
         print_note(format_args!("  {problem}; asking again"));
     }
 }
@@ -227,7 +227,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_changes_all_the_time_is_no_change() {
+    fn a_changed_index_or_clock_skew_is_no_change() {
         let at = |index: u64, skew: i64, state: &str| {
             comparable(&json!({
                 "index": index,
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_column_that_is_not_there_is_refused_with_those_that_are() {
+    fn an_unknown_column_is_refused_with_the_known_columns() {
         assert!(check_sort::<ClaimStatus>(Some("next try")).is_ok());
         let refused = check_sort::<ClaimStatus>(Some("age")).unwrap_err().to_string();
         assert!(refused.contains("tries, next try"), "{refused}");

@@ -122,7 +122,7 @@ impl Draft {
         set("parameters", json!(faults.pairs("--param", &new.param)));
         set("mutable_parameters", json!(faults.pairs("--mutable", &new.mutable)));
         let places = new.topology.iter().map(|text| faults.place("--topology", text));
-        // One without a segment had a fault of its own.
+        // A place without a segment has a fault already.
         let places: Vec<_> = places.filter(|place| !place.is_empty()).collect();
         set("topology", json!(places));
         set("topology_policy", json!(new.topology_policy));
@@ -144,7 +144,7 @@ impl Draft {
             }
             Err(fault) => {
                 self.faults.add(option, format!("{text:?}: {fault}"));
-                // It is a copy all the same, so what it is made of is no second fault.
+                // The volume is still a copy, so that a missing class or plugin is no second fault.
                 self.copy_volume(SOURCE);
             }
         }
@@ -174,7 +174,7 @@ impl Draft {
         Self { fields, ..self.clone() }
     }
 
-    /// The request, if nothing is wrong. What only the source can say is not checked.
+    /// The request, if nothing is wrong. What only the source determines is not checked.
     pub fn check(&self) -> Result<Create, Failure> {
         let mut fields = self.fields.clone();
         if self.is_by_source() {
@@ -183,9 +183,9 @@ impl Draft {
         match decode::<Create>(Value::Object(fields), Unknown::Fault) {
             Ok(request) => self.faults.check(self.help).map(|()| request),
             Err(faults) => {
-                let mut all = self.faults.clone();
-                all.0.extend(faults.into_iter().map(of_option));
-                Err(Failure::command_line(&all.0, self.help))
+                let mut all_faults = self.faults.clone();
+                all_faults.0.extend(faults.into_iter().map(of_option));
+                Err(Failure::command_line(&all_faults.0, self.help))
             }
         }
     }
@@ -210,8 +210,8 @@ pub fn mount(uses: &UseArgs) -> Value {
 /// A fault of a field, with the field's option in place of its path.
 pub fn of_option(fault: Fault) -> Fault {
     let option = OPTIONS.iter().find(|(field, _)| {
-        let rest = fault.path.strip_prefix(field);
-        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+        let below = fault.path.strip_prefix(field);
+        below.is_some_and(|below| below.is_empty() || below.starts_with(['.', '[']))
     });
     let path = match (option, fault.path.as_str()) {
         (Some((_, option)), _) => (*option).to_owned(),
@@ -227,14 +227,14 @@ mod tests {
 
     const HELP: &str = "volume create";
 
-    fn told(id: &str, new: &NewVolumeArgs) -> String {
+    fn refusal(id: &str, new: &NewVolumeArgs) -> String {
         let failure = Draft::new(id, new, HELP).check().unwrap_err();
         assert_eq!(failure.exit(), crate::exit::USAGE);
         failure.to_string()
     }
 
     #[test]
-    fn what_most_people_type_is_a_document() {
+    fn an_id_a_class_and_a_size_are_a_complete_document() {
         let new = NewVolumeArgs {
             class: Some("fast".to_owned()),
             size: Some("10GiB".to_owned()),
@@ -293,7 +293,7 @@ mod tests {
             uses: UseArgs { fs_type: Some("/etc".to_owned()), ..UseArgs::default() },
             ..NewVolumeArgs::default()
         };
-        let told = told("", &new);
+        let refusal = refusal("", &new);
         for part in [
             "8 faults in the command line; nothing was sent",
             "--size is 0; a volume has at least 1 byte",
@@ -306,7 +306,7 @@ mod tests {
             "--class is missing, and so is `plugin`",
             "see `berth volume create --help`",
         ] {
-            assert!(told.contains(part), "{part} is not in {told}");
+            assert!(refusal.contains(part), "{part} is not in {refusal}");
         }
     }
 
@@ -318,10 +318,10 @@ mod tests {
             limit: Some("1GiB".to_owned()),
             ..NewVolumeArgs::default()
         };
-        let told = told("data", &new);
+        let refusal = refusal("data", &new);
         assert!(
-            told.starts_with("error: --limit is 1GiB, smaller than `size`, 2GiB; nothing"),
-            "{told}"
+            refusal.starts_with("error: --limit is 1GiB, smaller than `size`, 2GiB; nothing"),
+            "{refusal}"
         );
     }
 
@@ -335,7 +335,7 @@ mod tests {
         let expected = json!({"id": "copy", "class": "fast", "from": {"volume": "data"}});
         assert_eq!(serde_json::to_value(&request).unwrap(), expected);
         draft.copy_snapshot("--from-snapshot", "data");
-        let told = draft.check().unwrap_err().to_string();
-        assert!(told.contains("--from-snapshot \"data\": must be VOLUME@SNAPSHOT"), "{told}");
+        let refusal = draft.check().unwrap_err().to_string();
+        assert!(refusal.contains("--from-snapshot \"data\": must be VOLUME@SNAPSHOT"), "{refusal}");
     }
 }

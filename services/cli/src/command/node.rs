@@ -22,8 +22,8 @@ use crate::failure::Failure;
 use crate::session::Session;
 use crate::show::{self, NodeOverview};
 
-/// How long a node's agent may take to list its mounts.
-const AGENT: Duration = Duration::from_secs(3);
+/// How long a node's agent may take to answer one request.
+const AGENT_READ_MAX: Duration = Duration::from_secs(3);
 /// Interval at which a watched node is read.
 const OVERVIEW_POLL: Duration = Duration::from_secs(2);
 /// How long the claims of a node that is gone are followed: most are released immediately.
@@ -46,7 +46,7 @@ pub async fn status(args: &args::NodeStatus, session: &Session) -> Result<(), Fa
             let shown = read_overview(session, id).await?;
             Ok(PollAnswer { index: shown.node.revision, shown, next: None })
         };
-        let table = |known: &NodeOverview| show::node_overview(known, clock::now());
+        let table = |overview: &NodeOverview| show::node_overview(overview, clock::now());
         return listing::show(session, args.view.watch, ask, table).await;
     }
     let query = ListNodes {
@@ -57,16 +57,16 @@ pub async fn status(args: &args::NodeStatus, session: &Session) -> Result<(), Fa
         ..ListNodes::default()
     };
     let filtered = query != ListNodes::default();
-    let none = filtered.then_some("no such nodes; without a filter all are listed");
+    let none_text = filtered.then_some("no such nodes; without a filter all are listed");
     let request = |newer| ListNodes { newer, ..query.clone() };
-    listing::list::<verb::NodeStatus>(session, &(), &args.view, none, request).await
+    listing::list::<verb::NodeStatus>(session, &(), &args.view, none_text, request).await
 }
 
-/// All that is known of a node: by the registry, by its agent, and by the claims. The requests are
+/// Reads what the registry, the node's agent and the claim service know of a node. The requests are
 /// sent in parallel, and an unanswered one does not hide the other answers.
 async fn read_overview(session: &Session, id: &NodeId) -> Result<NodeOverview, Failure> {
     // A node's agent may be away: it gets one request without a retry.
-    let deadline = Instant::now() + AGENT;
+    let deadline = Instant::now() + AGENT_READ_MAX;
     let everything = verb::NodeAndNamespace::any_of(id.clone());
     let agent = session.once::<verb::AgentStatus>(&everything, &agent::AgentQuery {}, deadline);
     let (node, agent, claims) = tokio::join!(query(session, id), agent, claims(session, id));
@@ -89,8 +89,8 @@ async fn claims(
 ) -> Result<(Vec<ClaimStatus>, Vec<UnreadableRecord>), Failure> {
     let of_node = claim::ListClaims { node: Some(id.clone()), ..claim::ListClaims::default() };
     let (mut found, mut unreadable) = (Vec::new(), Vec::new());
-    let all = Namespace::wildcard();
-    let pages = session.pages::<verb::ClaimStatus>(&all, of_node, PAGES_MAX, |page| {
+    let namespaces = Namespace::wildcard();
+    let pages = session.pages::<verb::ClaimStatus>(&namespaces, of_node, PAGES_MAX, |page| {
         found.extend(page.claims);
         // Each page names all unreadable claims.
         unreadable = page.unreadable;
@@ -130,16 +130,16 @@ pub async fn gone(args: &args::NodeGone, session: &Session) -> Result<(), Failur
 /// The node's claims that are left once each is released or has failed, or after a while. None when
 /// the claim service does not answer.
 async fn await_released(session: &Session, node: &NodeId) -> Option<Vec<ClaimStatus>> {
-    let mut left = None;
-    // What is left in the end is the answer, whether the time or the claims ran out.
+    let mut unfinished_claims = None;
+    // The last read is the answer, whether the time or the claims ran out.
     let _ = poll(Instant::now() + RELEASE_PATIENCE, RELEASE_POLL, async || {
         let Ok((claims, _)) = claims(session, node).await else { return Continue(()) };
         let is_over = claims.iter().all(|claim| claim.tries > 0);
-        left = Some(claims);
+        unfinished_claims = Some(claims);
         if is_over { Break(()) } else { Continue(()) }
     })
     .await;
-    left
+    unfinished_claims
 }
 
 /// Has a node unmount mounts that no claim covers.
@@ -151,9 +151,9 @@ pub async fn unmount(args: &args::NodeUnmount, session: &Session) -> Result<(), 
     };
     // Sent once: a failure is shown to the operator, and not retried.
     let until = session.patience(UNMOUNT_PATIENCE).until;
-    let done = session.once::<verb::AgentUnmount>(&args.node, &body, until).await?;
-    session.output.reply(&done, |done| {
-        let lines = done.mounts.iter().map(|mount| {
+    let unmounted = session.once::<verb::AgentUnmount>(&args.node, &body, until).await?;
+    session.output.reply(&unmounted, |unmounted| {
+        let lines = unmounted.mounts.iter().map(|mount| {
             let (volume, alloc) = (&args.volume, &mount.alloc);
             format!("volume {volume} of alloc {alloc} is no longer mounted at {}\n", mount.path)
         });
@@ -166,7 +166,7 @@ pub async fn unmount(args: &args::NodeUnmount, session: &Session) -> Result<(), 
 pub async fn leave(args: &args::NodeLeave, session: &Session) -> Result<(), Failure> {
     let body = Leave { node: args.id.clone(), revision: None };
     let left = session.ask_service::<verb::NodeLeave>(&(), &body).await?;
-    session.output.reply(&left, |left| show::left(&args.id, left));
+    session.output.reply(&left, |left| show::departed(&args.id, left));
     Ok(())
 }
 
@@ -187,7 +187,7 @@ pub fn host_name() -> String {
     name.trim().to_owned()
 }
 
-/// One node.
+/// Reads the status of one node; fails if there is no such node.
 pub async fn find(session: &Session, id: &NodeId) -> Result<NodeStatus, Failure> {
     Ok(take_node(&mut query(session, id).await?, id)?)
 }
@@ -198,8 +198,8 @@ async fn query(session: &Session, id: &NodeId) -> Result<Nodes, Failure> {
 }
 
 fn take_node(nodes: &mut Nodes, id: &NodeId) -> Result<NodeStatus, Problem> {
-    let place = nodes.nodes.iter().position(|node| node.id == *id);
-    place.map(|place| nodes.nodes.swap_remove(place)).ok_or_else(|| {
+    let index = nodes.nodes.iter().position(|node| node.id == *id);
+    index.map(|index| nodes.nodes.swap_remove(index)).ok_or_else(|| {
         let message = format!("there is no node {id}");
         Problem::new(Code::NoSuchNode, message).at_step("node.status").node(id)
     })

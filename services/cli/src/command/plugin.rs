@@ -25,8 +25,9 @@ pub async fn status(args: &PluginStatus, session: &Session) -> Result<(), Failur
     let request = |newer| ListPlugins { newer, ..query.clone() };
     let Some(id) = &args.id else {
         let filtered = query != ListPlugins::default();
-        let none = filtered.then_some("no such plugins; without a filter all are listed");
-        return listing::list::<verb::PluginStatus>(session, &(), &args.view, none, request).await;
+        let none_text = filtered.then_some("no such plugins; without a filter all are listed");
+        return listing::list::<verb::PluginStatus>(session, &(), &args.view, none_text, request)
+            .await;
     };
     let ask = async |newer| {
         let Plugins { index, plugins, next, .. } =
@@ -52,8 +53,8 @@ pub async fn expect(args: &PluginExpect, session: &Session) -> Result<(), Failur
         controllers: *controllers,
         nodes: *nodes,
     };
-    let told = session.ask_service::<verb::PluginExpect>(&(), &body).await?;
-    session.output.reply(&told, |told| match (told.changed, body.controllers, body.nodes) {
+    let expected = session.ask_service::<verb::PluginExpect>(&(), &body).await?;
+    session.output.reply(&expected, |expected| match (expected.changed, body.controllers, body.nodes) {
         (false, ..) => format!("nothing has changed for plugin {id}"),
         (true, 0, 0) => format!("job {job} is taken back from plugin {id}"),
         (true, controllers, nodes) => {

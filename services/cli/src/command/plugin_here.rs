@@ -13,12 +13,12 @@ use crate::show;
 
 /// Shows the instances on a node.
 pub async fn instances(args: &PluginInstances, session: &Session) -> Result<(), Failure> {
-    let mut here =
+    let mut instances =
         session.ask_service::<verb::AgentPlugins>(&args.node, &AgentPluginsQuery {}).await?;
     if let Some(id) = &args.plugin {
-        here.instances.retain(|one| one.plugin == *id);
+        instances.instances.retain(|instance| instance.plugin == *id);
     }
-    session.output.reply(&here, |here| show::plugins_here(here, clock::now()));
+    session.output.reply(&instances, |instances| show::plugins_here(instances, clock::now()));
     Ok(())
 }
 
@@ -43,9 +43,9 @@ pub async fn start(args: &PluginStart, session: &Session) -> Result<(), Failure>
     Ok(())
 }
 
-fn ordered_text(ordered: &Ordered, what: &str, node: &NodeId) -> String {
+fn ordered_text(ordered: &Ordered, outcome: &str, node: &NodeId) -> String {
     match &ordered.instances[..] {
-        [] => format!("nothing is to be {what}: it was before\n"),
-        some => format!("{} on {node}: being {what}\n", some.join(", ")),
+        [] => format!("nothing is to be {outcome}: it was before\n"),
+        some => format!("{} on {node}: being {outcome}\n", some.join(", ")),
     }
 }

@@ -21,12 +21,12 @@ pub async fn register(args: &args::Register, global: &args::Global) -> Result<()
     let session = Session::open(global).await?;
     let patience = session.patience(REGISTER_PATIENCE);
     let mut request = spec.request.clone();
-    if let Some(given) = request.secrets.take() {
+    if let Some(secrets) = request.secrets.take() {
         let volume = VolumeKey::new(namespace.clone(), request.id.clone());
-        request.secrets = Some(seal_secrets(&session, &volume, given).await?);
+        request.secrets = Some(seal_secrets(&session, &volume, secrets).await?);
     }
-    let asked = session.pursue::<verb::VolumeRegister>(&namespace, &request, patience);
-    let registered = asked.await.map_err(|failure| spec.explain(failure))?;
+    let reply = session.pursue::<verb::VolumeRegister>(&namespace, &request, patience);
+    let registered = reply.await.map_err(|failure| spec.explain(failure))?;
     session.output.reply(&registered, registered_text);
     Ok(())
 }
@@ -34,6 +34,6 @@ pub async fn register(args: &args::Register, global: &args::Global) -> Result<()
 /// `volume default/data registered`
 pub fn registered_text(registered: &Registered) -> String {
     let Registered { id, namespace, changed, .. } = registered;
-    let what = if *changed { "registered" } else { "was registered so already" };
-    format!("volume {namespace}/{id} {what}")
+    let outcome = if *changed { "registered" } else { "was registered so already" };
+    format!("volume {namespace}/{id} {outcome}")
 }

@@ -22,9 +22,9 @@ pub async fn republish(args: &Republish, session: &Session) -> Result<(), Failur
     };
     // Sent once: a failure is shown to the operator, and not retried.
     let until = session.patience(REPUBLISH_PATIENCE).until;
-    let done = session.once::<verb::AgentRepublish>(&args.node, &body, until).await?;
-    session.output.reply(&done, |done| {
-        let lines = done.mounts.iter().map(|mount| {
+    let republished = session.once::<verb::AgentRepublish>(&args.node, &body, until).await?;
+    session.output.reply(&republished, |republished| {
+        let lines = republished.mounts.iter().map(|mount| {
             format!("volume {} is mounted again for {} at {}\n", args.id, mount.alloc, mount.path)
         });
         lines.collect()

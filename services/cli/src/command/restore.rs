@@ -16,17 +16,17 @@ use crate::show;
 use crate::wait::print_step;
 
 /// How long the server may take for one step, unless `--timeout` says otherwise.
-const STEP_WITHIN: Duration = Duration::from_secs(60);
+const STEP_MAX: Duration = Duration::from_secs(60);
 
 /// Writes a backup of every bucket.
 pub async fn backup(args: &BusBackup, global: &Global) -> Result<(), Failure> {
-    let session = Session::open_within(global, STEP_WITHIN).await?;
+    let session = Session::open_within(global, STEP_MAX).await?;
     let began = Instant::now();
     let progress = |bucket: &str| print_step(began, format_args!("backed up {bucket}"));
     let next = "look at the disk and at nats-server; then back up into another directory";
-    let done = session.bus.back_up(&args.dir, progress).await;
-    let done = done.map_err(|error| explain(&error, "bus.backup", next))?;
-    session.output.reply(&done, |done| show::backed_up(done, &args.dir));
+    let backup = session.bus.back_up(&args.dir, progress).await;
+    let backup = backup.map_err(|error| explain(&error, "bus.backup", next))?;
+    session.output.reply(&backup, |backup| show::backed_up(backup, &args.dir));
     Ok(())
 }
 
@@ -38,31 +38,32 @@ pub async fn restore(args: &BusRestore, global: &Global) -> Result<(), Failure> 
     if !args.buckets.is_empty() {
         backups.retain(|bucket| args.buckets.iter().any(|wanted| wanted == bucket));
     }
-    let found: Vec<_> = backups.buckets().collect();
-    let absent = args.buckets.iter().find(|wanted| !found.iter().any(|(one, _)| one == wanted));
-    let (dir, none) = (args.dir.display(), found.is_empty());
+    let backed_up: Vec<_> = backups.buckets().collect();
+    let absent = args.buckets.iter().find(|wanted| !backed_up.iter().any(|(one, _)| one == wanted));
+    let (dir, none) = (args.dir.display(), backed_up.is_empty());
     if let Some(bucket) = absent.map(String::as_str).or(none.then_some("any bucket")) {
         let message = format_args!("{dir} has no backup of {bucket}");
         return Err(Failure::usage(message, "name the directory of `berth bus backup`"));
     }
     if !args.yes {
-        let each = found.iter().map(|(bucket, last)| format!("{bucket} (to revision {last})"));
-        let each = each.collect::<Vec<_>>().join(", ");
+        let revisions =
+            backed_up.iter().map(|(bucket, last)| format!("{bucket} (to revision {last})"));
+        let revisions = revisions.collect::<Vec<_>>().join(", ");
         return Err(Failure::usage(
             format_args!(
-                "this replaces {each}; what was written to them since the backup is lost. \
+                "this replaces {revisions}; what was written to them since the backup is lost. \
                  Meanwhile every request is answered BERTH0011, and workloads keep their mounts"
             ),
             "make sure that the backup is the right one, then say it again with --yes",
         ));
     }
-    let session = Session::open_within(global, STEP_WITHIN).await?;
+    let session = Session::open_within(global, STEP_MAX).await?;
     let began = Instant::now();
     let progress = |step: RestoreStep| print_step(began, show::restore_step(&step));
     let next = "repeat the command: it finishes, and nobody serves the buckets before";
-    let done = session.bus.restore_buckets(&backups, progress).await;
-    let done = done.map_err(|error| explain(&error, "bus.restore", next))?;
-    session.output.reply(&done, |done| show::begun(done));
+    let begun = session.bus.restore_buckets(&backups, progress).await;
+    let begun = begun.map_err(|error| explain(&error, "bus.restore", next))?;
+    session.output.reply(&begun, |begun| show::begun(begun));
     print_note("look at `berth claim status` and `berth node status` before workloads start");
     Ok(())
 }
@@ -79,14 +80,14 @@ pub async fn accept(args: &BusAccept, global: &Global) -> Result<(), Failure> {
             "restore a backup instead with `berth bus restore DIR`, or say it again with --yes",
         ));
     }
-    let session = Session::open_within(global, STEP_WITHIN).await?;
-    let mut done: Vec<BegunIncarnation> = Vec::new();
+    let session = Session::open_within(global, STEP_MAX).await?;
+    let mut begun: Vec<BegunIncarnation> = Vec::new();
     for bucket in &args.buckets {
         let next = "repeat the command: it finishes, and nobody serves the bucket before";
-        let one = session.bus.accept_bucket(bucket).await;
-        done.push(one.map_err(|error| explain(&error, "bus.accept", next))?);
+        let incarnation = session.bus.accept_bucket(bucket).await;
+        begun.push(incarnation.map_err(|error| explain(&error, "bus.accept", next))?);
     }
-    session.output.reply(&done, |done| show::begun(done));
+    session.output.reply(&begun, |begun| show::begun(begun));
     Ok(())
 }
 

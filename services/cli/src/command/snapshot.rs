@@ -50,11 +50,11 @@ pub async fn create_group(args: &GroupCreate, global: &Global) -> Result<(), Fai
 }
 
 fn read_parameters(
-    given: &[String],
+    pairs: &[String],
     help: &'static str,
 ) -> Result<BTreeMap<String, String>, Failure> {
     let mut faults = ArgFaults::default();
-    let parameters = faults.pairs("--param", given);
+    let parameters = faults.pairs("--param", pairs);
     faults.check(help).map(|()| parameters)
 }
 
@@ -70,10 +70,11 @@ async fn cut(body: &CreateSnapshot, wait: WaitArgs, session: &Session) -> Result
     let reply = SnapshotsChanged { snapshots, ..changed };
     session.output.reply(&reply, |SnapshotsChanged { changed, snapshots }| {
         let (is, was) = if body.volumes.len() > 1 { ("are", "were") } else { ("is", "was") };
-        let done = if *changed { format!("{is} ready") } else { format!("{was} ready already") };
-        let bytes = size::sum(snapshots.iter().filter_map(|one| one.size_bytes));
+        let sentence =
+            if *changed { format!("{is} ready") } else { format!("{was} ready already") };
+        let bytes = size::sum(snapshots.iter().filter_map(|snapshot| snapshot.size_bytes));
         let size = if bytes > 0 { format!(": {}", size::short(bytes)) } else { String::new() };
-        format!("{} {done}{size}", names(body))
+        format!("{} {sentence}{size}", names(body))
     });
     Ok(())
 }
@@ -87,17 +88,17 @@ fn names(body: &CreateSnapshot) -> String {
     format!("snapshot{s} {names}")
 }
 
-/// The snapshots of these volumes that are there.
+/// Reads those of these volumes' snapshots that exist.
 async fn read_all(
     session: &Session,
     volumes: &[VolumeId],
     snapshot: &SnapshotId,
 ) -> Result<Vec<SnapshotStub>, Failure> {
-    let mut found = Vec::new();
+    let mut snapshots = Vec::new();
     for volume in volumes {
-        found.extend(read_snapshot(session, volume, snapshot).await?);
+        snapshots.extend(read_snapshot(session, volume, snapshot).await?);
     }
-    Ok(found)
+    Ok(snapshots)
 }
 
 /// Deletes a snapshot, or its whole group, after it was confirmed.
@@ -108,21 +109,21 @@ pub async fn delete(
 ) -> Result<(), Failure> {
     let until = deadline(session);
     let SnapshotArg { volume, snapshot } = &args.snapshot;
-    let Some(known) = read_snapshot(session, volume, snapshot).await? else {
+    let Some(shown) = read_snapshot(session, volume, snapshot).await? else {
         let message = format!("no snapshot {}", args.snapshot);
         return Err(Problem::new(Code::NoSuchSnapshot, message).at_step("snapshot.list").into());
     };
-    let is_there = known.state != SnapshotState::Failed;
+    let is_there = shown.state != SnapshotState::Failed;
     // A snapshot of a group is refused by the service, which names the right command.
-    if is_there && !args.yes && (as_group || known.group.is_empty()) {
+    if is_there && !args.yes && (as_group || shown.group.is_empty()) {
         return Err(if args.forget {
             Failure::usage(
-                format!("this forgets snapshot {}: it stays at the storage", name_snapshot(&known)),
+                format!("this forgets snapshot {}: it stays at the storage", name_snapshot(&shown)),
                 "make sure that its plugin cannot delete it, then say it again with --yes",
             )
         } else {
             Failure::usage(
-                destroys(&known),
+                destroys(&shown),
                 "make sure that nobody needs it, then say it again with --yes",
             )
         });
@@ -133,30 +134,32 @@ pub async fn delete(
         snapshot,
         group: as_group,
         forget: args.forget,
-        // What was shown, and not a snapshot that takes its name meanwhile.
-        create_index: Some(known.create_index),
+        // Deletes the snapshot that was shown, not a new one that has taken its name since.
+        create_index: Some(shown.create_index),
     };
-    let asked = session.ask_service::<verb::SnapshotDelete>(&session.namespace, &body).await;
-    let is_gone = asked.as_ref().is_err_and(|it| it.code() == Some(Code::NoSuchSnapshot))
-        && read_snapshot(session, &body.volume, &body.snapshot).await?.is_none();
+    let deletion = session.ask_service::<verb::SnapshotDelete>(&session.namespace, &body).await;
+    let is_gone =
+        deletion.as_ref().is_err_and(|failure| failure.code() == Some(Code::NoSuchSnapshot))
+            && read_snapshot(session, &body.volume, &body.snapshot).await?.is_none();
     let changed = if is_gone {
-        // It was there when the command began: a try whose answer was lost has deleted it.
+        // The snapshot existed when the command began: an earlier try, whose answer was lost,
+        // deleted it.
         SnapshotsChanged { changed: false, snapshots: Vec::new() }
     } else {
-        asked?
+        deletion?
     };
-    let (s, is) = if known.group.is_empty() { ("", "is") } else { ("s", "are") };
-    let what = format!("snapshot{s} {}", name_snapshot(&known));
+    let (s, is) = if shown.group.is_empty() { ("", "is") } else { ("s", "are") };
+    let subject = format!("snapshot{s} {}", name_snapshot(&shown));
     if args.wait.no_wait {
-        session.output.reply(&changed, |_| format!("{what}: to be deleted"));
+        session.output.reply(&changed, |_| format!("{subject}: to be deleted"));
         return Ok(());
     }
     await_snapshots(session, &changed.snapshots, SnapshotGoal::Deleted, until).await?;
     let reply = SnapshotsChanged { snapshots: Vec::new(), ..changed };
     session.output.reply(&reply, |_| match (args.forget, is_there) {
-        (true, _) => format!("{what} {is} forgotten; what is at the storage stays there"),
-        (false, true) => format!("{what} {is} deleted at the storage"),
-        (false, false) => format!("{what} {is} removed; nothing was at the storage"),
+        (true, _) => format!("{subject} {is} forgotten; what is at the storage stays there"),
+        (false, true) => format!("{subject} {is} deleted at the storage"),
+        (false, false) => format!("{subject} {is} removed; nothing was at the storage"),
     });
     Ok(())
 }
@@ -192,17 +195,20 @@ pub async fn list(args: &SnapshotList, session: &Session) -> Result<(), Failure>
 /// Lists groups of snapshots.
 pub async fn list_groups(args: &GroupList, session: &Session) -> Result<(), Failure> {
     let query = ListSnapshots { prefix: args.prefix.clone(), ..ListSnapshots::default() };
-    let mut all = Snapshots { index: 0, snapshots: Vec::new(), next: None, unreadable: Vec::new() };
+    let mut groups =
+        Snapshots { index: 0, snapshots: Vec::new(), next: None, unreadable: Vec::new() };
     let take = |page: Snapshots| {
-        all.index = page.index;
-        all.snapshots.extend(page.snapshots.into_iter().filter(|one| !one.group.is_empty()));
-        // Each page names all of them.
-        all.unreadable = page.unreadable;
+        groups.index = page.index;
+        groups
+            .snapshots
+            .extend(page.snapshots.into_iter().filter(|snapshot| !snapshot.group.is_empty()));
+        // Every page names all unreadable records.
+        groups.unreadable = page.unreadable;
     };
     let namespace = &session.namespace;
     if !session.pages::<verb::SnapshotList>(namespace, query, PAGES_MAX, take).await? {
         print_note("there are more snapshots than were read; name their --prefix");
     }
-    session.output.reply(&all, |all| show::snapshot_groups(&all.snapshots, clock::now()));
+    session.output.reply(&groups, |groups| show::snapshot_groups(&groups.snapshots, clock::now()));
     Ok(())
 }

@@ -98,15 +98,18 @@ const KINDS: [DocumentKind; 3] = [
     },
 ];
 
-/// What to do about a document with faults. It is of another kind if it has a field that only that
-/// kind has, and no more unknown fields there than here.
+/// Advice about a document with faults. A document is of another kind if it has a field that only
+/// that kind has, and no more unknown fields as that kind than as this one.
 fn advise<T: Specification>(name: &str, document: Option<&Value>) -> String {
-    let given = document.and_then(Value::as_object);
-    let given: Vec<&str> = given.into_iter().flat_map(|it| it.keys()).map(String::as_str).collect();
-    let unknown = |fields: &[&str]| given.iter().filter(|name| !fields.contains(name)).count();
+    let given_fields = document.and_then(Value::as_object);
+    let given_fields: Vec<&str> =
+        given_fields.into_iter().flat_map(|object| object.keys()).map(String::as_str).collect();
+    let unknown =
+        |fields: &[&str]| given_fields.iter().filter(|name| !fields.contains(name)).count();
     let own = KINDS.iter().find(|kind| kind.send == T::SEND).map_or(&[][..], |kind| kind.fields);
     let is_meant = |kind: &&DocumentKind| {
-        let has_field = given.iter().any(|it| kind.fields.contains(it) && !own.contains(it));
+        let has_field =
+            given_fields.iter().any(|field| kind.fields.contains(field) && !own.contains(field));
         has_field && unknown(kind.fields) <= unknown(own)
     };
     match KINDS.iter().filter(is_meant).min_by_key(|kind| unknown(kind.fields)) {
@@ -190,19 +193,19 @@ impl<T: Specification> Spec<T> {
 
     /// The namespace of the request. The document and the command line must agree where both name
     /// one.
-    pub fn namespace(&self, asked: Option<&Namespace>) -> Result<Namespace, Failure> {
-        match (self.request.namespace(), asked) {
-            (Some(own), Some(asked)) if own != asked => {
-                let problem = format!("is {own}, but the command line says {asked}");
+    pub fn namespace(&self, from_command_line: Option<&Namespace>) -> Result<Namespace, Failure> {
+        match (self.request.namespace(), from_command_line) {
+            (Some(own), Some(from_command_line)) if own != from_command_line => {
+                let problem = format!("is {own}, but the command line says {from_command_line}");
                 let fault = Fault { path: "namespace".to_owned(), problem, line: None };
                 Err(self.faulty(vec![fault]))
             }
             (Some(own), _) => Ok(own.clone()),
-            (None, asked) => Ok(asked.cloned().unwrap_or_default()),
+            (None, from_command_line) => Ok(from_command_line.cloned().unwrap_or_default()),
         }
     }
 
-    /// Faults that a service found in this document, with its lines.
+    /// Faults that a service found in this document, with the document's lines.
     pub fn faulty(&self, faults: Vec<Fault>) -> Failure {
         let faults = self.document.with_lines(faults);
         let next = advise::<T>(&self.name, Some(&self.document.value));
@@ -230,7 +233,7 @@ fn read(file: &Path) -> io::Result<String> {
     Ok(text)
 }
 
-/// Secrets as they go over the bus: sealed for the claim service, as those of this key.
+/// The secrets as they are sent over the bus: sealed with the claim service's public key.
 pub async fn seal_secrets(
     session: &Session,
     key: &VolumeKey,
@@ -271,7 +274,7 @@ mod tests {
         the_example_is_accepted_in_both_forms::<PutClass>();
     }
 
-    /// The example without its comment signs. Lines that are prose stay comments.
+    /// The example without its comment signs. Lines of prose stay comments.
     fn uncommented<T: Specification>() -> String {
         let is_field = |line: &&str| {
             let field = line.trim_start_matches("# ");
@@ -298,8 +301,8 @@ mod tests {
         names_every_field(&spec.document, &CLASS_FIELDS, &[SEALED_FIELD]);
     }
 
-    /// A document with a class leaves out what the class says, so all fields at once have faults
-    /// for just that.
+    /// A document with a class leaves out the fields that the class has, so a document with all
+    /// fields has faults for exactly those.
     #[test]
     fn the_example_of_a_creation_names_every_field() {
         let text = uncommented::<Create>();
@@ -312,8 +315,8 @@ mod tests {
     }
 
     #[test]
-    fn a_document_of_another_kind_is_told_its_own_command() {
-        fn told<T: Specification + Debug>(text: &str) -> String {
+    fn a_document_of_another_kind_is_refused_with_the_command_for_its_kind() {
+        fn refusal<T: Specification + Debug>(text: &str) -> String {
             Spec::<T>::parse("a b.toml".to_owned(), text).unwrap_err().to_string()
         }
         let class = "id = 'fast'\nplugin = 'p'\nmin_size = '1GiB'\n[[capability]]\n\
@@ -321,19 +324,19 @@ mod tests {
         let create = "id = 'data'\nclass = 'fast'\nsize = '1GiB'\n";
         let register = "id = 'data'\nplugin = 'p'\nexternal_id = 'vol-1'\n[[capability]]\n\
                         access = 'single-node-writer'\n";
-        for (told, command) in [
-            (told::<Create>(class), "`berth class create 'a b.toml'`; `berth class init -`"),
-            (told::<RegisterVolume>(class), "`berth class create 'a b.toml'`"),
-            (told::<PutClass>(create), "`berth volume create 'a b.toml'`"),
-            (told::<RegisterVolume>(create), "`berth volume create 'a b.toml'`"),
-            (told::<PutClass>(register), "`berth volume register 'a b.toml'`"),
-            (told::<Create>(register), "`berth volume register 'a b.toml'`"),
+        for (refusal, command) in [
+            (refusal::<Create>(class), "`berth class create 'a b.toml'`; `berth class init -`"),
+            (refusal::<Register>(class), "`berth class create 'a b.toml'`"),
+            (refusal::<PutClass>(create), "`berth volume create 'a b.toml'`"),
+            (refusal::<Register>(create), "`berth volume create 'a b.toml'`"),
+            (refusal::<PutClass>(register), "`berth volume register 'a b.toml'`"),
+            (refusal::<Create>(register), "`berth volume register 'a b.toml'`"),
             (
-                told::<Create>("id = ''\nclass = 'fast'\n"),
+                refusal::<Create>("id = ''\nclass = 'fast'\n"),
                 "mend what is listed; `berth volume init",
             ),
         ] {
-            assert!(told.contains(command), "{command}: {told}");
+            assert!(refusal.contains(command), "{command}: {refusal}");
         }
     }
 

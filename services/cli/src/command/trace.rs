@@ -36,37 +36,37 @@ type NamedClaims = BTreeSet<(AllocId, Option<VolumeId>)>;
 /// Prints the tree.
 pub async fn trace(args: &Trace, session: &Session) -> Result<(), Failure> {
     let reader = Reader { session };
-    let asked = args.claim.as_str();
-    let is_trace = is_trace_id(asked);
-    let found =
-        if is_trace { reader.read_trace(asked).await? } else { reader.read_volume(asked).await? };
-    let mut wanted = claims_of(&found);
+    let name = args.claim.as_str();
+    let is_trace = is_trace_id(name);
+    let named_events =
+        if is_trace { reader.read_trace(name).await? } else { reader.read_volume(name).await? };
+    let mut wanted = claims_of(&named_events);
     if !is_trace {
-        wanted.extend(named(asked));
+        wanted.extend(named(name));
     }
-    let live = reader.read_live_claims(asked, is_trace, &mut wanted).await;
+    let live = reader.read_live_claims(name, is_trace, &mut wanted).await;
     // The events are printed also when the claim service does not answer.
     let live = live.unwrap_or_else(|problem| {
         print_note(format_args!("how the claim stands now is not known: {problem}"));
         Vec::new()
     });
     let mut stored = reader.read_claims(&wanted).await?;
-    // A refusal may be about no claim. An event that is read twice is shown once.
-    let of_storage = reader.read_storage(asked, is_trace, &found).await?;
-    stored.events.extend(found);
+    // A refusal may be about no claim. An event that is read twice is drawn once.
+    let of_storage = reader.read_storage(name, is_trace, &named_events).await?;
+    stored.events.extend(named_events);
     stored.add(of_storage);
     let which = match (args.all, is_trace) {
         (true, _) => ClaimSelection::All,
-        (false, true) => ClaimSelection::Trace(asked),
+        (false, true) => ClaimSelection::Trace(name),
         (false, false) => ClaimSelection::Newest,
     };
     let (begins, now) = (stored.begins, clock::now());
-    let known = TreeSource { events: &stored.events, claims: &live, begins, now };
-    let tree = tree(known, which);
+    let source = TreeSource { events: &stored.events, claims: &live, begins, now };
+    let tree = tree(source, which);
     if tree.claims.is_empty() && tree.changes.is_empty() && tree.refusals.is_empty() {
         return Err(unknown(args, session).into());
     }
-    if stored.more {
+    if stored.has_older {
         print_note(format_args!("only the newest {EVENTS_MAX} events were looked at"));
     }
     let drawing = Drawing { zone: Zone::local(), all: args.all };
@@ -91,16 +91,16 @@ fn named(text: &str) -> NamedClaims {
 
 /// The newest claims in the events. If no event names a volume: the allocs in the events.
 fn claims_of(events: &[Event]) -> NamedClaims {
-    let of = |event: &Event| Some((event.alloc.clone()?, event.volume.clone()));
-    let mut found = NamedClaims::new();
-    for claim in events.iter().rev().filter_map(of) {
-        if found.len() < CLAIMS_MAX {
-            found.insert(claim);
+    let claim_of = |event: &Event| Some((event.alloc.clone()?, event.volume.clone()));
+    let mut claims = NamedClaims::new();
+    for claim in events.iter().rev().filter_map(claim_of) {
+        if claims.len() < CLAIMS_MAX {
+            claims.insert(claim);
         }
     }
-    let whole = found.iter().any(|(_, volume)| volume.is_some());
-    found.retain(|(_, volume)| !whole || volume.is_some());
-    found
+    let names_volume = claims.iter().any(|(_, volume)| volume.is_some());
+    claims.retain(|(_, volume)| !names_volume || volume.is_some());
+    claims
 }
 
 fn unknown(args: &Trace, session: &Session) -> Problem {
@@ -126,29 +126,29 @@ struct Reader<'a> {
 #[derive(Default)]
 struct Stored {
     events: Vec<Event>,
-    more: bool,
+    has_older: bool,
     begins: Option<berth_domain::Timestamp>,
 }
 
 impl Stored {
     fn add(&mut self, other: Self) {
         self.events.extend(other.events);
-        self.more |= other.more;
+        self.has_older |= other.has_older;
         self.begins = self.begins.max(other.begins);
     }
 }
 
 impl Reader<'_> {
-    /// The events of a trace; of an alloc, where the alloc's id looks like a trace's.
+    /// The events of a trace. The text may also be an alloc's id that looks like a trace's.
     async fn read_trace(&self, trace: &str) -> Result<Vec<Event>, Failure> {
         let of_trace = ListEvents { trace: Some(trace.to_owned()), ..ListEvents::default() };
         // An unreadable request has no namespace.
-        let mut found = self.read(&of_trace, true).await?.events;
+        let mut events = self.read(&of_trace, true).await?.events;
         if let Ok(alloc) = AllocId::new(trace) {
             let of_alloc = ListEvents { allocs: vec![alloc], ..ListEvents::default() };
-            found.extend(self.read(&of_alloc, false).await?.events);
+            events.extend(self.read(&of_alloc, false).await?.events);
         }
-        Ok(found)
+        Ok(events)
     }
 
     /// The events of a volume's claims, and of refused requests about it.
@@ -163,20 +163,20 @@ impl Reader<'_> {
     /// events of a trace.
     async fn read_storage(
         &self,
-        asked: &str,
+        name: &str,
         is_trace: bool,
-        found: &[Event],
+        trace_events: &[Event],
     ) -> Result<Stored, Failure> {
         let mut wanted: BTreeSet<(VolumeId, Option<SnapshotId>)> = BTreeSet::new();
         if is_trace {
-            let of_storage = found.iter().filter(|event| event.alloc.is_none());
+            let of_storage = trace_events.iter().filter(|event| event.alloc.is_none());
             wanted.extend(
                 of_storage
                     .filter_map(|event| Some((event.volume.clone()?, event.snapshot.clone()))),
             );
         } else {
-            wanted.extend(VolumeId::new(asked).ok().map(|volume| (volume, None)));
-            wanted.extend(asked.rsplit_once('@').and_then(|(volume, snapshot)| {
+            wanted.extend(VolumeId::new(name).ok().map(|volume| (volume, None)));
+            wanted.extend(name.rsplit_once('@').and_then(|(volume, snapshot)| {
                 Some((VolumeId::new(volume).ok()?, Some(SnapshotId::new(snapshot).ok()?)))
             }));
         }
@@ -219,11 +219,11 @@ impl Reader<'_> {
             wanted.iter().filter_map(|(_, volume)| volume.as_ref()).collect();
         if !volumes.is_empty() {
             let allocs: BTreeSet<&AllocId> = wanted.iter().map(|(alloc, _)| alloc).collect();
-            // As many as a request may name.
-            let some = allocs.into_iter().take(CLAIMS_MAX).cloned();
+            // A request may name this many allocs at most.
+            let requested = allocs.into_iter().take(CLAIMS_MAX).cloned();
             let of_allocs = ListEvents {
                 kinds: vec![EventKind::Alloc],
-                allocs: some.collect(),
+                allocs: requested.collect(),
                 ..ListEvents::default()
             };
             let of_volumes = ListEvents {
@@ -241,17 +241,17 @@ impl Reader<'_> {
     /// The present claims, including those of a trace without events.
     async fn read_live_claims(
         &self,
-        asked: &str,
+        name: &str,
         is_trace: bool,
         wanted: &mut NamedClaims,
     ) -> Result<Vec<ClaimStatus>, Problem> {
         if is_trace && wanted.is_empty() {
             let mut live = self.claims(&ListClaims::default()).await?;
-            live.retain(|claim| claim.trace.as_deref() == Some(asked));
+            live.retain(|claim| claim.trace.as_deref() == Some(name));
             wanted.extend(live.iter().map(claim_key));
             return Ok(live);
         }
-        let volume = VolumeId::new(asked).ok().filter(|_| !is_trace);
+        let volume = VolumeId::new(name).ok().filter(|_| !is_trace);
         let mut live = match volume {
             Some(_) => self.claims(&ListClaims { volume, ..ListClaims::default() }).await?,
             None => Vec::new(),
@@ -276,7 +276,7 @@ impl Reader<'_> {
         let mut history = History::new(self.session, with_fleet);
         let past = history.read_newest(request, EVENTS_MAX).await?;
         let events = past.events.into_iter().map(|entry| entry.event.event().clone());
-        Ok(Stored { events: events.collect(), more: past.more, begins: past.begins })
+        Ok(Stored { events: events.collect(), has_older: past.more, begins: past.begins })
     }
 
     /// The present claims, read once. Unreadable claims are named.

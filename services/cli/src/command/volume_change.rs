@@ -36,7 +36,7 @@ fn read_sizes(args: &VolumeExpand) -> Result<(Size, Option<Size>), Failure> {
         faults.add("--limit", "is smaller than the new size");
     }
     faults.check("volume expand")?;
-    // Both were read as sizes.
+    // Both texts were checked as sizes already.
     let read = |bytes: u64| Size::new(bytes).map_err(|fault| Failure::usage(fault, "see --help"));
     Ok((read(size.unwrap_or_default())?, limit.map(read).transpose()?))
 }
@@ -46,12 +46,13 @@ fn expanded_text(changed: &StorageChanged, volume: Option<&VolumeStatus>) -> Str
     let name = format!("volume {namespace}/{id}");
     let Some(volume) = volume else { return format!("{name} is being expanded") };
     let size = volume.capacity_bytes.map(size::short).unwrap_or_default();
-    let rest = volume.storage.as_ref().and_then(|it| it.operation.as_ref()?.waits_for);
-    let rest = rest.map(|rest| format!(" at its storage; it waits for {}", rest.describe()));
-    let rest = rest.unwrap_or_default();
+    let waits_for = volume.storage.as_ref().and_then(|it| it.operation.as_ref()?.waits_for);
+    let waits_for = waits_for
+        .map(|waits_for| format!(" at its storage; it waits for {}", waits_for.describe()));
+    let waits_for = waits_for.unwrap_or_default();
     match changed {
-        true => format!("{name} has {size} now{rest}"),
-        false => format!("{name} has {size} already{rest}"),
+        true => format!("{name} has {size} now{waits_for}"),
+        false => format!("{name} has {size} already{waits_for}"),
     }
 }
 
@@ -99,10 +100,10 @@ mod tests {
     #[test]
     fn both_sizes_are_read_and_all_their_faults_told() {
         assert_eq!(sizes("2KiB", Some("3KiB")), Ok((2048, Some(3072))));
-        let told = sizes("-1GiB", Some("7")).unwrap_err();
-        assert!(told.contains("SIZE -1GiB is less than 0"), "{told}");
-        assert!(told.contains("--limit 7 has no unit"), "{told}");
-        let told = sizes("2KiB", Some("1KiB")).unwrap_err();
-        assert!(told.contains("--limit is smaller than the new size"), "{told}");
+        let refusal = sizes("-1GiB", Some("7")).unwrap_err();
+        assert!(refusal.contains("SIZE -1GiB is less than 0"), "{refusal}");
+        assert!(refusal.contains("--limit 7 has no unit"), "{refusal}");
+        let refusal = sizes("2KiB", Some("1KiB")).unwrap_err();
+        assert!(refusal.contains("--limit is smaller than the new size"), "{refusal}");
     }
 }

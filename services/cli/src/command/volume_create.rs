@@ -91,7 +91,7 @@ async fn create_from_draft(
     send(&session, namespace, &request, wait, |failure| failure).await
 }
 
-/// What the source of a copy was made of: its class; or else its plugin, and how it may be used.
+/// Reads what the source of a copy was made of: its class, or else its plugin and its capabilities.
 async fn describe_source(
     session: &Session,
     request: &Create,
@@ -100,7 +100,8 @@ async fn describe_source(
     let body = VolumeQuery::current(from.volume.clone());
     let read = session.ask_service::<verb::VolumeStatus>(&session.namespace, &body).await;
     let fields = match (read, &from.snapshot) {
-        (Ok(volume), _) => match volume.storage.as_ref().and_then(|it| it.class.as_ref()) {
+        (Ok(volume), _) => match volume.storage.as_ref().and_then(|storage| storage.class.as_ref())
+        {
             Some(class) => json!({ "class": class }),
             None => json!({
                 "plugin": volume.plugin, "capability": volume.capabilities,
@@ -120,7 +121,9 @@ async fn describe_source(
         (Err(failure), _) => return Err(failure),
     };
     let mut fields = fields.as_object().cloned().unwrap_or_default();
-    fields.retain(|_, value| value.as_object().is_none_or(|it| it.values().any(|v| !v.is_null())));
+    fields.retain(|_, value| {
+        value.as_object().is_none_or(|object| object.values().any(|v| !v.is_null()))
+    });
     Ok(fields)
 }
 
@@ -132,8 +135,8 @@ async fn send(
     failed: impl FnOnce(Failure) -> Failure,
 ) -> Result<(), Failure> {
     let until = deadline(session);
-    let asked = session.ask_service::<verb::VolumeCreate>(&namespace, request).await;
-    let changed = match asked {
+    let reply = session.ask_service::<verb::VolumeCreate>(&namespace, request).await;
+    let changed = match reply {
         Ok(changed) => changed,
         Err(failure) => return Err(failed(name_classes(session, &namespace, failure).await)),
     };
@@ -151,8 +154,8 @@ pub fn created_text(changed: &StorageChanged, volume: Option<&VolumeStatus>) -> 
     if stage == Some(Stage::Unused) {
         return format!("{name} is created when its first claim says where");
     }
-    let done = if *changed { "is created" } else { "was created so already" };
-    format!("{name} {done}: {}", place_text(volume))
+    let outcome = if *changed { "is created" } else { "was created so already" };
+    format!("{name} {outcome}: {}", place_text(volume))
 }
 
 /// `10GiB at plugin dev.berth, which calls it vol-0a1b2c3d`

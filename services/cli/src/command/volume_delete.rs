@@ -25,11 +25,11 @@ pub async fn delete(args: &VolumeDelete, session: &Session) -> Result<(), Failur
     let body = DeleteVolume {
         id: args.id.clone(),
         reason: args.reason.clone(),
-        // What was shown, and not a volume that takes its name meanwhile.
+        // Deletes the volume that was shown, not a new one that has taken its name since.
         create_index: Some(volume.create_index),
     };
-    let asked = session.ask_service::<verb::VolumeDelete>(&session.namespace, &body).await;
-    let changed = asked.or_else(|failure| accept_gone(failure, &volume))?;
+    let reply = session.ask_service::<verb::VolumeDelete>(&session.namespace, &body).await;
+    let changed = reply.or_else(|failure| accept_gone(failure, &volume))?;
     let goal = StorageGoal::Deleted { create_index: volume.create_index };
     let namespace = &session.namespace;
     let following = Following { session, namespace, goal: &goal, wait: args.wait, until };
@@ -54,7 +54,7 @@ fn accept_gone(failure: Failure, volume: &VolumeStatus) -> Result<StorageChanged
 
 /// Refuses to go on without the confirmations, and says what would be destroyed.
 fn confirm(args: &VolumeDelete, volume: &VolumeStatus) -> Result<(), Failure> {
-    // Then the record alone is removed.
+    // Nothing is at the storage: only the record is removed, which needs no confirmation.
     if AtStorage::find(volume) != AtStorage::Volume {
         return Ok(());
     }
@@ -106,7 +106,7 @@ fn destroys(volume: &VolumeStatus) -> String {
 /// `it is of class fast, reclaim policy delete`
 fn origin_text(storage: &StorageStatus) -> String {
     let StorageStatus { class, reclaim, for_alloc, .. } = storage;
-    let made = match (class, reclaim) {
+    let origin = match (class, reclaim) {
         (_, None) => return "it was registered, and not created by Berth".to_owned(),
         (Some(class), Some(_)) => format!("it is of class {class}"),
         (None, Some(_)) => "it is of no class".to_owned(),
@@ -116,7 +116,7 @@ fn origin_text(storage: &StorageStatus) -> String {
         _ => "delete",
     };
     let run = for_alloc.as_ref().map(|alloc| format!(", for the run of alloc {alloc}"));
-    format!("{made}, reclaim policy {policy}{}", run.unwrap_or_default())
+    format!("{origin}, reclaim policy {policy}{}", run.unwrap_or_default())
 }
 
 fn deleted_text(changed: &StorageChanged, volume: &VolumeStatus) -> String {
@@ -169,9 +169,9 @@ mod tests {
     }
 
     #[test]
-    fn it_says_what_it_would_destroy_and_what_would_keep_it() {
+    fn an_unconfirmed_deletion_says_what_it_would_destroy_and_how_to_keep_it() {
         let of_class = json!({"stage": "ready", "class": "fast", "reclaim": "delete"});
-        let told = confirmed(false, false, &of_class).unwrap_err();
+        let text = confirmed(false, false, &of_class).unwrap_err();
         for part in [
             "volume team/data with all its data: 10GiB at plugin p, which calls it x-1",
             "it is of class fast, reclaim policy delete",
@@ -179,18 +179,18 @@ mod tests {
             "with --yes",
             "`berth volume deregister data --namespace team` keeps its data",
         ] {
-            assert!(told.contains(part), "{part} is not in {told}");
+            assert!(text.contains(part), "{part} is not in {text}");
         }
         assert_eq!(confirmed(true, false, &of_class), Ok(()));
-        let told = confirmed(false, false, &json!({"stage": "ready"})).unwrap_err();
-        assert!(told.contains("it was registered, and not created by Berth"), "{told}");
+        let text = confirmed(false, false, &json!({"stage": "ready"})).unwrap_err();
+        assert!(text.contains("it was registered, and not created by Berth"), "{text}");
     }
 
     #[test]
     fn a_retained_volume_needs_a_second_confirmation() {
         let retained = json!({"stage": "ready", "reclaim": "retain"});
-        let told = confirmed(true, false, &retained).unwrap_err();
-        assert!(told.contains("--even-retained") && told.contains("deregister"), "{told}");
+        let text = confirmed(true, false, &retained).unwrap_err();
+        assert!(text.contains("--even-retained") && text.contains("deregister"), "{text}");
         assert_eq!(confirmed(true, true, &retained), Ok(()));
     }
 
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_at_the_storage_needs_no_confirmation() {
+    fn a_volume_that_is_not_at_the_storage_is_deleted_without_a_confirmation() {
         let no_id = json!(["it gives no id"]);
         for (stage, faults, said) in [
             ("failed", json!([]), "nothing was at its storage"),

@@ -19,17 +19,17 @@ pub async fn why(args: &Why, global: &Global) -> Result<u8, Failure> {
     let session = match Session::open(global).await {
         Ok(session) => session,
         Err(Failure::Problem(problem)) if problem.code == Code::BusUnavailable => {
-            let told = Diagnoses { diagnoses: vec![bus_away(&args.name, &problem)] };
-            output.reply(&told, |told| show::why(told, clock::now()));
+            let answer = Diagnoses { diagnoses: vec![bus_away(&args.name, &problem)] };
+            output.reply(&answer, |answer| show::why(answer, clock::now()));
             return Ok(exit::UNAVAILABLE);
         }
         Err(failure) => return Err(failure),
     };
     let facts = gather(&session, names(&args.name)).await;
-    let told = Diagnoses { diagnoses: diagnose(&facts) };
-    let Some(first) = told.diagnoses.first() else { return Err(unknown(args, &session).into()) };
+    let answer = Diagnoses { diagnoses: diagnose(&facts) };
+    let Some(first) = answer.diagnoses.first() else { return Err(unknown(args, &session).into()) };
     let away = [Cause::BusAway, Cause::ServiceAway].contains(&first.finding.cause);
-    output.reply(&told, |told| show::why(told, facts.now));
+    output.reply(&answer, |answer| show::why(answer, facts.now));
     Ok(if away { exit::UNAVAILABLE } else { exit::OK })
 }
 

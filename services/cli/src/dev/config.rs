@@ -17,15 +17,16 @@ use super::layout::{Layout, PLUGIN};
 use super::own_plugin::OwnPlugin;
 use crate::failure::Failure;
 
-/// What is shipped for one server.
+/// The shipped configuration of a single server.
 const SHIPPED: &str = include_str!("../../../../deploy/nats/nats.conf");
-/// What a host's own file says is said here instead: the address.
+/// The line of the shipped configuration that includes the host's own file. The address is written
+/// in its place.
 const SHIPPED_HOST_FILE: &str = "include \"nats/host.conf\"";
 const SHIPPED_STORE: &str = "store_dir: \"/var/lib/nats-server\"";
 
-/// The most that clocks on one machine may differ.
-const MARGIN_MS: u64 = 500;
-/// A reservation is undone after this time without a request of its caller.
+/// Largest difference between two clocks on one machine, in milliseconds.
+const CLOCK_SKEW_MAX_MS: u64 = 500;
+/// How long a reservation lasts without a request of its caller, in milliseconds.
 const ABANDONED_MS: u64 = 5000;
 
 /// The settings that differ between runs.
@@ -39,12 +40,12 @@ pub struct Settings {
     pub bind_below: Vec<PathBuf>,
 }
 
-/// The real paths of these directories: the agent knows no other.
+/// The real paths of these directories, because the agent compares real paths.
 pub fn find_dirs(dirs: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
     let find = |dir: &PathBuf| {
-        let found = fs::canonicalize(dir);
-        let is_dir = |found: &PathBuf| found.is_dir();
-        found.ok().filter(is_dir).ok_or_else(|| {
+        let real = fs::canonicalize(dir);
+        let is_dir = |real: &PathBuf| real.is_dir();
+        real.ok().filter(is_dir).ok_or_else(|| {
             let message =
                 format_args!("--bind-below {}: there is no such directory", dir.display());
             Failure::usage(message, "make it first")
@@ -119,7 +120,7 @@ fn services(layout: &Layout, settings: &Settings) -> [(&'static str, Value); 4] 
     let call_timeout_ms = u64::try_from(settings.call_timeout.as_millis()).unwrap_or(u64::MAX);
     let policy = json!({
         "call_timeout_ms": call_timeout_ms,
-        "clock_margin_ms": MARGIN_MS,
+        "clock_margin_ms": CLOCK_SKEW_MAX_MS,
         "abandoned_after_ms": ABANDONED_MS,
         "retry_first_ms": 200,
         "retry_max_ms": 5000,
@@ -178,9 +179,9 @@ mod tests {
         write(&layout, &["n1".to_owned()], &[], &settings(), &identities).unwrap();
         let names = ["claim", "plugin-registry", "volumewatcher", "gc", "agent-n1"];
         let file = |name| fs::read_to_string(layout.config(name, "toml")).unwrap();
-        let all: Vec<String> =
+        let text: Vec<String> =
             names.iter().map(|name| format!("==> {name}.toml\n{}", file(name))).collect();
-        let all = all.join("\n").replace(layout.dir().to_str().unwrap(), "DIR");
-        insta::assert_snapshot!(all);
+        let text = text.join("\n").replace(layout.dir().to_str().unwrap(), "DIR");
+        insta::assert_snapshot!(text);
     }
 }

@@ -16,7 +16,7 @@ use tokio::time::sleep;
 use super::identities::{PERSON, Proof};
 use super::layout::PLUGIN;
 
-/// The address of the bus, and the proof of the person at the keyboard.
+/// The address of the bus, and the credentials of the user.
 #[derive(Debug)]
 pub struct BusAddress {
     pub url: String,
@@ -39,7 +39,7 @@ impl BusAddress {
 }
 
 /// How long one request may take.
-const ASK: Duration = Duration::from_secs(1);
+const REQUEST_MAX: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Waits until every node's driver and controller are healthy and claims are served. `missing`
@@ -47,7 +47,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub async fn wait(address: &BusAddress, nodes: usize, missing: &watch::Sender<String>) {
     let bus = loop {
         let mut config = address.config("berth-dev");
-        config.start_timeout = ASK;
+        config.start_timeout = REQUEST_MAX;
         match Bus::connect(config).await {
             Ok(bus) => break bus,
             Err(error) => _ = missing.send_replace(chain(&error)),
@@ -58,19 +58,20 @@ pub async fn wait(address: &BusAddress, nodes: usize, missing: &watch::Sender<St
         missing.send_replace(not_yet);
         sleep(PAUSE).await;
     }
-    bus.drain(ASK).await;
+    bus.drain(REQUEST_MAX).await;
 }
 
 async fn check_services(bus: &Bus, nodes: usize) -> Result<(), String> {
-    let call = || Call::within(clock::begin_trace(), ASK);
+    let call = || Call::within(clock::begin_trace(), REQUEST_MAX);
     let failed = |error: RequestError| chain(&error);
     let namespace = Namespace::default();
     let listed =
         bus.ask_service::<verb::AllocList>(&namespace, &ListAllocs::default(), &call()).await;
     listed.map_err(failed)?;
-    // By its id, since a list contains no instances.
-    let one = PluginId::new(PLUGIN).map(ListPlugins::by_id).map_err(|fault| fault.to_string())?;
-    let answer = bus.ask_service::<verb::PluginStatus>(&(), &one, &call()).await.map_err(failed)?;
+    // The plugin is read by its id, since a list contains no instances.
+    let query = PluginId::new(PLUGIN).map(ListPlugins::by_id).map_err(|fault| fault.to_string())?;
+    let answer =
+        bus.ask_service::<verb::PluginStatus>(&(), &query, &call()).await.map_err(failed)?;
     let Some(plugin) = answer.plugins.first() else {
         return Err(format!("no agent has reported {PLUGIN}"));
     };
@@ -79,7 +80,9 @@ async fn check_services(bus: &Bus, nodes: usize) -> Result<(), String> {
         return Ok(());
     }
     let sick = plugin.instances.iter().find(|instance| !instance.healthy);
-    let why = sick.map(|one| format!("; {} on {}: {}", one.half, one.node, one.description));
+    let why = sick.map(|instance| {
+        format!("; {} on {}: {}", instance.half, instance.node, instance.description)
+    });
     Err(format!(
         "{PLUGIN} has {} healthy nodes and {} healthy controllers of {nodes}{}",
         plugin.nodes.healthy,

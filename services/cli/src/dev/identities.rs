@@ -16,10 +16,10 @@ use crate::failure::Failure;
 
 /// The server's name.
 pub const SERVER: &str = "berth";
-/// Whose credentials the file to source names.
+/// The user whose credentials the file to source names.
 pub const PERSON: &str = "dev";
 
-/// Who the processes are.
+/// The identities of the processes; none with `--insecure`.
 #[derive(Debug)]
 pub struct Identities {
     fleet: Option<LocalFleet>,
@@ -35,7 +35,7 @@ pub struct Proof {
 }
 
 impl Identities {
-    /// Those of the directory, made if they are not there; none if the user says so.
+    /// Reads the identities of the directory, or makes them; none with `--insecure`.
     pub fn prepare(layout: &Layout, insecure: bool) -> Result<Self, Failure> {
         if insecure {
             return Ok(Self { fleet: None });
@@ -47,15 +47,15 @@ impl Identities {
         fleet.map(|fleet| Self { fleet: Some(fleet) }).map_err(|error| failed(&error))
     }
 
-    /// What the server's configuration in the directory `config` says of them. After `berth access
-    /// revoke` a reload is enough.
+    /// The part of the server's configuration, in the directory `config`, that accepts these
+    /// identities. After `berth access revoke` a reload is enough.
     pub fn server_config(&self, config: &Path) -> Result<String, Failure> {
         self.fleet.as_ref().map_or(Ok(String::new()), |fleet| {
             fleet.server_config_in(config, SERVER).map_err(|error| failed(&error))
         })
     }
 
-    /// How a service proves who it is.
+    /// The credentials of a service.
     pub fn of_service(&self, name: &str) -> Result<Option<Proof>, Failure> {
         self.prove(match name {
             "claim" => Role::Claim,
@@ -65,7 +65,7 @@ impl Identities {
         })
     }
 
-    /// How an agent proves who it is; it may host these controllers.
+    /// The credentials of a node's agent, which may host these controllers.
     pub fn of_node(&self, node: &str, controllers: &[&str]) -> Result<Option<Proof>, Failure> {
         let bad = |fault: &dyn std::fmt::Display| Failure::usage(fault, "choose another name");
         let node = NodeId::new(node).map_err(|fault| bad(&fault))?;
@@ -74,7 +74,7 @@ impl Identities {
         self.prove(Role::Node { node, controllers })
     }
 
-    /// The proof of the person at the keyboard, who may do everything.
+    /// The credentials of the user, who may do everything.
     pub fn of_person(&self) -> Result<Option<Proof>, Failure> {
         self.prove(Role::Admin { name: PERSON.to_owned() })
     }

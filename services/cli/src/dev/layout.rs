@@ -31,13 +31,12 @@ impl Layout {
         Self { dir }
     }
 
-    /// Creates the directories and locks the directory for this process.
     pub fn make(dir: &Path, nodes: &[String]) -> Result<(Self, Claimed), Failure> {
-        let fail = |what: &Path| {
-            let what = what.display().to_string();
+        let fail = |path: &Path| {
+            let path = path.display().to_string();
             move |error: io::Error| {
                 let next = "name a directory that you may write with --dir";
-                Failure::local(format!("{what} cannot be made or used: {error}"), next)
+                Failure::local(format!("{path} cannot be made or used: {error}"), next)
             }
         };
         fs::create_dir_all(dir).map_err(fail(dir))?;

@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_came_since_is_told_and_a_long_log_from_its_end() {
+    fn a_log_tail_has_only_later_lines_and_only_the_end_of_a_long_log() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log");
         let early = LogTail::from_now(&path);

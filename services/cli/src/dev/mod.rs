@@ -40,11 +40,11 @@ use own_plugin::OwnPlugin;
 use program::Binaries;
 use supervisor::{Ended, Supervisor};
 
-/// How long everything may take to become healthy.
-const START: Duration = Duration::from_secs(60);
-/// The exit code of our programs when their configuration has faults.
+/// How long all processes together may take to become healthy.
+const START_MAX: Duration = Duration::from_secs(60);
+/// The exit code of Berth's programs when their configuration has faults (`EX_USAGE`).
 const BAD_CONFIG: i32 = 64;
-/// How many lines of a log are shown when the start fails.
+/// Lines of a process's log that are shown when the start fails.
 const TAIL_LINES: usize = 12;
 
 /// Runs the system until a signal ends it.
@@ -119,7 +119,7 @@ async fn until_healthy(
     bus: &BusAddress,
     nodes: usize,
 ) -> Result<(), Failure> {
-    let deadline = Instant::now() + START;
+    let deadline = Instant::now() + START_MAX;
     let missing = watch::Sender::new("nothing answered".to_owned());
     let mut last_ended: Option<Ended> = None;
     let healthy = health::wait(bus, nodes, &missing);
@@ -146,7 +146,7 @@ fn not_healthy(layout: &Layout, missing: &str, ended: Option<&Ended>) -> Failure
         let tail = LogTail::whole(&layout.log(&ended.name)).last_lines(TAIL_LINES).join("\n");
         format!("\n{} {}; the end of its log:\n{tail}", ended.name, ended.how)
     });
-    Failure::Here {
+    Failure::Local {
         exit: exit::UNAVAILABLE,
         message: format!("the system did not become healthy: {missing}{}", log.unwrap_or_default()),
         next: format!("read the logs in {}", layout.dir().join("log").display()),

@@ -9,7 +9,8 @@ use crate::exit;
 use crate::failure::Failure;
 use crate::privilege;
 
-/// Set in the namespace, so that a process that may not mount there either does not retry for ever.
+/// The variable that marks a process in the namespace. Without it, a process that may not mount
+/// there either would enter again for ever.
 const ENTERED: &str = "BERTH_DEV_NAMESPACE";
 
 /// A namespace must be entered before threads start, which would need unsafe code here; util-linux
@@ -63,7 +64,7 @@ pub fn how_to_join() -> String {
 }
 
 fn refused(why: &str) -> Failure {
-    Failure::Here {
+    Failure::Local {
         exit: exit::FAILED,
         message: format!("mounting needs root or a user namespace, which was refused: {why}"),
         next: "one of these:\n\

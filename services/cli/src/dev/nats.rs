@@ -12,44 +12,44 @@ use berth_bus::version::{OLDEST, Version};
 use super::layout::Layout;
 use crate::failure::Failure;
 
-/// Below the range from which the kernel takes ports for outgoing connections. A client that keeps
-/// dialling such a port without a listener may connect to itself, and the server could not bind the
-/// port again.
+/// Ports for the server, below the range from which the kernel takes ports for outgoing
+/// connections. A client that keeps dialling such a port without a listener may connect to itself,
+/// and the server could not bind the port again.
 const PORTS: Range<u16> = 20_000..32_000;
 
 /// A server that is new enough: the one in `BERTH_NATS_SERVER`, or the first on the `PATH`, or the
 /// one that `make` downloaded.
 pub fn find() -> Result<PathBuf, Failure> {
-    let mut seen = Vec::new();
-    let mut look = |path: PathBuf| match version(&path) {
-        Ok(found) if found >= OLDEST => Some(path),
-        Ok(found) => {
-            seen.push(format!("{} is {found}", path.display()));
+    let mut rejected = Vec::new();
+    let mut accept = |path: PathBuf| match version(&path) {
+        Ok(version) if version >= OLDEST => Some(path),
+        Ok(version) => {
+            rejected.push(format!("{} is {version}", path.display()));
             None
         }
         Err(problem) => {
-            seen.push(format!("{} {problem}", path.display()));
+            rejected.push(format!("{} {problem}", path.display()));
             None
         }
     };
     if let Some(named) = env::var_os("BERTH_NATS_SERVER").filter(|named| !named.is_empty()) {
         // A server named by the user is not replaced by another.
-        return look(PathBuf::from(named)).ok_or_else(|| none(&seen));
+        return accept(PathBuf::from(named)).ok_or_else(|| none(&rejected));
     }
     let path = env::var_os("PATH").unwrap_or_default();
     let on_path = env::split_paths(&path).map(|dir| dir.join("nats-server"));
     let fetched = PathBuf::from(".bin/nats-server");
     let mut candidates = on_path.chain([fetched]).filter(|path| path.is_file());
-    candidates.find_map(look).ok_or_else(|| none(&seen))
+    candidates.find_map(accept).ok_or_else(|| none(&rejected))
 }
 
-fn none(seen: &[String]) -> Failure {
-    let seen = match seen {
+fn none(rejected: &[String]) -> Failure {
+    let rejected = match rejected {
         [] => "none was found on the PATH or in .bin/".to_owned(),
-        seen => seen.join("; "),
+        rejected => rejected.join("; "),
     };
     Failure::local(
-        format!("no nats-server {OLDEST} or newer: {seen}"),
+        format!("no nats-server {OLDEST} or newer: {rejected}"),
         "one of these:\n\
          put a nats-server on the PATH, or name it in BERTH_NATS_SERVER\n\
          in Berth's repository: make nats-server (fetches and checks one)\n\
@@ -71,10 +71,10 @@ fn read_version(text: &str) -> Option<Version> {
 
 /// The previous port of this directory's server, if it is free; else a free one.
 pub fn choose_port(layout: &Layout, chance: u16) -> Result<u16, Failure> {
-    let before = fs::read_to_string(layout.port()).ok().and_then(|text| text.trim().parse().ok());
+    let previous = fs::read_to_string(layout.port()).ok().and_then(|text| text.trim().parse().ok());
     let first = usize::from(chance) % PORTS.len();
     let others = PORTS.skip(first).chain(PORTS.take(first));
-    let port = before.into_iter().chain(others).find(|port| is_free(*port)).ok_or_else(|| {
+    let port = previous.into_iter().chain(others).find(|port| is_free(*port)).ok_or_else(|| {
         let message = format!("no port of {PORTS:?} is free on 127.0.0.1");
         Failure::local(message, "end what listens there: ss -ltnp")
     })?;
@@ -105,8 +105,8 @@ mod tests {
         let port = choose_port(&layout, 500).unwrap();
         assert!(PORTS.contains(&port));
         assert_eq!(choose_port(&layout, 7).unwrap(), port);
-        let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).unwrap();
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).unwrap();
         assert_ne!(choose_port(&layout, 7).unwrap(), port);
-        drop(taken);
+        drop(listener);
     }
 }

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use super::layout::{Layout, PLUGIN};
 use crate::failure::Failure;
 
-/// Replaced by the node's name: each node needs its own id in the driver, too.
+/// Stands for the node's name: a driver needs its own id on each node.
 const NODE_PLACEHOLDER: &str = "${NODE}";
 const ENDPOINT_PLACEHOLDER: &str = "${CSI_ENDPOINT}";
 /// How many files `--plugin` may name.
@@ -66,17 +66,17 @@ impl OwnPlugin {
     /// Reads each file.
     pub fn read_all(files: &[PathBuf]) -> Result<Vec<Self>, Failure> {
         if files.len() > OWN_PLUGINS_MAX {
-            let said = format!("--plugin names {} files", files.len());
-            return Err(Failure::usage(said, format!("name at most {OWN_PLUGINS_MAX}")));
+            let message = format!("--plugin names {} files", files.len());
+            return Err(Failure::usage(message, format!("name at most {OWN_PLUGINS_MAX}")));
         }
         let numbered = files.iter().enumerate();
         let own: Vec<Self> =
             numbered.map(|(at, file)| Self::read(file, at + 1)).collect::<Result<_, _>>()?;
-        for (at, one) in own.iter().enumerate() {
-            let is_twice = own.iter().take(at).any(|other| other.id == one.id);
-            if is_twice || one.id.as_str() == PLUGIN {
-                let said = format!("plugin {} would be there twice", one.id);
-                return Err(Failure::usage(said, "give each plugin an `id` of its own"));
+        for (at, declared) in own.iter().enumerate() {
+            let is_twice = own.iter().take(at).any(|other| other.id == declared.id);
+            if is_twice || declared.id.as_str() == PLUGIN {
+                let message = format!("plugin {} would be there twice", declared.id);
+                return Err(Failure::usage(message, "give each plugin an `id` of its own"));
             }
         }
         Ok(own)
@@ -84,12 +84,13 @@ impl OwnPlugin {
 
     fn read(path: &Path, number: usize) -> Result<Self, Failure> {
         let next = "write it as docs/plugins.md says: `id`, and `command` or `socket`";
-        let bad = |said: String| Failure::usage(format!("{}: {said}", path.display()), next);
+        let bad = |problem: String| Failure::usage(format!("{}: {problem}", path.display()), next);
         let text = fs::read_to_string(path).map_err(|error| bad(error.to_string()))?;
         let file: PluginFile =
             toml::from_str(&text).map_err(|error| bad(error.to_string().trim().to_owned()))?;
-        let known = ["health_timeout_ms", "stop_timeout_ms"];
-        if let Some(field) = file.supervision.keys().find(|field| !known.contains(&field.as_str()))
+        let supervision_fields = ["health_timeout_ms", "stop_timeout_ms"];
+        if let Some(field) =
+            file.supervision.keys().find(|field| !supervision_fields.contains(&field.as_str()))
         {
             return Err(bad(format!("`{field}` is no field of a plugin")));
         }
@@ -116,11 +117,11 @@ impl OwnPlugin {
             Some(socket) => socket.replace(NODE_PLACEHOLDER, node),
             None => layout.own_socket(node, self.number).display().to_string(),
         };
-        let mut said = json!({ "id": self.id, "socket": socket });
+        let mut declaration = json!({ "id": self.id, "socket": socket });
         if let Some(owner) = self.file.owner {
-            said["owner"] = owner.into();
+            declaration["owner"] = owner.into();
         }
-        said
+        declaration
     }
 
     /// The command for a node; none when the user runs the driver.
@@ -162,18 +163,18 @@ mod tests {
         assert_eq!(command.argv, ["/p", "--node=x-n2", "--at=unix:///d/run/n2-p1.sock"]);
         assert_eq!(command.env["WHERE"], "n2");
         assert_eq!(command.env["CSI_ENDPOINT"], "unix:///d/run/n2-p1.sock");
-        let said = json!({ "id": "p", "socket": "/d/run/n2-p1.sock" });
-        assert_eq!(own[0].declaration(&layout, "n2"), said);
+        let expected = json!({ "id": "p", "socket": "/d/run/n2-p1.sock" });
+        assert_eq!(own[0].declaration(&layout, "n2"), expected);
         assert!(!own[0].reads_only_the_variable());
         assert!(read("id = 'p'\ncommand = ['/p']").unwrap()[0].reads_only_the_variable());
         let served = read("id = 'p'\nsocket = '/run/${NODE}.sock'\nowner = 7").unwrap();
         assert_eq!(served[0].command(&layout, "n1"), None);
-        let said = json!({ "id": "p", "socket": "/run/n1.sock", "owner": 7 });
-        assert_eq!(served[0].declaration(&layout, "n1"), said);
+        let expected = json!({ "id": "p", "socket": "/run/n1.sock", "owner": 7 });
+        assert_eq!(served[0].declaration(&layout, "n1"), expected);
     }
 
     #[test]
-    fn what_is_no_plugin_is_refused() {
+    fn a_malformed_plugin_file_is_refused() {
         for (text, part) in [
             ("id = 'p'", "one of `command` and `socket`"),
             ("id = 'p'\ncommand = ['p']", "absolute path"),
@@ -182,8 +183,8 @@ mod tests {
             ("id = 'dev.berth'\ncommand = ['/p']", "twice"),
             ("command = ['/p']", "missing field `id`"),
         ] {
-            let said = read(text).unwrap_err();
-            assert!(said.contains(part), "{text}: {said}");
+            let refusal = read(text).unwrap_err();
+            assert!(refusal.contains(part), "{text}: {refusal}");
         }
     }
 }

@@ -57,7 +57,7 @@ pub struct Binaries(PathBuf);
 const SERVICES: [&str; 4] = ["claim", "plugin-registry", "volumewatcher", "gc"];
 
 impl Binaries {
-    /// The directory of this executable, which must contain all others.
+    /// The directory of this executable, which must contain all other programs.
     pub fn beside_our_own() -> Result<Self, Failure> {
         let next = "build them all (cargo build --bins), or install them beside `berth`";
         let own = std::env::current_exe().map_err(|error| Failure::local(error, next))?;
@@ -127,8 +127,8 @@ pub fn all_programs(
         let name = format!("driver-{node}");
         programs.push(program(&name, Tier::Drivers, binaries.get("csi-dev"), args));
     }
-    let commands = nodes.iter().flat_map(|node| own.iter().map(move |one| (one, node)));
-    for command in commands.filter_map(|(one, node)| one.command(layout, node)) {
+    let commands = nodes.iter().flat_map(|node| own.iter().map(move |plugin| (plugin, node)));
+    for command in commands.filter_map(|(plugin, node)| plugin.command(layout, node)) {
         let Some((path, args)) = command.argv.split_first() else { continue };
         let args = args.iter().map(OsString::from).collect();
         let started = program(&command.name, Tier::Drivers, path.into(), args);
@@ -148,14 +148,14 @@ impl Program {
         let log = OpenOptions::new().create(true).append(true).open(&self.log)?;
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "--"]).arg(&self.path).args(&self.args);
-        // Variables for `berth` in the user's shell are not meant for the services.
+        // Variables for `berth` in the user's shell are not passed on to the services.
         for (key, _) in std::env::vars_os() {
             if key.to_string_lossy().starts_with("BERTH_") {
                 command.env_remove(key);
             }
         }
         if let Some(own) = &self.own {
-            // As the agent of a fleet would start it.
+            // A user's own driver gets the same environment as from the agent of a fleet.
             let path = std::env::var_os("PATH").unwrap_or_default();
             command.env_clear().env("PATH", path).envs(&own.env).current_dir("/");
             // A killed driver leaves its socket, and many drivers cannot bind it again.

@@ -25,8 +25,8 @@ const RESTART_PAUSES: Schedule =
     Schedule { first: Duration::from_millis(100), max: Duration::from_secs(2) };
 /// After this running time, a process is restarted with the shortest pause.
 const STABLE_AFTER: Duration = Duration::from_secs(10);
-/// How long a process may take to drain after SIGTERM.
-const DRAIN: Duration = Duration::from_secs(5);
+/// How long a process may take to end after SIGTERM, before SIGKILL.
+const DRAIN_MAX: Duration = Duration::from_secs(5);
 /// The most reports in the queue to the reader.
 const REPORTS_WAITING_MAX: usize = 256;
 
@@ -95,7 +95,7 @@ async fn keep_running(program: Program, stop: CancellationToken, tell: mpsc::Sen
         let (how, code) = match program.start() {
             Err(error) => (format!("could not be started: {error}"), None),
             Ok(mut child) => {
-                // A failed write of the pid file stops nothing.
+                // The process runs on even if the pid file cannot be written.
                 let pid = child.id().unwrap_or_default();
                 let _ = fs::write(&program.pid, format!("{pid}\n"));
                 let ended = tokio::select! {
@@ -114,11 +114,11 @@ async fn keep_running(program: Program, stop: CancellationToken, tell: mpsc::Sen
         };
         times += 1;
         in_a_row = if started.elapsed() >= STABLE_AFTER { 1 } else { in_a_row + 1 };
-        // A signal's victim says nothing of its end.
+        // A process that a signal ended has not logged its end.
         let is_failed_start = code.is_some() && started.elapsed() < STABLE_AFTER;
         let last_line = is_failed_start.then(|| log.last_lines(1).pop()).flatten();
         let again_in = RESTART_PAUSES.wait(in_a_row, clock::jitter());
-        // A full queue loses a report only.
+        // A report is lost when the queue is full, and nothing else.
         let _ = tell.try_send(Ended {
             name: program.name.clone(),
             how,
@@ -139,7 +139,7 @@ async fn end(child: &mut Child) {
     if let Some(pid) = pid {
         let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
     }
-    if timeout(DRAIN, child.wait()).await.is_err() {
+    if timeout(DRAIN_MAX, child.wait()).await.is_err() {
         // The process has ended, or we may not signal it: there is nothing to do either way.
         let _ = child.kill().await;
     }

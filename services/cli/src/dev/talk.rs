@@ -15,10 +15,10 @@ use crate::span;
 /// A process ended and will be restarted.
 pub fn restarted(ended: &Ended) -> String {
     let Ended { name, how, times, again_in, last_line, .. } = ended;
-    let said = last_line.as_ref().map(|line| format!("\n  its log ends with: {line}"));
+    let log_end = last_line.as_ref().map(|line| format!("\n  its log ends with: {line}"));
     let again_in = span::short(*again_in);
-    let said = said.unwrap_or_default();
-    format!("{name} {how}; it starts again in {again_in} (restart {times}){said}")
+    let log_end = log_end.unwrap_or_default();
+    format!("{name} {how}; it starts again in {again_in} (restart {times}){log_end}")
 }
 
 /// Everything is healthy: addresses, and commands to try.
@@ -74,9 +74,11 @@ pub fn env_file(url: &str, person: Option<&Proof>, binaries: &Path) -> String {
         ),
         None => "export BERTH_INSECURE=true\n".to_owned(),
     };
-    let how = namespace::how_to_join();
+    let join_command = namespace::how_to_join();
     let join = if namespace::is_entered() {
-        format!("\n# Join its namespaces, where its volumes are mounted:\n#   {how} bash\n")
+        format!(
+            "\n# Join its namespaces, where its volumes are mounted:\n#   {join_command} bash\n"
+        )
     } else {
         String::new()
     };
@@ -98,14 +100,14 @@ fn shell_quoted(text: &str) -> String {
 /// remains.
 pub fn what_stays(layout: &Layout) -> String {
     let mounts = MountTable::read_blocking().unwrap_or_default();
-    let left: Vec<String> =
+    let left_mounts: Vec<String> =
         mounts.beneath(layout.dir()).map(|point| point.display().to_string()).collect();
-    if left.is_empty() || namespace::is_entered() {
+    if left_mounts.is_empty() || namespace::is_entered() {
         return "stopped".to_owned();
     }
     format!(
         "stopped; volumes that were in use are still mounted, for the next `berth dev` here:\n  {}",
-        left.join("\n  ")
+        left_mounts.join("\n  ")
     )
 }
 
@@ -118,7 +120,7 @@ mod tests {
         let file = env_file("nats://127.0.0.1:20123", None, Path::new("/it's/a $dir"));
         let script = format!("{file}printf '%s\\n' \"${{PATH%%:*}}\" \"$BERTH_NATS_URL\"");
         let output = std::process::Command::new("sh").arg("-c").arg(script).output().unwrap();
-        let said = String::from_utf8(output.stdout).unwrap();
-        assert_eq!(said, "/it's/a $dir\nnats://127.0.0.1:20123\n");
+        let printed = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(printed, "/it's/a $dir\nnats://127.0.0.1:20123\n");
     }
 }

@@ -16,8 +16,8 @@ pub fn examine(facts: &SystemFacts) -> Examined {
     if server.jetstream {
         return Examined::new(format!("{summary}, JetStream is on"), Vec::new());
     }
-    let what = format!("JetStream is off at server {}, so no record can be read", server.name);
-    let fault = DoctorFinding::fault(PLACE, what)
+    let sentence = format!("JetStream is off at server {}, so no record can be read", server.name);
+    let fault = DoctorFinding::fault(PLACE, sentence)
         .next("nats server report jetstream   # with the system account: where it is on")
         .next("grep -A4 jetstream /etc/berth/nats.conf   # on the host of nats-server");
     Examined::new(summary, vec![fault])
@@ -26,9 +26,9 @@ pub fn examine(facts: &SystemFacts) -> Examined {
 /// The bus cannot be reached.
 pub fn away(problem: &Problem, has_expired: bool) -> Examined {
     let fault = if has_expired {
-        // No server is to be started: it, or this process, refuses what has expired.
-        let again = "berth doctor   # again, once what has expired is renewed";
-        Some(DoctorFinding::fault("the bus", problem.message.clone()).next(again))
+        // Starting a server does not help: a server, or this process, refuses what has expired.
+        let repeat = "berth doctor   # again, once what has expired is renewed";
+        Some(DoctorFinding::fault("the bus", problem.message.clone()).next(repeat))
     } else {
         DoctorFinding::from_finding("the bus", berth_explain::bus_away("the bus", problem).finding)
     };

@@ -47,35 +47,37 @@ pub struct Certificate {
 /// The certificates of the configured servers and of those that a connection has `learned`, and
 /// the authorities.
 pub async fn read_certificates(config: &Config, learned: &[String]) -> Vec<Certificate> {
-    let mut found = config.tls.ca_file.as_deref().map(read_authorities).unwrap_or_default();
+    let mut certificates = config.tls.ca_file.as_deref().map(read_authorities).unwrap_or_default();
     let configured = config.addresses();
-    let configured: BTreeSet<_> = configured.iter().filter_map(|one| parse_address(one)).collect();
-    let learned: BTreeSet<_> = learned.iter().filter_map(|one| parse_address(one)).collect();
+    let configured: BTreeSet<_> =
+        configured.iter().filter_map(|address| parse_address(address)).collect();
+    let learned: BTreeSet<_> =
+        learned.iter().filter_map(|address| parse_address(address)).collect();
     let servers = configured.union(&learned).take(SERVERS_MAX).map(async |(host, port)| {
         let shown = timeout(HANDSHAKE_MAX, fetch_certificate(host, *port)).await;
         let shown = shown.unwrap_or_else(|_| Err(format!("no answer within {HANDSHAKE_MAX:?}")));
         let expires = match shown {
             Ok(None) => return None,
-            // Addresses that servers tell need not be reachable from here.
+            // An address that a server announced may be unreachable from here.
             Err(_) if !configured.contains(&(host.clone(), *port)) => return None,
             Ok(Some(der)) => read_end(&der).ok_or_else(|| "it cannot be read".to_owned()),
             Err(problem) => Err(problem),
         };
         Some(Certificate { place: format!("server {host}:{port}"), expires })
     });
-    found.extend(join_all(servers).await.into_iter().flatten());
-    found
+    certificates.extend(join_all(servers).await.into_iter().flatten());
+    certificates
 }
 
 fn read_authorities(file: &Path) -> Vec<Certificate> {
     let place = |number: usize| format!("authority {number} of {}", file.display());
-    let all = match CertificateDer::pem_file_iter(file) {
-        Ok(all) => all,
+    let certificates = match CertificateDer::pem_file_iter(file) {
+        Ok(certificates) => certificates,
         Err(error) => {
             return vec![Certificate { place: place(1), expires: Err(error.to_string()) }];
         }
     };
-    let expires = all.map(|der| {
+    let expires = certificates.map(|der| {
         let der = der.map_err(|error| error.to_string())?;
         read_end(&der).ok_or_else(|| "it cannot be read".to_owned())
     });
@@ -85,20 +87,20 @@ fn read_authorities(file: &Path) -> Vec<Certificate> {
 
 /// The host and the port of an address; none of a websocket's, which begins otherwise.
 fn parse_address(address: &str) -> Option<(String, u16)> {
-    let rest = match address.trim().split_once("://") {
-        Some(("nats" | "tls", rest)) => rest,
+    let address_part = match address.trim().split_once("://") {
+        Some(("nats" | "tls", address_part)) => address_part,
         Some(_) => return None,
         None => address.trim(),
     };
-    let rest = rest.trim_end_matches('/');
-    let (host, port) = match rest.rsplit_once(':') {
-        // A colon in brackets, or one of several without brackets, is the address's own.
+    let address_part = address_part.trim_end_matches('/');
+    let (host, port) = match address_part.rsplit_once(':') {
+        // Colons in brackets, or several without brackets, belong to the address.
         Some((host, port))
             if !port.ends_with(']') && (!host.contains(':') || host.ends_with(']')) =>
         {
             (host, port.parse().ok()?)
         }
-        _ => (rest, USUAL_PORT),
+        _ => (address_part, USUAL_PORT),
     };
     let host = host.trim_start_matches('[').trim_end_matches(']');
     (!host.is_empty()).then(|| (host.to_owned(), port))
@@ -130,15 +132,15 @@ async fn fetch_certificate(host: &str, port: u16) -> Result<Option<Vec<u8>>, Str
         return Ok(None);
     }
     let provider = Arc::new(ring::default_provider());
-    let seen = Arc::new(CertificateReader { seen: Mutex::new(None), provider: provider.clone() });
+    let reader = Arc::new(CertificateReader { seen: Mutex::new(None), provider: provider.clone() });
     let config =
         ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
     let config = config.map_err(|error| error.to_string())?.dangerous();
-    let config = config.with_custom_certificate_verifier(seen.clone()).with_no_client_auth();
+    let config = config.with_custom_certificate_verifier(reader.clone()).with_no_client_auth();
     let name = ServerName::try_from(host.to_owned()).map_err(|error| error.to_string())?;
     let shaken = TlsConnector::from(Arc::new(config)).connect(name, stream.into_inner()).await;
     // A server that asks for a certificate ends the handshake after it has shown its own.
-    let certificate = seen.seen.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let certificate = reader.seen.lock().unwrap_or_else(PoisonError::into_inner).take();
     match (certificate, shaken) {
         (Some(certificate), _) => Ok(Some(certificate)),
         (None, Err(error)) => Err(error.to_string()),
@@ -226,8 +228,8 @@ fn read_end(der: &[u8]) -> Option<Timestamp> {
 
 /// The content of an element with this tag, and what follows it.
 fn take_element(der: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
-    let (found, content, rest) = split_element(der)?;
-    (found == tag).then_some((content, rest))
+    let (found_tag, content, rest) = split_element(der)?;
+    (found_tag == tag).then_some((content, rest))
 }
 
 /// The tag and the content of the first element, and what follows it.
@@ -304,9 +306,9 @@ mod tests {
         ] {
             for has_version in [true, false] {
                 let der = certificate(tag, end, has_version);
-                let read = read_end(&der).map(|end| end.to_string());
-                assert_eq!(read.as_deref(), Some(expected));
-                // No part of a certificate has an end, and none is a panic.
+                let read_back = read_end(&der).map(|end| end.to_string());
+                assert_eq!(read_back.as_deref(), Some(expected));
+                // No prefix of a certificate has an end, and none makes the reader panic.
                 for cut in 0..der.len() {
                     assert_eq!(read_end(&der[..cut]), None, "{cut}");
                 }

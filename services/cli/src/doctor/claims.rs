@@ -12,7 +12,7 @@ use berth_explain::{Cause, find_claim, next};
 
 /// How long a step may take, or fail, before the claim counts as stuck.
 const STUCK_AFTER: Duration = Duration::from_secs(15);
-/// How long a step that is under way, with nothing wrong, may take.
+/// How long a step without a fault may be in progress before it counts as slow.
 const SLOW_AFTER: Duration = Duration::from_secs(600);
 
 pub fn examine(facts: &SystemFacts) -> Examined {
@@ -20,29 +20,30 @@ pub fn examine(facts: &SystemFacts) -> Examined {
         Ok(list) => list,
         Err(problem) => return Examined::not_made("claims", problem),
     };
-    let found: Vec<(Cause, DoctorFinding)> =
+    let judged: Vec<(Cause, DoctorFinding)> =
         list.claims.iter().filter_map(|claim| stuck(facts, claim)).collect();
-    let stuck = found.len();
-    // A server that stores nothing stops every claim: the first stands for all.
+    let stuck = judged.len();
+    // A server that stores nothing stops every claim: one finding stands for all of them.
     let mut is_store_told = false;
-    let found = found.into_iter().filter(|(cause, _)| {
+    let judged = judged.into_iter().filter(|(cause, _)| {
         *cause != Cause::StoreFault || !std::mem::replace(&mut is_store_told, true)
     });
-    let mut findings: Vec<DoctorFinding> = found.map(|(_, finding)| finding).collect();
+    let mut findings: Vec<DoctorFinding> = judged.map(|(_, finding)| finding).collect();
     if list.is_cut {
-        let what = format!("there are more claims than the {} that were read", list.claims.len());
-        findings.push(DoctorFinding::warning("claims", what).next("berth claim list -n '*'"));
+        let sentence =
+            format!("there are more claims than the {} that were read", list.claims.len());
+        findings.push(DoctorFinding::warning("claims", sentence).next("berth claim list -n '*'"));
     }
-    let count = |is: fn(&ClaimStatus) -> bool| list.claims.iter().filter(|one| is(one)).count();
-    let taken = count(|one| one.state == State::Taken && one.step.is_none());
-    let waiting = count(|one| one.state == State::Waiting);
+    let count = |is: fn(&ClaimStatus) -> bool| list.claims.iter().filter(|claim| is(claim)).count();
+    let taken = count(|claim| claim.state == State::Taken && claim.step.is_none());
+    let waiting = count(|claim| claim.state == State::Waiting);
     let moving = list.claims.len() - taken - waiting;
     let summary = format!("{taken} taken, {waiting} in line, {moving} on their way, {stuck} stuck");
     Examined::new(summary, findings)
 }
 
 fn stuck(facts: &SystemFacts, claim: &ClaimStatus) -> Option<(Cause, DoctorFinding)> {
-    // What keeps the holder is told of the holder.
+    // The finding is reported for the claim's holder.
     if claim.state == State::Waiting {
         return None;
     }

@@ -16,9 +16,10 @@ struct Clock {
 pub fn examine(facts: &SystemFacts) -> Examined {
     let mut clocks: Vec<Clock> = Vec::new();
     let streams = facts.streams.values().filter_map(|stream| stream.as_ref().ok()?.as_ref());
-    // The exchange with the shortest way tells most.
-    let here = streams.filter_map(|stream| stream.clock_skew_ms).min_by_key(|ms| ms.unsigned_abs());
-    clocks.extend(here.map(|skew_ms| Clock { place: "this host".to_owned(), skew_ms }));
+    // The exchange with the shortest round trip has the smallest error.
+    let own_skew =
+        streams.filter_map(|stream| stream.clock_skew_ms).min_by_key(|ms| ms.unsigned_abs());
+    clocks.extend(own_skew.map(|skew_ms| Clock { place: "this host".to_owned(), skew_ms }));
     for (service, replica) in facts.all_replicas() {
         let place = || format!("{service} {}", replica.name());
         clocks.extend(replica.clock_skew_ms().map(|skew_ms| Clock { place: place(), skew_ms }));
@@ -64,7 +65,7 @@ fn judge(clock: &Clock) -> Option<DoctorFinding> {
         return None;
     };
     let skew = words_of_skew(*skew_ms);
-    let what =
+    let sentence =
         format!("the clock of {place} is {skew} nats-server's: set the wrong one of the two");
-    Some(DoctorFinding::new(severity, place, what).next(next::set_clock(place)))
+    Some(DoctorFinding::new(severity, place, sentence).next(next::set_clock(place)))
 }

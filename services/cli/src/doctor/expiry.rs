@@ -12,7 +12,7 @@ pub fn examine(facts: &SystemFacts) -> Examined {
     judge_access(&facts.access, facts.now)
 }
 
-/// Judges what is known also without a connection.
+/// Judges what is known without a connection.
 pub(super) fn judge_access(access: &AccessFacts, now: Timestamp) -> Examined {
     let mut findings = Vec::new();
     let mut ends = Vec::new();
@@ -36,8 +36,8 @@ pub(super) fn judge_access(access: &AccessFacts, now: Timestamp) -> Examined {
                 findings.extend(judged);
             }
             Err(problem) => {
-                let what = format!("not known: when the certificate of {place} ends");
-                let warning = DoctorFinding::warning(place, what).shown_by(problem.clone());
+                let sentence = format!("not known: when the certificate of {place} ends");
+                let warning = DoctorFinding::warning(place, sentence).shown_by(problem.clone());
                 findings.push(warning.next("nats server check connection"));
             }
         }
@@ -66,18 +66,19 @@ fn is_authority(place: &str) -> bool {
     place.starts_with("authority ")
 }
 
-/// Whether an authority is trusted that has not reached its last days.
+/// Whether an authority is trusted that is valid for longer than the warning period.
 fn has_successor(access: &AccessFacts, now: Timestamp) -> bool {
-    access.certificates.iter().any(|one| {
-        let is_late = one.expires.as_ref().is_ok_and(|end| *end >= now.after(EXPIRY_WARNED));
-        is_authority(&one.place) && is_late
+    access.certificates.iter().any(|certificate| {
+        let is_late =
+            certificate.expires.as_ref().is_ok_and(|end| *end >= now.after(EXPIRY_WARNED));
+        is_authority(&certificate.place) && is_late
     })
 }
 
-/// Ends the trust in authorities that have a successor.
+/// The command that ends the trust in authorities that have a successor.
 const RETIRE: &str = "berth access certify --retire   # once no server needs it: docs/access.md";
 
-/// How a new one is made, on the machine with the directory of identities.
+/// The command that replaces a certificate, on the machine with the directory of identities.
 fn find_next(place: &str) -> &'static str {
     if is_authority(place) {
         "berth access certify --authority   # the first of three steps: docs/access.md"

@@ -29,7 +29,7 @@ pub struct SystemFacts {
     pub access: AccessFacts,
     /// Each stream of Berth by name; `None` is one that does not exist.
     pub streams: BTreeMap<String, SourceAnswer<Option<StreamReport>>>,
-    /// How many copies the streams have, and are to have; none if that was not learnt in time.
+    /// How many copies the streams have and should have; none if this could not be read in time.
     pub copies: Option<CopiesReport>,
     /// The replicas of each service.
     pub replicas: BTreeMap<&'static str, SourceAnswer<Vec<Replica>>>,
@@ -43,7 +43,7 @@ pub struct SystemFacts {
     pub unowned: SourceAnswer<UnownedAllocs>,
     /// Volumes and allocs that cannot be read, by the claim service.
     pub volume_records: SourceAnswer<Vec<UnreadableRecord>>,
-    /// The same facts as `berth why` judges them; also the answers of agents.
+    /// The facts in the form in which `berth why` judges them, with the answers of agents.
     pub why: Facts,
     /// How many agents were not asked, because there are too many.
     pub agents_left_out: usize,
@@ -120,6 +120,6 @@ impl SystemFacts {
     pub fn all_replicas(&self) -> impl Iterator<Item = (&'static str, &Replica)> {
         let answered =
             self.replicas.iter().filter_map(|(name, all)| Some((*name, all.as_ref().ok()?)));
-        answered.flat_map(|(name, all)| all.iter().map(move |one| (name, one)))
+        answered.flat_map(|(name, replicas)| replicas.iter().map(move |replica| (name, replica)))
     }
 }

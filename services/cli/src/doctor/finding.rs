@@ -50,7 +50,7 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// One thing that is wrong.
+/// A fault or a warning of a check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct DoctorFinding {
     /// How bad it is: a warning or a fault.
@@ -126,7 +126,7 @@ impl DoctorFinding {
     }
 }
 
-/// How bad a cause is; none when no person has to act.
+/// The severity of a cause; none when no person has to act.
 const fn judge_cause(cause: Cause) -> Option<Verdict> {
     use Cause as C;
     match cause {

@@ -78,25 +78,30 @@ pub async fn gather(session: &Session) -> SystemFacts {
     let (of_bus, of_services) = tokio::join!(of_bus, of_services);
     let (certificates, streams, copies, replicas) = of_bus;
     let (registry, claims, storage, volume_records, unowned) = of_services;
-    let mut why = Facts { now: clock::now(), ..Facts::default() };
+    let mut why_facts = Facts { now: clock::now(), ..Facts::default() };
     for (name, answer) in &replicas {
-        let answer = answer.as_ref().map_err(Clone::clone).and_then(|all| worst_replica(name, all));
-        why.services.insert(name, answer);
+        let answer = answer
+            .as_ref()
+            .map_err(Clone::clone)
+            .and_then(|replicas| worst_replica(name, replicas));
+        why_facts.services.insert(name, answer);
     }
     let mut left_out = 0;
     if let Ok(registry) = &registry {
-        why.nodes = registry.nodes.iter().map(|node| (node.id.clone(), Ok(node.clone()))).collect();
-        let plugins = registry.plugins.iter().map(|one| (one.id.clone(), Ok(one.clone())));
-        why.plugins = plugins.collect();
+        why_facts.nodes =
+            registry.nodes.iter().map(|node| (node.id.clone(), Ok(node.clone()))).collect();
+        let plugins = registry.plugins.iter().map(|plugin| (plugin.id.clone(), Ok(plugin.clone())));
+        why_facts.plugins = plugins.collect();
         let ready = registry.nodes.iter().filter(|node| is_up(node)).map(|node| node.id.clone());
         let ready: Vec<NodeId> = ready.collect();
         left_out = ready.len().saturating_sub(AGENTS_MAX);
-        why.agents = agents(session, ready).await;
+        why_facts.agents = agents(session, ready).await;
     }
     if let Ok(list) = &claims {
         let troubled = list.claims.iter().filter(|claim| is_moving(claim));
         for claim in troubled.take(CLAIMS_EXAMINED_MAX) {
-            let of_node = why.claims_on.entry(claim.node.clone()).or_insert_with(|| Ok(Vec::new()));
+            let of_node =
+                why_facts.claims_on.entry(claim.node.clone()).or_insert_with(|| Ok(Vec::new()));
             if let Ok(of_node) = of_node {
                 of_node.push(claim.clone());
             }
@@ -106,11 +111,11 @@ pub async fn gather(session: &Session) -> SystemFacts {
         let changing = storage.volumes.iter().filter(|volume| has_operation(volume));
         for volume in changing.take(CLAIMS_EXAMINED_MAX) {
             let key = VolumeKey::new(volume.namespace.clone(), volume.id.clone());
-            why.volumes.insert(key, Ok(volume.clone()));
+            why_facts.volumes.insert(key, Ok(volume.clone()));
         }
     }
-    // What came by then is judged.
-    let _ = timeout(within, why::complete(session, &mut why)).await;
+    // The answers until the timeout are judged.
+    let _ = timeout(within, why::complete(session, &mut why_facts)).await;
     SystemFacts {
         now: clock::now(),
         own_version: berth_version::current().to_owned(),
@@ -127,12 +132,12 @@ pub async fn gather(session: &Session) -> SystemFacts {
         storage,
         unowned,
         volume_records,
-        why,
+        why: why_facts,
         agents_left_out: left_out,
     }
 }
 
-/// Reads what is known without a connection.
+/// Reads the identity and the certificates, for which no connection is needed.
 pub async fn gather_access(config: &berth_bus::Config) -> AccessFacts {
     AccessFacts {
         identity: config.credentials.identity().ok().flatten(),
@@ -140,12 +145,12 @@ pub async fn gather_access(config: &berth_bus::Config) -> AccessFacts {
     }
 }
 
-/// Whether the agent of the node is to answer.
+/// Whether the agent of the node should answer.
 fn is_up(node: &NodeStatus) -> bool {
     node.state == NodeState::Ready && node.gone.is_none() || berth_explain::is_returning(node)
 }
 
-/// Whether the claim is not at rest, or its mount is not well.
+/// Whether the claim changes, or its mount is not well.
 fn is_moving(claim: &ClaimStatus) -> bool {
     let is_ill = claim
         .mount
@@ -158,7 +163,7 @@ fn is_moving(claim: &ClaimStatus) -> bool {
             || is_ill)
 }
 
-/// The answer of a source, or that there was none in time.
+/// The answer of a source, or that it did not answer in time.
 async fn by_deadline<T>(
     step: &str,
     within: Duration,
@@ -170,12 +175,12 @@ async fn by_deadline<T>(
     })
 }
 
-/// The stream that is named when none answers.
+/// The stream that is named when no stream's leader answers.
 const VOLUMES_STREAM: &str = "KV_berth-volumes";
 
 type Streams = BTreeMap<String, SourceAnswer<Option<berth_bus::StreamReport>>>;
 
-/// Each stream with its copies. The only place that reads them.
+/// Reads each stream with its copies. No other function reads them.
 async fn streams(session: &Session, within: Duration) -> Streams {
     let unanswered =
         |why: String| Problem::new(Code::BusUnavailable, why).at_step("$JS.API.STREAM");
@@ -201,7 +206,7 @@ async fn replicas(
     join_all(answers).await.into_iter().collect()
 }
 
-/// The replica with the worst clock stands for its service, and so does one that lacks rights.
+/// Joins the replicas of a service: the worst clock counts, and the first that lacks rights.
 fn worst_replica(name: &str, replicas: &[Replica]) -> SourceAnswer<ServiceInfo> {
     if replicas.is_empty() {
         return Err(Problem::new(Code::NoResponder, format_args!("no {name} answers")));
@@ -209,7 +214,7 @@ fn worst_replica(name: &str, replicas: &[Replica]) -> SourceAnswer<ServiceInfo> 
     let skews = replicas.iter().filter_map(Replica::clock_skew_ms);
     Ok(ServiceInfo {
         clock_skew_ms: skews.max_by_key(|skew_ms| skew_ms.unsigned_abs()),
-        access: replicas.iter().find_map(|one| one.access.clone()),
+        access: replicas.iter().find_map(|replica| replica.access.clone()),
     })
 }
 
@@ -218,7 +223,7 @@ async fn registry(session: &Session) -> SourceAnswer<RegistryLists> {
     let mut unreadable_nodes = Vec::new();
     let nodes = pages::<verb::NodeStatus>(session, &(), ListNodes::default(), |page| {
         lists.nodes.extend(page.nodes);
-        // Each page names all of them.
+        // Every page names all unreadable records.
         unreadable_nodes = page.unreadable;
     });
     let all_nodes = nodes.await?;
@@ -228,7 +233,7 @@ async fn registry(session: &Session) -> SourceAnswer<RegistryLists> {
     });
     lists.is_cut = !(all_nodes & plugins.await?);
     lists.unreadable.extend(unreadable_nodes);
-    // A list of plugins has no instances, and one of nodes has all.
+    // The list of plugins has no instances; the list of nodes has all of them.
     for plugin in &mut lists.plugins {
         add_instances(plugin, &lists.nodes);
     }
@@ -237,38 +242,44 @@ async fn registry(session: &Session) -> SourceAnswer<RegistryLists> {
 
 fn add_instances(plugin: &mut PluginStatus, nodes: &[NodeStatus]) {
     let instances = nodes.iter().flat_map(|node| &node.instances);
-    plugin.instances = instances.filter(|one| one.plugin == plugin.id).cloned().collect();
+    plugin.instances = instances.filter(|instance| instance.plugin == plugin.id).cloned().collect();
 }
 
 async fn claims(session: &Session) -> SourceAnswer<ClaimList> {
     let mut list = ClaimList::default();
-    let all = Namespace::wildcard();
-    let read = pages::<verb::ClaimStatus>(session, &all, claim::ListClaims::default(), |page| {
-        list.claims.extend(page.claims);
-        list.unreadable = page.unreadable;
-    });
+    let namespaces = Namespace::wildcard();
+    let read =
+        pages::<verb::ClaimStatus>(session, &namespaces, claim::ListClaims::default(), |page| {
+            list.claims.extend(page.claims);
+            list.unreadable = page.unreadable;
+        });
     list.is_cut = !read.await?;
     Ok(list)
 }
 
-/// The volumes with a change under way or refused, and the snapshots that are not ready. The list
-/// says which volumes these are; each of them is read, as far as there are not too many.
+/// Reads the volumes with a change under way or refused, and the snapshots that are not ready. A
+/// list of volumes says which these are. Each is then read, up to a bound.
 async fn storage(session: &Session) -> SourceAnswer<StorageFacts> {
-    let all = Namespace::wildcard();
+    let namespaces = Namespace::wildcard();
     let (mut volume_count, mut stubs, mut snapshots) = (0, Vec::new(), Vec::new());
-    let read = pages::<verb::VolumeList>(session, &all, volume::ListVolumes::default(), |page| {
-        volume_count += page.volumes.len();
-        let is_changed = |stub: &VolumeStub| stub.operation.is_some() || stub.refused.is_some();
-        stubs.extend(page.volumes.into_iter().filter(is_changed));
-    });
-    let all_volumes = read.await?;
     let read =
-        pages::<verb::SnapshotList>(session, &all, snapshot::ListSnapshots::default(), |page| {
-            snapshots.extend(page.snapshots);
+        pages::<verb::VolumeList>(session, &namespaces, volume::ListVolumes::default(), |page| {
+            volume_count += page.volumes.len();
+            let is_changed = |stub: &VolumeStub| stub.operation.is_some() || stub.refused.is_some();
+            stubs.extend(page.volumes.into_iter().filter(is_changed));
         });
+    let all_volumes = read.await?;
+    let read = pages::<verb::SnapshotList>(
+        session,
+        &namespaces,
+        snapshot::ListSnapshots::default(),
+        |page| {
+            snapshots.extend(page.snapshots);
+        },
+    );
     let is_cut = !(all_volumes & read.await?);
     let snapshot_count = snapshots.len();
-    // Those that are not ready first.
+    // Volumes that are not ready come first, because only some volumes are read.
     stubs.sort_by_key(|stub| stub.stage.is_none());
     let unread = stubs.len().saturating_sub(VOLUMES_READ_MAX);
     let statuses = stubs.into_iter().take(VOLUMES_READ_MAX).map(async |stub| {
@@ -282,9 +293,10 @@ async fn storage(session: &Session) -> SourceAnswer<StorageFacts> {
         has_operation(volume)
             || volume.storage.as_ref().is_some_and(|storage| storage.failure.is_some())
     };
-    // A volume that is gone by now needs nothing.
+    // A volume that is gone by now has no change to report.
     let volumes = statuses.into_iter().flatten().filter(is_of_interest).collect();
-    snapshots.retain(|one| one.state != SnapshotState::Ready || one.failure.is_some());
+    snapshots
+        .retain(|snapshot| snapshot.state != SnapshotState::Ready || snapshot.failure.is_some());
     Ok(StorageFacts { volume_count, volumes, unread, snapshot_count, snapshots, is_cut })
 }
 
@@ -295,33 +307,33 @@ fn has_operation(volume: &VolumeStatus) -> bool {
 /// The live allocs whose owner's lease has ended.
 async fn unowned(session: &Session) -> SourceAnswer<UnownedAllocs> {
     let of_gone = alloc::ListAllocs { unowned: true, ..alloc::ListAllocs::default() };
-    let mut found = UnownedAllocs::default();
-    let all = Namespace::wildcard();
-    let read = pages::<verb::AllocList>(session, &all, of_gone, |page| {
-        found.allocs.extend(page.allocs);
+    let mut unowned = UnownedAllocs::default();
+    let namespaces = Namespace::wildcard();
+    let read = pages::<verb::AllocList>(session, &namespaces, of_gone, |page| {
+        unowned.allocs.extend(page.allocs);
     });
-    found.is_cut = !read.await?;
-    Ok(found)
+    unowned.is_cut = !read.await?;
+    Ok(unowned)
 }
 
-/// The records of volumes and allocs that cannot be read. One entry of each list is enough: a page
-/// names all of them.
+/// Reads the names of unreadable records of volumes and allocs. A page of one entry is enough:
+/// every page names all of them.
 async fn volume_records(session: &Session) -> SourceAnswer<Vec<UnreadableRecord>> {
     let mut of_volumes = volume::ListVolumes::default();
     let mut of_allocs = alloc::ListAllocs::default();
     (of_volumes.page.limit, of_allocs.page.limit) = (Some(1), Some(1));
     let until = Instant::now() + session.timeout.unwrap_or(SOURCE_MAX);
-    let all = Namespace::wildcard();
+    let namespaces = Namespace::wildcard();
     let (volumes, allocs) = tokio::join!(
-        session.once::<verb::VolumeList>(&all, &of_volumes, until),
-        session.once::<verb::AllocList>(&all, &of_allocs, until),
+        session.once::<verb::VolumeList>(&namespaces, &of_volumes, until),
+        session.once::<verb::AllocList>(&namespaces, &of_allocs, until),
     );
     let mut unreadable = volumes?.unreadable;
     unreadable.extend(allocs?.unreadable);
     Ok(unreadable)
 }
 
-/// Reads a list; whether that was all of it.
+/// Reads a list, and says whether it was read to its end.
 async fn pages<V: Verb<Request: Paged, Reply: PagedReply>>(
     session: &Session,
     to: &V::To,

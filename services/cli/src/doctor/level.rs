@@ -12,7 +12,7 @@ pub fn examine(facts: &SystemFacts) -> Examined {
     let readers = || {
         let readers = READERS.iter().filter_map(|service| {
             let replicas = facts.replicas.get(service.name)?.as_ref().ok()?;
-            Some(replicas.iter().map(|one| (service.name, one)))
+            Some(replicas.iter().map(|replica| (service.name, replica)))
         });
         readers.flatten()
     };
@@ -23,14 +23,14 @@ pub fn examine(facts: &SystemFacts) -> Examined {
     }
     let in_force = claims().filter_map(|(_, one)| number(one, IN_FORCE)).max().unwrap_or(SCHEMA);
     let newest = readers().filter_map(|(_, one)| number(one, READS)).max().unwrap_or(SCHEMA);
-    let held = claims().find_map(|(_, one)| one.metadata.get(HELD_BY));
+    let holder = claims().find_map(|(_, one)| one.metadata.get(HELD_BY));
     let mut findings = Vec::new();
     for (service, one) in readers() {
         let Replica { id, version, metadata, .. } = one;
         let Some(older) = OlderReplica::find(service, id, version, metadata, newest) else {
             continue;
         };
-        let what = if older.reads < in_force {
+        let sentence = if older.reads < in_force {
             format!("it cannot read records of schema {in_force}, which may be there")
         } else {
             format!(
@@ -38,18 +38,19 @@ pub fn examine(facts: &SystemFacts) -> Examined {
             )
         };
         findings.push(
-            DoctorFinding::warning(format!("{service} {}", older.name), what)
+            DoctorFinding::warning(format!("{service} {}", older.name), sentence)
                 .shown_by(older.to_string())
                 .next("nats micro ls   # upgrade what is older, one host at a time"),
         );
     }
-    if let Some(by) = held.filter(|_| in_force < newest && findings.is_empty()) {
-        let what = format!("held at {in_force}, and every replica reads schema {newest}");
+    if let Some(by) = holder.filter(|_| in_force < newest && findings.is_empty()) {
+        let sentence = format!("held at {in_force}, and every replica reads schema {newest}");
         let next = "berth level release   # once nobody wants to go back to the last version";
-        findings.push(DoctorFinding::warning("the level of records", what).shown_by(by).next(next));
+        findings
+            .push(DoctorFinding::warning("the level of records", sentence).shown_by(by).next(next));
     }
-    let held = held.map(|by| format!("; held by {by}")).unwrap_or_default();
-    Examined::new(format!("{in_force} of {newest}{held}"), findings)
+    let holder = holder.map(|by| format!("; held by {by}")).unwrap_or_default();
+    Examined::new(format!("{in_force} of {newest}{holder}"), findings)
 }
 
 #[cfg(test)]
@@ -67,7 +68,7 @@ mod tests {
         replica(json!({"metadata": metadata}))
     }
 
-    /// The claim service is new and at the first level; a watcher is like this.
+    /// The claim service is new and at level 1; the watcher has these facts.
     fn mixed(claim: &Value, watcher: &Value) -> SystemFacts {
         let mut facts = well();
         facts.replicas.insert(CLAIM.name, Ok(vec![of("claim/a/1", claim)]));
@@ -77,16 +78,16 @@ mod tests {
 
     #[test]
     fn each_replica_that_keeps_the_level_from_rising_is_named() {
-        let first = json!({"reads_schema": "2", "level": "1"});
-        let facts = mixed(&first, &json!({}));
+        let claim_service = json!({"reads_schema": "2", "level": "1"});
+        let facts = mixed(&claim_service, &json!({}));
         let (check, verdict, what) = only(&facts);
         assert_eq!((check, verdict), ("level", Warning));
         assert!(what.contains("keeps the level of records at 1"), "{what}");
-        let found = examine(&facts);
-        assert_eq!(found.findings[0].place, "berth-volumewatcher watcher/b/2");
-        assert_eq!(found.summary, "1 of 2");
-        // All are new: it rises by itself.
-        assert!(examine(&mixed(&first, &json!({"reads_schema": "2"}))).findings.is_empty());
+        let examined = examine(&facts);
+        assert_eq!(examined.findings[0].place, "berth-volumewatcher watcher/b/2");
+        assert_eq!(examined.summary, "1 of 2");
+        // All replicas are new: the level rises by itself.
+        assert!(examine(&mixed(&claim_service, &json!({"reads_schema": "2"}))).findings.is_empty());
     }
 
     #[test]
@@ -97,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hold_is_shown_and_is_a_finding_once_nothing_else_is_in_its_way() {
+    fn a_held_level_is_a_finding_once_every_replica_reads_the_newest_schema() {
         let new = json!({"reads_schema": "2"});
         let held =
             |level: &str| json!({"reads_schema": "2", "level": level, "level_held_by": "ops"});

@@ -115,7 +115,7 @@ pub fn examine(facts: &SystemFacts) -> DoctorReport {
 /// The report when the bus cannot be reached. Only what the connection depends on can be checked.
 pub fn bus_away(problem: &Problem, access: &AccessFacts, now: Timestamp) -> DoctorReport {
     let expiry = report(EXPIRY, expiry::judge_access(access, now));
-    // Servers that do not answer are a finding of the bus.
+    // Servers that do not answer are a finding of the check of the bus.
     let is_cause = expiry.verdict == Verdict::Fault;
     let bus = report(CHECKS[0].name, bus::away(problem, is_cause));
     DoctorReport::from_checks(std::iter::once(bus).chain(is_cause.then_some(expiry)))
@@ -123,7 +123,7 @@ pub fn bus_away(problem: &Problem, access: &AccessFacts, now: Timestamp) -> Doct
 
 fn report(check: &'static str, examined: Examined) -> CheckReport {
     let Examined { summary, mut findings } = examined;
-    findings.sort_by_key(|one| Reverse(one.severity));
+    findings.sort_by_key(|finding| Reverse(finding.severity));
     let verdict = findings.first().map_or(Verdict::Well, |first| first.severity);
     let more = findings.len().saturating_sub(FINDINGS_MAX);
     findings.truncate(FINDINGS_MAX);

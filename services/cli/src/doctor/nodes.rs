@@ -8,8 +8,8 @@ use super::facts::{RegistryLists, SystemFacts};
 use super::finding::{DoctorFinding, Examined};
 use berth_explain::{Actor, Cause, Finding, node_troubles};
 
-/// The causes that are told here; the others belong to other checks.
-const TOLD: [Cause; 6] = [
+/// The causes that this check reports; other checks report the rest.
+const OWN_CAUSES: [Cause; 6] = [
     Cause::NodeGone,
     Cause::NodeDown,
     Cause::AgentAway,
@@ -25,32 +25,34 @@ pub fn examine(facts: &SystemFacts) -> Examined {
     };
     let nodes = &registry.nodes;
     let troubles = nodes.iter().flat_map(|node| {
-        let told = node_troubles(&facts.why, node).into_iter();
-        let told = told.filter(|finding| TOLD.contains(&finding.cause));
-        // An operator said that it is gone. Nobody has to act unless it comes back, and cannot.
+        let troubles = node_troubles(&facts.why, node).into_iter();
+        let troubles = troubles.filter(|finding| OWN_CAUSES.contains(&finding.cause));
+        // An operator declared the node gone: nobody has to act, unless it comes back and cannot
+        // work.
         let is_awaited = |finding: &Finding| {
             let answers = matches!(facts.why.agents.get(&node.id), Some(Ok(_)));
             finding.cause != Cause::NodeGone || answers && finding.who == Actor::You
         };
-        let told = told.filter(is_awaited);
-        told.filter_map(move |finding| {
+        let troubles = troubles.filter(is_awaited);
+        troubles.filter_map(move |finding| {
             DoctorFinding::from_finding(format!("node {}", node.id), finding)
         })
     });
     let mut findings: Vec<DoctorFinding> = troubles.collect();
     if nodes.is_empty() {
-        let what = "no agent has reported, so nothing can be mounted";
+        let sentence = "no agent has reported, so nothing can be mounted";
         let start = berth_explain::next::start_service("berth-node-agent", "each host that mounts");
-        findings.push(DoctorFinding::warning("every host", what).next(start));
+        findings.push(DoctorFinding::warning("every host", sentence).next(start));
     }
     findings.extend(unread(facts, registry));
     if facts.agents_left_out > 0 {
-        let what = format!("{} agents were not asked: there are too many", facts.agents_left_out);
-        findings.push(DoctorFinding::warning("agents", what).next("berth node list"));
+        let sentence =
+            format!("{} agents were not asked: there are too many", facts.agents_left_out);
+        findings.push(DoctorFinding::warning("agents", sentence).next("berth node list"));
     }
     if registry.is_cut {
-        let what = "there are more nodes or plugins than were read";
-        findings.push(DoctorFinding::warning("the registry", what).next("berth node list"));
+        let sentence = "there are more nodes or plugins than were read";
+        findings.push(DoctorFinding::warning("the registry", sentence).next("berth node list"));
     }
     let count = |is: fn(&NodeStatus) -> bool| nodes.iter().filter(|node| is(node)).count();
     let gone = count(|node| node.gone.is_some());
@@ -61,13 +63,13 @@ pub fn examine(facts: &SystemFacts) -> Examined {
     Examined::new(counts.join(", "), findings)
 }
 
-/// Nodes of which nothing, or too little, could be read: it is not known whether they are well.
+/// Nodes of which too little could be read to know whether they are well.
 fn unread(facts: &SystemFacts, registry: &RegistryLists) -> Vec<DoctorFinding> {
     let records = registry.unreadable.len();
     let of_records = (records > 0).then(|| {
-        let what =
+        let sentence =
             format!("{records} records of nodes or plugins cannot be read: not known how they are");
-        DoctorFinding::warning("the registry", what)
+        DoctorFinding::warning("the registry", sentence)
             .next("berth doctor   # the check `records` names them")
     });
     let denied = facts.why.agents.values().filter_map(|answer| answer.as_ref().err());

@@ -10,9 +10,10 @@ pub fn examine(facts: &SystemFacts) -> Examined {
         Err(problem) => return Examined::not_made("operations that hang", problem),
     };
     let troubles = registry.nodes.iter().flat_map(|node| {
-        let told = node_troubles(&facts.why, node).into_iter();
-        let told = told.filter(|one| matches!(one.cause, Cause::HostHangs | Cause::PluginHangs));
-        told.filter_map(move |finding| {
+        let troubles = node_troubles(&facts.why, node).into_iter();
+        let troubles =
+            troubles.filter(|one| matches!(one.cause, Cause::HostHangs | Cause::PluginHangs));
+        troubles.filter_map(move |finding| {
             DoctorFinding::from_finding(format!("node {}", node.id), finding)
         })
     });

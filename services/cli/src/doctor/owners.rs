@@ -28,9 +28,10 @@ pub fn examine(facts: &SystemFacts) -> Examined {
         .map(|((namespace, owner), allocs)| gone(namespace, owner, &allocs, facts.now))
         .collect();
     if unowned.is_cut {
-        let what = "there are more allocs without an owner than were read";
-        findings
-            .push(DoctorFinding::warning("allocs", what).next("berth alloc list --unowned -n '*'"));
+        let sentence = "there are more allocs without an owner than were read";
+        findings.push(
+            DoctorFinding::warning("allocs", sentence).next("berth alloc list --unowned -n '*'"),
+        );
     }
     let summary = match unowned.allocs.len() {
         0 => "every live alloc that has an owner is held by it".to_owned(),
@@ -39,8 +40,8 @@ pub fn examine(facts: &SystemFacts) -> Examined {
     Examined::new(summary, findings)
 }
 
-/// What shows the allocs.
-const LIST: &str = "berth alloc list --unowned";
+/// The command that lists these allocs.
+const LIST_UNOWNED: &str = "berth alloc list --unowned";
 
 fn gone(
     namespace: &Namespace,
@@ -49,7 +50,7 @@ fn gone(
     now: Timestamp,
 ) -> DoctorFinding {
     let since = allocs.iter().filter_map(|one| one.unowned_since).min().unwrap_or(now);
-    let what = format!(
+    let sentence = format!(
         "owner {owner} has held no lease for {}, and nobody stops its {} live allocs",
         ago(since, now),
         allocs.len()
@@ -59,10 +60,10 @@ fn gone(
     let more = allocs.len() - named.len();
     let more = if more > 0 { format!(", and {more} more") } else { String::new() };
     let option = hint::namespace_option(namespace);
-    DoctorFinding::warning(format!("owner {namespace}/{owner}"), what)
+    DoctorFinding::warning(format!("owner {namespace}/{owner}"), sentence)
         .shown_by(format!("{}{more}", named.join(", ")))
         .next(format!(
-            "{LIST}{option}   # start the owner's program again, or give them \
+            "{LIST_UNOWNED}{option}   # start the owner's program again, or give them \
              to another owner with `berth alloc adopt {owner} NEW-OWNER`"
         ))
 }

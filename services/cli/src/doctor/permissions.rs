@@ -20,7 +20,7 @@ use berth_explain::missing_rights;
 const RIGHTS_MAX: usize = 12;
 const PLACES_MAX: usize = 8;
 
-/// What each check reads: verbs, or the beginnings of subjects.
+/// What each check reads: verbs, or prefixes of subjects.
 pub(super) const NEEDS: [(&str, &[&str]); 11] = [
     ("streams", &["$JS.API.STREAM.INFO."]),
     ("clocks", &["$SRV.STATS.", "node.status"]),
@@ -41,8 +41,8 @@ pub fn examine(facts: &SystemFacts) -> Examined {
     Examined::new(summary, findings)
 }
 
-/// Says of each source that did not answer, and that the caller may not read, that it was not
-/// allowed. Nothing is known of such a source then.
+/// Replaces the missing answers of sources that the caller may not read by a refusal: nothing is
+/// known of such a source.
 pub(super) fn tell_denied(mut facts: SystemFacts) -> SystemFacts {
     let denied: BTreeSet<&str> =
         find_unmade(&lacks_of_operator(&facts)).into_values().flatten().collect();
@@ -63,10 +63,10 @@ pub(super) fn tell_denied(mut facts: SystemFacts) -> SystemFacts {
     facts
 }
 
-/// What the caller lacks to read everything; nothing where that is not known.
+/// The rights that the caller lacks to read everything; empty if its rights are not known.
 fn lacks_of_operator(facts: &SystemFacts) -> Vec<MissingRight> {
     let identity = facts.access.identity.as_ref();
-    let held = identity.and_then(|one| Some((one, one.permissions.as_ref()?)));
+    let held = identity.and_then(|reported| Some((reported, reported.permissions.as_ref()?)));
     let Some((identity, permissions)) = held else { return Vec::new() };
     let operator = Grants { operator: true, ..Grants::default() };
     find_missing(permissions, identity.name.as_deref().unwrap_or(&identity.key), operator)
@@ -74,7 +74,7 @@ fn lacks_of_operator(facts: &SystemFacts) -> Vec<MissingRight> {
 
 /// Each identity that lacks rights, once, with the processes that have it.
 fn find_lacking(facts: &SystemFacts) -> Vec<DoctorFinding> {
-    let mut found: BTreeMap<&str, Lacking<'_>> = BTreeMap::new();
+    let mut lacking: BTreeMap<&str, Lacking<'_>> = BTreeMap::new();
     for (service, replica) in facts.all_replicas() {
         let Some(access) = &replica.access else { continue };
         let place = replica.node().map_or_else(
@@ -82,19 +82,20 @@ fn find_lacking(facts: &SystemFacts) -> Vec<DoctorFinding> {
             |node| format!("{service} of node {node}"),
         );
         let (places, kept) = Default::default();
-        let known = found.entry(&access.identity).or_insert(Lacking { access, places, kept });
-        known.places.insert(place);
-        // The services of one process tell the same events.
-        known.kept = known.kept.max(replica.events.kept);
+        let process_rights =
+            lacking.entry(&access.identity).or_insert(Lacking { access, places, kept });
+        process_rights.places.insert(place);
+        // The services of one process report the same events, so the largest count is right.
+        process_rights.kept = process_rights.kept.max(replica.events.kept);
     }
-    found.into_values().map(Lacking::describe).collect()
+    lacking.into_values().map(Lacking::describe).collect()
 }
 
 /// An identity that lacks rights.
 struct Lacking<'a> {
     access: &'a AccessReport,
     places: BTreeSet<String>,
-    /// Events of one of its processes that wait for the right.
+    /// Events of one of its processes that are kept until the right is granted.
     kept: u64,
 }
 
@@ -104,8 +105,8 @@ impl Lacking<'_> {
         let (identity, missing) = (&access.identity, access.missing_rights());
         let places: Vec<String> = places.into_iter().take(PLACES_MAX).collect();
         let count = missing.len();
-        let what = format!("identity {identity} lacks {count} rights that its version needs");
-        let mut fault = DoctorFinding::fault(places.join(", "), what);
+        let sentence = format!("identity {identity} lacks {count} rights that its version needs");
+        let mut fault = DoctorFinding::fault(places.join(", "), sentence);
         if kept > 0 {
             fault = fault.shown_by(format!("{kept} refused events wait for the right"));
         }
@@ -128,17 +129,21 @@ fn examine_caller(facts: &SystemFacts) -> Examined {
         return Examined::new(summary, Vec::new());
     };
     let name = identity.name.as_deref().unwrap_or(&identity.key);
-    let held = list_capabilities(permissions, name);
-    let held = if held.is_empty() { "has no capability".to_owned() } else { held.join(", ") };
-    let summary = format!("{name}: {held}");
-    // An operator may read everything.
+    let capabilities = list_capabilities(permissions, name);
+    let capabilities = if capabilities.is_empty() {
+        "has no capability".to_owned()
+    } else {
+        capabilities.join(", ")
+    };
+    let summary = format!("{name}: {capabilities}");
+    // An operator may read everything, so an operator's rights are the measure.
     let unmade = find_unmade(&lacks_of_operator(facts));
     if unmade.is_empty() {
         return Examined::new(summary, Vec::new());
     }
     let checks: Vec<&str> = unmade.keys().copied().collect();
-    let what = format!("{name} may not read all that these checks need: {}", checks.join(", "));
-    let mut warning = DoctorFinding::warning("the caller's credentials", what);
+    let sentence = format!("{name} may not read all that these checks need: {}", checks.join(", "));
+    let mut warning = DoctorFinding::warning("the caller's credentials", sentence);
     for (check, needs) in unmade {
         warning = warning.shown_by(format!("{check}: {}", needs.join(", ")));
     }
@@ -159,7 +164,7 @@ fn find_unmade(missing: &[MissingRight]) -> BTreeMap<&'static str, Vec<&'static 
     unmade.collect()
 }
 
-/// What the identity lacks of these grants.
+/// The grants that the identity lacks.
 fn find_missing(permissions: &Permissions, identity: &str, grants: Grants) -> Vec<MissingRight> {
     // The actor is the name without the identity's kind: `user/anna`.
     let name = identity.split_once('/').map_or(identity, |(_, name)| name).to_owned();
@@ -169,11 +174,11 @@ fn find_missing(permissions: &Permissions, identity: &str, grants: Grants) -> Ve
 /// Each capability that the identity has as a whole, such as `read in team-a`.
 fn list_capabilities(permissions: &Permissions, identity: &str) -> Vec<String> {
     let has = |grants| find_missing(permissions, identity, grants).is_empty();
-    // Every capability in a namespace includes this verb.
+    // Every capability in a namespace includes this verb, so its subjects name the namespaces.
     let named = permissions.publish_allow.iter();
     let named = named.filter_map(|subject| verb::VolumeStatus::read(Actor::split(subject).0));
     let named: BTreeSet<Namespace> = named.collect();
-    let mut held = Vec::new();
+    let mut capabilities = Vec::new();
     for capability in Capability::ALL {
         if !capability.is_of_namespace() {
             let grants = Grants {
@@ -182,7 +187,7 @@ fn list_capabilities(permissions: &Permissions, identity: &str) -> Vec<String> {
                 operator: capability == Capability::Operator,
                 ..Grants::default()
             };
-            held.extend(has(grants).then(|| capability.to_string()));
+            capabilities.extend(has(grants).then(|| capability.to_string()));
             continue;
         }
         let is_held_in = |namespace: &Namespace| {
@@ -190,16 +195,16 @@ fn list_capabilities(permissions: &Permissions, identity: &str) -> Vec<String> {
             has(Grants { namespaces, ..Grants::default() })
         };
         if is_held_in(&Namespace::wildcard()) {
-            held.push(format!("{capability} in all namespaces"));
+            capabilities.push(format!("{capability} in all namespaces"));
             continue;
         }
         let some: Vec<&str> =
-            named.iter().filter(|one| is_held_in(one)).map(Namespace::as_str).collect();
+            named.iter().filter(|namespace| is_held_in(namespace)).map(Namespace::as_str).collect();
         if !some.is_empty() {
-            held.push(format!("{capability} in {}", some.join(" and ")));
+            capabilities.push(format!("{capability} in {}", some.join(" and ")));
         }
     }
-    held
+    capabilities
 }
 
 #[cfg(test)]

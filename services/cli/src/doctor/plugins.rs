@@ -21,8 +21,8 @@ pub fn examine(facts: &SystemFacts) -> Examined {
             .filter_map(|finding| DoctorFinding::from_finding(&place, finding))
             .collect();
         if troubles.is_empty() {
-            findings.extend(too_few(facts, plugin).map(|what| {
-                DoctorFinding::warning(&place, what).next(next::plugin_status(&plugin.id))
+            findings.extend(too_few(facts, plugin).map(|sentence| {
+                DoctorFinding::warning(&place, sentence).next(next::plugin_status(&plugin.id))
             }));
         }
         findings.extend(troubles);
@@ -37,14 +37,14 @@ pub fn examine(facts: &SystemFacts) -> Examined {
     let well = registry
         .plugins
         .iter()
-        .filter(|one| healthy(&one.nodes) && one.controllers.as_ref().is_none_or(healthy));
+        .filter(|plugin| healthy(&plugin.nodes) && plugin.controllers.as_ref().is_none_or(healthy));
     let summary = format!("{} of {} complete", well.count(), registry.plugins.len());
     Examined::new(summary, findings)
 }
 
 /// What is wrong with the instances on nodes that are up. The nodes' own check names the others.
 fn troubles(facts: &SystemFacts, plugin: &PluginStatus) -> Vec<Finding> {
-    let of_up = plugin.instances.iter().filter(|one| !is_down(facts, &one.node));
+    let of_up = plugin.instances.iter().filter(|instance| !is_down(facts, &instance.node));
     let instances: Vec<_> = of_up.cloned().collect();
     if instances.is_empty() && !plugin.instances.is_empty() {
         return Vec::new();
@@ -53,24 +53,24 @@ fn troubles(facts: &SystemFacts, plugin: &PluginStatus) -> Vec<Finding> {
 }
 
 fn is_down(facts: &SystemFacts, node: &NodeId) -> bool {
-    let known = facts.why.nodes.get(node).and_then(|answer| answer.as_ref().ok());
-    known.is_some_and(|node| node.state == NodeState::Down)
+    let node_status = facts.why.nodes.get(node).and_then(|answer| answer.as_ref().ok());
+    node_status.is_some_and(|node| node.state == NodeState::Down)
 }
 
 /// Fewer instances run than the plugin's jobs say, beyond those on nodes that are down.
 fn too_few(facts: &SystemFacts, plugin: &PluginStatus) -> Option<String> {
     let on_dead = |half| {
         let of_half = plugin.instances.iter().filter(|one| one.half == half);
-        of_half.filter(|one| is_down(facts, &one.node)).count()
+        of_half.filter(|instance| is_down(facts, &instance.node)).count()
     };
     let counts = [
         ("controllers", plugin.controllers, Half::Controller),
         ("node instances", Some(plugin.nodes), Half::Node),
     ];
-    let few = counts.into_iter().filter_map(|(word, count, half)| {
+    let shortages = counts.into_iter().filter_map(|(word, count, half)| {
         let Count { healthy, expected } = count?;
         (healthy + on_dead(half) < expected).then(|| format!("{healthy} of {expected} {word} run"))
     });
-    let few: Vec<String> = few.collect();
-    (!few.is_empty()).then(|| format!("fewer than expected: {}", few.join(", ")))
+    let shortages: Vec<String> = shortages.collect();
+    (!shortages.is_empty()).then(|| format!("fewer than expected: {}", shortages.join(", ")))
 }

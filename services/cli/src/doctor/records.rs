@@ -14,16 +14,16 @@ pub fn examine(facts: &SystemFacts) -> Examined {
         ("records of volumes and allocs", facts.volume_records.as_ref().map(|one| &one[..])),
     ];
     let (mut findings, mut keys) = (Vec::new(), Vec::new());
-    for (what, source) in sources {
+    for (subject, source) in sources {
         let records = match source {
             Ok(records) => records,
             Err(problem) => {
-                findings.push(DoctorFinding::not_checked(what, problem));
+                findings.push(DoctorFinding::not_checked(subject, problem));
                 continue;
             }
         };
         for record in records {
-            // A list of volumes names their claims too.
+            // A list of volumes also names the unreadable records of their claims.
             if keys.contains(&&record.key) {
                 continue;
             }

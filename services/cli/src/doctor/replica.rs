@@ -40,7 +40,7 @@ pub struct EndpointStats {
     /// The last problem that it answered: code and message.
     #[serde(default)]
     pub last_error: String,
-    /// The rest.
+    /// Berth's own part of the endpoint's statistics.
     #[serde(default)]
     pub data: EndpointData,
 }
@@ -51,13 +51,13 @@ pub struct EndpointData {
     /// Requests at work.
     #[serde(default)]
     pub in_flight: u64,
-    /// The most that may be at work, and the most that may wait.
+    /// Bounds: requests at work, and requests that wait.
     #[serde(default)]
     pub max_in_flight: u64,
     /// Requests that wait for a turn or a change.
     #[serde(default)]
     pub waiting: u64,
-    /// The most of one sender, at work and waiting.
+    /// Bound of requests of one sender, at work and waiting.
     #[serde(default)]
     pub max_per_sender: Option<u64>,
     /// The sender with the most.
@@ -73,7 +73,7 @@ pub struct EndpointData {
 pub struct BusiestSender {
     /// Its actor, such as `user.anna`.
     pub sender: String,
-    /// How many requests it has.
+    /// Its requests in progress at the endpoint.
     pub requests: u64,
 }
 
@@ -98,21 +98,21 @@ impl EndpointStats {
     /// The code of the last problem.
     pub fn last_code(&self) -> Option<Code> {
         let (code, _) = self.last_error.split_once(':')?;
-        Code::ALL.iter().find(|known| known.as_str() == code).copied()
+        Code::ALL.iter().find(|listed_code| listed_code.as_str() == code).copied()
     }
 
-    /// Which places for requests are all taken, in words.
+    /// Names the bounds of requests that are reached.
     pub fn describe_full(&self) -> Option<String> {
         let Self { name, data, .. } = self;
-        let most = data.max_in_flight;
-        let is_full = |taken: u64| most > 0 && taken >= most;
+        let max = data.max_in_flight;
+        let is_full = |taken: u64| max > 0 && taken >= max;
         if is_full(data.in_flight) {
             return Some(format!(
-                "endpoint {name} has {most} requests in progress, the most it takes"
+                "endpoint {name} has {max} requests in progress, the most it takes"
             ));
         }
         if is_full(data.waiting) {
-            return Some(format!("endpoint {name} has {most} requests waiting, the most it holds"));
+            return Some(format!("endpoint {name} has {max} requests waiting, the most it holds"));
         }
         let BusiestSender { sender, requests } = data.busiest.as_ref()?;
         let is_at_share = data.max_per_sender.is_some_and(|share| *requests >= share);
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_and_shares_that_are_used_up_are_told() {
+    fn reached_bounds_of_an_endpoint_are_described() {
         let full = |data: Value| {
             let data = serde_json::from_value(data).unwrap();
             let endpoint =

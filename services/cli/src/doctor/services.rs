@@ -14,7 +14,7 @@ use super::replica::{EndpointStats, Replica};
 use crate::span::ago;
 use berth_explain::next;
 
-/// Services without which something does not work, what that is, and how bad it is.
+/// Services without which something does not work, what does not work, and how bad that is.
 const NEEDED: [(ServiceName, &str, Verdict); 4] = [
     (CLAIM, "nothing can be claimed or released", Verdict::Fault),
     (
@@ -26,10 +26,11 @@ const NEEDED: [(ServiceName, &str, Verdict); 4] = [
     (GC, "claims of allocs that nobody stopped, and old records, stay", Verdict::Warning),
 ];
 
-/// How long after an error it still counts.
-const RECENT: Duration = Duration::from_secs(300);
+/// An error counts for this long.
+const ERROR_RECENT_FOR: Duration = Duration::from_secs(300);
 
-/// Errors of a service itself. Others are answers to a request: a volume that is held is no fault.
+/// Codes of faults of a service itself. Other errors answer a request: a volume that is held is no
+/// fault.
 const OWN_ERRORS: [Code; 4] =
     [Code::Internal, Code::BusUnavailable, Code::Overloaded, Code::BucketLost];
 
@@ -42,10 +43,10 @@ pub fn examine(facts: &SystemFacts) -> Examined {
             Some(Ok(replicas)) if !replicas.is_empty() => {
                 counts.push(format!("{} {}", name.trim_start_matches("berth-"), replicas.len()));
                 if replicas.len() == 1 && facts.copies_max() > 1 {
-                    let what = "one replica runs, although the streams have several copies: the \
+                    let sentence = "one replica runs, although the streams have several copies: the \
                                 loss of its host stops it";
-                    let one = DoctorFinding::warning(name, what);
-                    findings.push(one.next(next::start_service(name, "a second host")));
+                    let finding = DoctorFinding::warning(name, sentence);
+                    findings.push(finding.next(next::start_service(name, "a second host")));
                 }
             }
             Some(Ok(_)) => findings.push(
@@ -82,7 +83,7 @@ pub fn examine(facts: &SystemFacts) -> Examined {
     Examined::new(summary, findings)
 }
 
-/// Replicas of the collector stand by, and none has the lease.
+/// The finding if collectors run and none of them holds the lease.
 fn no_collector_leads(facts: &SystemFacts) -> Option<DoctorFinding> {
     let replicas = facts.replicas.get(GC.name)?.as_ref().ok()?;
     let leads = |one: &Replica| {
@@ -103,22 +104,23 @@ fn troubled_endpoint(
 ) -> Option<DoctorFinding> {
     let place = format!("{service} {}", replica.name());
     let info = format!("nats micro stats {service} {}", replica.id);
-    let full = |one: &EndpointStats| Some((one.describe_full()?, one.data.busiest.clone()));
+    let full = |stats: &EndpointStats| Some((stats.describe_full()?, stats.data.busiest.clone()));
     if let Some((what, busiest)) = replica.endpoints.iter().find_map(full) {
-        let found = DoctorFinding::warning(place, what).next(info);
+        let finding = DoctorFinding::warning(place, what).next(info);
         return Some(match busiest {
-            Some(one) => found.shown_by(format!("{} has {}", one.sender, one.requests)),
-            None => found,
+            Some(stats) => finding.shown_by(format!("{} has {}", stats.sender, stats.requests)),
+            None => finding,
         });
     }
     let fails = replica.endpoints.iter().filter_map(|endpoint| {
-        let at = endpoint.data.last_error_at.filter(|at| facts.now.since(*at) < RECENT)?;
+        let at =
+            endpoint.data.last_error_at.filter(|at| facts.now.since(*at) < ERROR_RECENT_FOR)?;
         endpoint.last_code().filter(|code| OWN_ERRORS.contains(code))?;
         Some((at, endpoint))
     });
     let (at, endpoint) = fails.max_by_key(|(at, _)| *at)?;
-    let what = format!("endpoint {} failed {} ago", endpoint.name, ago(at, facts.now));
-    Some(DoctorFinding::warning(place, what).shown_by(endpoint.last_error.clone()).next(info))
+    let sentence = format!("endpoint {} failed {} ago", endpoint.name, ago(at, facts.now));
+    Some(DoctorFinding::warning(place, sentence).shown_by(endpoint.last_error.clone()).next(info))
 }
 
 fn mixed_versions(facts: &SystemFacts, versions: &BTreeSet<&str>) -> Option<DoctorFinding> {
@@ -138,8 +140,8 @@ fn mixed_versions(facts: &SystemFacts, versions: &BTreeSet<&str>) -> Option<Doct
             let more = if more > 0 { format!(" and {more} more") } else { String::new() };
             format!("{version}: {}{more}", names.join(", "))
         };
-        let what = format!("versions differ: {list} run, and this berth is {own}");
-        let mut warning = DoctorFinding::warning("services and agents", what);
+        let sentence = format!("versions differ: {list} run, and this berth is {own}");
+        let mut warning = DoctorFinding::warning("services and agents", sentence);
         warning.evidence = versions.iter().map(of).collect();
         warning.next("nats micro ls   # upgrade what is older, one host at a time")
     })

@@ -17,7 +17,7 @@ use berth_explain::{Cause, Finding, find_change, find_refusal, find_snapshot, ne
 
 /// How long a call may take, or fail, before the change counts as stuck.
 const STUCK_AFTER: Duration = Duration::from_secs(15);
-/// How long a change that is under way, with nothing wrong, may take.
+/// How long a change without a fault may be in progress before it counts as slow.
 const SLOW_AFTER: Duration = Duration::from_secs(600);
 
 pub fn examine(facts: &SystemFacts) -> Examined {
@@ -26,12 +26,13 @@ pub fn examine(facts: &SystemFacts) -> Examined {
         Err(problem) => return Examined::not_made("volumes at their storage", problem),
     };
     let of_volumes = storage.volumes.iter().filter_map(|volume| judge_volume(facts, volume));
-    let of_snapshots = storage.snapshots.iter().filter_map(|one| judge_snapshot(facts, one));
+    let of_snapshots =
+        storage.snapshots.iter().filter_map(|snapshot| judge_snapshot(facts, snapshot));
     let mut findings: Vec<DoctorFinding> = of_volumes.chain(of_snapshots).collect();
     let stuck = findings.len();
     if storage.is_cut {
-        let what = "there are more volumes or snapshots than were read";
-        findings.push(DoctorFinding::warning("volumes", what).next("berth volume list -n '*'"));
+        let sentence = "there are more volumes or snapshots than were read";
+        findings.push(DoctorFinding::warning("volumes", sentence).next("berth volume list -n '*'"));
     }
     let changing = storage.volumes.iter().filter(|volume| operation(volume).is_some()).count();
     let unread = match storage.unread {
@@ -54,8 +55,8 @@ fn judge_volume(facts: &SystemFacts, volume: &VolumeStatus) -> Option<DoctorFind
     let place = format!("volume {namespace}/{id}");
     let why = next::why_volume(id, namespace);
     let Some(operation) = operation(volume) else {
-        // Who asked for a larger or another volume was told; a volume that should be gone is not
-        // looked at again.
+        // A refused change was reported to its caller. A refused deletion was too, but nobody looks
+        // at a volume that should be gone.
         let failure = volume.storage.as_ref()?.failure.as_ref()?;
         let finding = find_change(&facts.why, volume).or_else(|| {
             let is_deletion = failure.operation == OperationKind::Delete;
@@ -63,7 +64,7 @@ fn judge_volume(facts: &SystemFacts, volume: &VolumeStatus) -> Option<DoctorFind
         });
         return DoctorFinding::from_finding(place, finding?);
     };
-    // The storage has expanded it. The next node that mounts it expands its file system.
+    // The storage has expanded the volume. The next node that mounts it expands its file system.
     if operation.waits_for == Some(StorageWait::NextStaging) {
         return None;
     }
@@ -72,23 +73,23 @@ fn judge_volume(facts: &SystemFacts, volume: &VolumeStatus) -> Option<DoctorFind
     let name = name_operation(operation);
     let since = operation.since;
     let slow = is_slow(facts.now, since, &finding).then(|| {
-        let what = format!("{name} for {}: {}", ago(since, facts.now), finding.sentence);
+        let sentence = format!("{name} for {}: {}", ago(since, facts.now), finding.sentence);
         let volume = volume_argument(&VolumeKey::new(namespace.clone(), id.clone()));
-        DoctorFinding::warning(&place, what).next(format!("berth volume status {volume}"))
+        DoctorFinding::warning(&place, sentence).next(format!("berth volume status {volume}"))
     });
     slow.or_else(|| Some(DoctorFinding::from_finding(&place, finding)?.next(why)))
 }
 
 fn judge_snapshot(facts: &SystemFacts, snapshot: &SnapshotStub) -> Option<DoctorFinding> {
     let SnapshotStub { namespace, volume, snapshot: id, state, since, tries, .. } = snapshot;
-    // A group is told of once.
+    // A group is reported once, for its first volume.
     if snapshot.group.first().is_some_and(|first| first != volume) {
         return None;
     }
     let place = format!("snapshot {namespace}/{volume}@{id}");
     let finding = find_snapshot(&facts.why, snapshot)?;
     let is_over = matches!(state, SnapshotState::Ready | SnapshotState::Failed);
-    // The plugin is asked again until a snapshot that it cut is ready: that is no failed try.
+    // The plugin is asked again until its snapshot is ready: those calls are no failed tries.
     let tries = if snapshot.failure.is_some() { *tries } else { 0 };
     if !is_over && !is_stuck(facts.now, *since, tries) {
         return None;

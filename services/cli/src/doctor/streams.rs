@@ -13,7 +13,7 @@ use berth_contract::stream::stream_owner;
 use super::facts::SystemFacts;
 use super::finding::{DoctorFinding, Examined};
 
-/// The most processes that are named whose writes are not stored.
+/// The most processes whose failing writes are named.
 const SHOWN_MAX: usize = 5;
 
 pub fn examine(facts: &SystemFacts) -> Examined {
@@ -35,25 +35,28 @@ pub fn examine(facts: &SystemFacts) -> Examined {
     findings.extend(stale_copies(&known));
     findings.extend(stores_nothing(facts));
     findings.extend(facts.copies.iter().flat_map(CopiesReport::short).filter_map(short));
-    let copies: BTreeSet<String> = known.iter().map(|one| one.copies.to_string()).collect();
+    let copies: BTreeSet<String> = known.iter().map(|stream| stream.copies.to_string()).collect();
     let copies = copies.into_iter().collect::<Vec<_>>().join(" or ");
     let copies = if copies.is_empty() { "not known".to_owned() } else { copies };
     let summary = format!("{} of {}, copies: {copies}", known.len(), facts.streams.len());
     Examined::new(summary, findings)
 }
 
-/// A stream that the cluster would give more copies.
+/// The finding for a stream that should have more copies.
 fn short(stream: &StreamCopies) -> Option<DoctorFinding> {
     let StreamCopies { stream, wanted, copies, .. } = stream;
     let copies = (*copies)?;
-    let what = format!(
+    let sentence = format!(
         "it has {copies} of the {wanted} copies that the cluster has room for: the loss of a host \
          may be the loss of its records"
     );
-    Some(DoctorFinding::warning(format!("stream {stream}"), what).next("berth bus copies --raise"))
+    Some(
+        DoctorFinding::warning(format!("stream {stream}"), sentence)
+            .next("berth bus copies --raise"),
+    )
 }
 
-/// The copies that are not current, by their servers: a server that is away is one finding.
+/// Copies that are not current, by server: a server that is away is one finding.
 fn stale_copies(streams: &[&StreamReport]) -> Vec<DoctorFinding> {
     let mut by_server: BTreeMap<&str, Vec<(&str, Option<u64>)>> = BTreeMap::new();
     for stream in streams {
@@ -64,18 +67,18 @@ fn stale_copies(streams: &[&StreamReport]) -> Vec<DoctorFinding> {
     let found = by_server.into_iter().map(|(server, stale)| {
         let count = stale.len();
         let is_away = stale.iter().any(|(_, lag)| lag.is_none());
-        let what = if is_away {
+        let sentence = if is_away {
             format!("server {server} is away: its copies of {count} streams are not current")
         } else {
             format!("the copies of {count} streams at server {server} are not current")
         };
-        let told = stale.iter().map(|(stream, lag)| match lag {
+        let lags = stale.iter().map(|(stream, lag)| match lag {
             Some(lag) => format!("{stream}: {lag} messages behind"),
             None => format!("{stream}: away"),
         });
-        let mut found = DoctorFinding::warning(format!("server {server}"), what);
-        found.evidence = told.collect();
-        found
+        let mut finding = DoctorFinding::warning(format!("server {server}"), sentence);
+        finding.evidence = lags.collect();
+        finding
             .next(
                 "nats server report jetstream   # with the system account: which servers are there",
             )
@@ -86,7 +89,7 @@ fn stale_copies(streams: &[&StreamReport]) -> Vec<DoctorFinding> {
     found.collect()
 }
 
-/// The processes whose writes are not stored: one finding, as one server stores them.
+/// Processes whose writes are not stored: one finding, because one server stores them.
 fn stores_nothing(facts: &SystemFacts) -> Option<DoctorFinding> {
     let faults = facts.all_replicas().flat_map(|(service, one)| {
         one.store_faults.iter().map(move |fault| format!("{service} {}: {fault}", one.name()))
@@ -95,19 +98,18 @@ fn stores_nothing(facts: &SystemFacts) -> Option<DoctorFinding> {
     if evidence.is_empty() {
         return None;
     }
-    let mut found = DoctorFinding::fault("nats-server", berth_explain::STORES_NOTHING);
-    found.evidence = evidence;
+    let mut finding = DoctorFinding::fault("nats-server", berth_explain::STORES_NOTHING);
+    finding.evidence = evidence;
     let next = berth_explain::next::after_full_store();
-    Some(next.into_iter().fold(found, DoctorFinding::next))
+    Some(next.into_iter().fold(finding, DoctorFinding::next))
 }
 
-/// The settings that are not as expected.
 fn drifted(stream: &StreamReport) -> Vec<DoctorFinding> {
     let StreamReport { name, drift, .. } = stream;
     let place = format!("stream {name}");
     let mut findings = Vec::new();
     for setting in drift {
-        let what = format!("a setting is not as expected: {setting}");
+        let sentence = format!("a setting is not as expected: {setting}");
         let is_words = setting.field == "description" || setting.field.starts_with("metadata.");
         let next = match stream_owner(name).filter(|_| is_words) {
             Some(owner) => format!(
@@ -117,7 +119,7 @@ fn drifted(stream: &StreamReport) -> Vec<DoctorFinding> {
             ),
             None => format!("nats stream edit {name}"),
         };
-        findings.push(DoctorFinding::warning(&place, what).next(next));
+        findings.push(DoctorFinding::warning(&place, sentence).next(next));
     }
     findings
 }
@@ -134,20 +136,20 @@ fn missing(name: &str) -> DoctorFinding {
     )
 }
 
-/// The streams whose leaders do not answer: all for one reason.
+/// Streams whose leaders do not answer: one finding for all, because the reason is the same.
 fn tell_unanswered(streams: &[(&String, &Problem)]) -> Option<DoctorFinding> {
     let (first, problem) = streams.first()?;
     let names: Vec<&str> = streams.iter().map(|(name, _)| name.as_str()).collect();
-    let what = match names.len() {
+    let sentence = match names.len() {
         1 => "its leader does not answer, or it has none".to_owned(),
         many => format!("the leaders of {many} streams do not answer, or they have none"),
     };
     let word = if names.len() == 1 { "stream" } else { "streams" };
-    let found = DoctorFinding::fault(format!("{word} {}", names.join(", ")), what)
+    let finding = DoctorFinding::fault(format!("{word} {}", names.join(", ")), sentence)
         .shown_by(problem.message.clone())
         .next(format!("nats stream info {first}"));
     Some(
-        found.next(
+        finding.next(
             "nats server report jetstream   # with the system account: which servers are there",
         ),
     )

@@ -112,7 +112,7 @@ fn certificate(place: &str, days: u64) -> Certificate {
     Certificate { place: place.to_owned(), expires: Ok(at(days * DAY_S)) }
 }
 
-/// Nothing is wrong.
+/// Facts of a system in which nothing is wrong.
 pub(super) fn well() -> SystemFacts {
     let mut facts = SystemFacts {
         now: at(100),
@@ -165,8 +165,8 @@ fn away() -> Problem {
     Problem::new(Code::NoResponder, "nobody answers").at_step("node.status")
 }
 
-/// The only check with a finding, its verdict and the first sentence. Every command is one that the
-/// parser takes, and every finding has one.
+/// The only check with a finding, its verdict and the sentence of its first finding. Asserts that
+/// the parser accepts every command, and that every finding has one.
 pub(super) fn only(facts: &SystemFacts) -> (&'static str, Verdict, String) {
     let report = examine(facts);
     let text = show::doctor(&report, false);
@@ -199,13 +199,13 @@ fn nothing_is_wrong_with_a_whole_system() {
 }
 
 #[test]
-fn codes_are_worse_the_worse_it_is() {
+fn exit_codes_grow_with_the_severity() {
     assert!(Verdict::Well < Warning && Warning < Fault);
     let codes = [Verdict::Well, Warning, Fault].map(Verdict::exit);
     assert_eq!(codes, [0, 1, 2]);
 }
 
-/// A volume with this life at its storage.
+/// Adds a volume with this state at its storage.
 fn set_storage(facts: &mut SystemFacts, storage: &Value) {
     let volume = json!({"id": "data", "namespace": "default", "plugin": "p",
         "capabilities": [], "claims": [], "create_index": 1, "modify_index": 2,
@@ -258,8 +258,8 @@ fn a_change_of_the_storage_that_fails_for_a_while_is_found_in_the_words_of_why()
             facts.storage = Err(away());
         }),
     ]);
-    // What has just begun, what the plugin still works on, and what was refused and is used as
-    // before.
+    // A change that has just begun, one that the plugin still works on, and one that was refused
+    // while the volume is used as before.
     let mut facts = well();
     let young = json!({"operation": "create", "since": at(95), "call": "controller.create"});
     set_storage(&mut facts, &json!({"stage": "creating", "operation": young}));
@@ -271,11 +271,12 @@ fn a_change_of_the_storage_that_fails_for_a_while_is_found_in_the_words_of_why()
 
 type FaultCase = (&'static str, Verdict, &'static str, fn(&mut SystemFacts));
 
-/// Each change of a whole system is found by this check alone, with this verdict and sentence.
+/// Asserts that each change of a whole system is found by this check alone, with this verdict and
+/// sentence.
 fn assert_found(cases: &[FaultCase]) {
     for (check, verdict, sentence, change) in cases {
-        let (found, severity, what) = changed(change);
-        assert_eq!((found, severity), (*check, *verdict), "{what}");
+        let (found_check, severity, what) = changed(change);
+        assert_eq!((found_check, severity), (*check, *verdict), "{what}");
         assert!(what.contains(sentence), "{check}: {what}");
     }
 }
@@ -378,7 +379,7 @@ fn faults_of_nodes_plugins_and_claims_are_found_by_their_own_checks() {
             set_registry(facts, &[node("n1", json!({"instances": half})), down], 0, 1);
             let plugin = &mut facts.registry.as_mut().unwrap().plugins[0];
             plugin.nodes.healthy = 1;
-            plugin.instances.retain(|one| one.node.as_str() == "n1");
+            plugin.instances.retain(|instance| instance.node.as_str() == "n1");
             facts.claims = Ok(ClaimList::default());
         }),
         ("plugins", Warning, "2 of 3 controllers run, 2 of 3 node instances run", |facts| {
@@ -411,7 +412,7 @@ fn faults_of_nodes_plugins_and_claims_are_found_by_their_own_checks() {
 }
 
 #[test]
-fn what_takes_its_time_is_not_stuck() {
+fn a_slow_step_without_a_fault_is_not_stuck() {
     let verdict = |more: Value, change: fn(&mut SystemFacts)| {
         let mut facts = well();
         facts.claims = Ok(ClaimList { claims: vec![claim(more)], ..ClaimList::default() });
@@ -436,9 +437,9 @@ fn what_takes_its_time_is_not_stuck() {
     );
 }
 
-/// One source that is away is told by each check that needs it, and the others go on.
+/// Each check that needs an absent source says so, and the other checks go on.
 #[test]
-fn a_check_that_cannot_be_made_is_a_warning() {
+fn a_check_whose_source_is_away_is_a_warning() {
     let mut facts = well();
     facts.registry = Err(away());
     facts.claims = Err(away());
@@ -466,7 +467,7 @@ fn many_findings_are_cut_and_the_worst_stay() {
     let report = examine(&facts);
     let nodes = report.checks.iter().find(|check| check.check == "nodes").unwrap();
     assert_eq!((nodes.findings.len(), nodes.more), (20, 11));
-    assert!(nodes.findings.iter().all(|one| one.severity == Fault));
+    assert!(nodes.findings.iter().all(|finding| finding.severity == Fault));
     let json = serde_json::to_value(&report).unwrap();
     assert_eq!(json["verdict"], "fault");
     assert_eq!(json["checks"][7]["findings"][0]["where"], "node m0");
@@ -504,7 +505,7 @@ fn ends_of_certificates_and_credentials_are_found_two_weeks_before() {
         ("expiry", Warning, "when the certificate of server n1:4222 ends", |facts| {
             facts.access.certificates[1].expires = Err("no answer".to_owned());
         }),
-        // An authority that has a successor is only to be retired.
+        // An authority that has a successor only needs to be retired.
         ("expiry", Warning, "authority 1 of /ca.pem expired", |facts| {
             set_certificate(facts, 0, 0);
             facts.access.certificates.push(certificate("authority 2 of /ca.pem", 3650));
@@ -522,10 +523,14 @@ fn without_a_connection_an_end_is_reported_beside_the_bus() {
     assert_eq!(bus_away(&refused, &access, at(100)).checks.len(), 1);
     let report = bus_away(&refused, &access, at(731 * DAY_S));
     assert_eq!(report.verdict, Fault);
-    let found: Vec<&str> =
-        report.checks.iter().flat_map(|check| &check.findings).map(|one| &*one.what).collect();
-    assert!(found[0].contains("refuse each other"), "{found:?}");
-    assert_eq!(found[1..], ["server n1:4222 expired 24h ago"]);
+    let sentences: Vec<&str> = report
+        .checks
+        .iter()
+        .flat_map(|check| &check.findings)
+        .map(|finding| &*finding.what)
+        .collect();
+    assert!(sentences[0].contains("refuse each other"), "{sentences:?}");
+    assert_eq!(sentences[1..], ["server n1:4222 expired 24h ago"]);
 }
 
 fn summary_of(role: &Role) -> (Verdict, String, Vec<String>) {
@@ -534,21 +539,21 @@ fn summary_of(role: &Role) -> (Verdict, String, Vec<String>) {
     facts.access.identity = Some(identity(&name, role));
     let report = examine(&facts);
     let check = report.checks.iter().find(|check| check.check == "permissions").unwrap();
-    let evidence = check.findings.iter().flat_map(|one| one.evidence.clone()).collect();
+    let evidence = check.findings.iter().flat_map(|finding| finding.evidence.clone()).collect();
     (check.verdict, check.summary.clone(), evidence)
 }
 
 #[test]
 fn the_callers_capabilities_are_told_with_the_checks_that_lack_one() {
     let name = || "anna".to_owned();
-    let whole = "read in all namespaces";
+    let full_access = "read in all namespaces";
     for (role, capabilities) in [
         (operator("anna"), "plugin:read, node:read, operator"),
         (Role::Admin { name: name() }, "mount in all namespaces, plugin:read, node:read, operator"),
     ] {
         let (verdict, summary, _) = summary_of(&role);
         assert_eq!(verdict, Verdict::Well, "{summary}");
-        assert!(summary.contains(whole) && summary.ends_with(capabilities), "{summary}");
+        assert!(summary.contains(full_access) && summary.ends_with(capabilities), "{summary}");
     }
     let grants = Grants::parse_namespaces(&["a=read,mount", "b=read"]).unwrap();
     let user = Role::User { name: name(), grants: Grants { node_read: true, ..grants } };
@@ -569,25 +574,26 @@ fn the_callers_capabilities_are_told_with_the_checks_that_lack_one() {
         "streams: $JS.API.STREAM.INFO.",
     ];
     assert_eq!(lacks, expected);
-    // An inspector reads statistics and all streams but that of the secrets, and sends no request.
+    // An inspector reads statistics and all streams except that of the secrets, and sends no
+    // request.
     let (_, summary, lacks) = summary_of(&Role::Inspect { name: name() });
     assert_eq!(summary, "inspect/anna: has no capability");
     assert!(lacks.contains(&expected[10].to_owned()), "{lacks:?}");
     assert!(!lacks.iter().any(|line| line.contains("$SRV")), "{lacks:?}");
-    // Without a token nothing is known, and nothing is wrong.
+    // Without a token the rights are not known, and no check has a fault.
     let mut facts = well();
     facts.access.identity = None;
     assert_eq!(examine(&facts).verdict, Verdict::Well);
 }
 
-/// A need that no right stands for would never be missing.
+/// A need that no right grants would never be reported as missing.
 #[test]
 fn each_check_that_needs_a_right_is_a_check() {
     let (_, _, lacks) = summary_of(&Role::User { name: "x".to_owned(), grants: Grants::default() });
     let needs = permissions::NEEDS;
     assert_eq!(lacks.len(), needs.len());
     for (check, needs) in needs {
-        assert!(CHECKS.iter().any(|one| one.name == check), "{check}");
+        assert!(CHECKS.iter().any(|known_check| known_check.name == check), "{check}");
         assert!(lacks.contains(&format!("{check}: {}", needs.join(", "))), "{lacks:?}");
     }
 }

@@ -92,7 +92,8 @@ impl<'a> Follow<'a> {
                 Some(event) = self.events.recv() => {
                     let step = self.steps.event(&event);
                     self.print(step);
-                    // The status decides. It probably shows now that nothing is left.
+                    // The status decides whether the release is over. It is read at once, because
+                    // it probably is.
                     if event.event == EventName::ClaimFreed {
                         poll.reset_immediately();
                     }
@@ -102,7 +103,8 @@ impl<'a> Follow<'a> {
             }
             let alloc = match self.read_status().await {
                 Ok(alloc) => alloc,
-                // The collector may remove an ended alloc's record once nothing is left of it.
+                // The collector may remove an ended alloc's record once the alloc has no claim
+                // left.
                 Err(problem) if problem.code == Code::NoSuchAlloc => return Ok(None),
                 Err(problem) if Instant::now() >= until => return Err(problem.into()),
                 Err(problem) => {
@@ -155,7 +157,7 @@ pub fn unfinished(alloc: &AllocStatus) -> Option<Failure> {
     let now = clock::now();
     let claims: Vec<String> =
         alloc.claims.iter().map(|claim| describe(claim, now).to_string()).collect();
-    Some(Failure::Here {
+    Some(Failure::Local {
         exit: exit::UNAVAILABLE,
         message: format!("not everything of {} is free yet: {}", alloc.id, claims.join("; ")),
         next: format!(

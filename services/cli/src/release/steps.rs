@@ -14,7 +14,7 @@ use crate::wait::WaitStep;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct ClaimProgress {
     stage: Stage,
-    /// The event's own text: the call, and its worker.
+    /// The event's detail: the call, and its worker.
     detail: String,
     tries: u32,
     error: Option<String>,
@@ -43,18 +43,18 @@ impl Steps {
         let stage = stage(name)?;
         let detail = event.detail.as_deref().filter(|detail| !detail.is_empty());
         let detail = detail.map(plain).unwrap_or_default();
-        let told = self.told.entry(volume.clone()).or_default();
-        if stage < told.stage
-            || (stage == told.stage && (detail.is_empty() || detail == told.detail))
+        let printed = self.told.entry(volume.clone()).or_default();
+        if stage < printed.stage
+            || (stage == printed.stage && (detail.is_empty() || detail == printed.detail))
         {
             return None;
         }
-        let line = match (stage > told.stage, detail.as_str()) {
+        let line = match (stage > printed.stage, detail.as_str()) {
             (true, "") => format!("{volume}: {}", word(stage)),
             (true, detail) => format!("{volume}: {} ({detail})", word(stage)),
             (false, detail) => format!("{volume}: {detail}"),
         };
-        *told = ClaimProgress { stage, detail, ..ClaimProgress::default() };
+        *printed = ClaimProgress { stage, detail, ..ClaimProgress::default() };
         Some(line)
     }
 
@@ -62,24 +62,24 @@ impl Steps {
     pub fn status(&mut self, claims: &[ClaimStatus], now: Timestamp) -> Vec<String> {
         let mut lines = Vec::new();
         for claim in claims {
-            let told = self.told.entry(claim.volume.clone()).or_default();
-            let seen = ClaimProgress {
+            let printed = self.told.entry(claim.volume.clone()).or_default();
+            let current = ClaimProgress {
                 stage: Stage::Held(claim.state),
-                detail: told.detail.clone(),
+                detail: printed.detail.clone(),
                 tries: claim.tries,
                 error: claim.error().map(str::to_owned),
             };
             // The status is older than an event that is printed already.
-            if seen.stage < told.stage || seen == *told {
+            if current.stage < printed.stage || current == *printed {
                 continue;
             }
             lines.push(describe(claim, now).to_string());
-            *told = seen;
+            *printed = current;
         }
-        for (volume, told) in &mut self.told {
+        for (volume, printed) in &mut self.told {
             let held = claims.iter().any(|claim| claim.volume == *volume);
-            if !held && told.stage != Stage::Free {
-                told.stage = Stage::Free;
+            if !held && printed.stage != Stage::Free {
+                printed.stage = Stage::Free;
                 lines.push(format!("{volume}: {}", word(Stage::Free)));
             }
         }
@@ -88,7 +88,7 @@ impl Steps {
 
     /// Whether each claim's last printed step is that it is free.
     pub fn are_all_free(&self) -> bool {
-        self.told.values().all(|told| told.stage == Stage::Free)
+        self.told.values().all(|printed| printed.stage == Stage::Free)
     }
 }
 
@@ -174,38 +174,39 @@ mod tests {
     }
 
     #[test]
-    fn each_step_is_told_once_whoever_tells_it_first() {
+    fn each_step_is_printed_once_by_its_event_or_by_the_status() {
         let mut steps = Steps::default();
         let now = Timestamp::from_unix_ms(1000);
-        let told = steps.event(&event(EventName::ClaimUnpublishing, "agent.detach by w"));
+        let printed = steps.event(&event(EventName::ClaimUnpublishing, "agent.detach by w"));
         assert_eq!(
-            told.unwrap(),
+            printed.unwrap(),
             "data: unpublishing: to be unmounted on its node (agent.detach by w)"
         );
         assert!(steps.status(&[claim(State::Unpublishing, 0, None)], now).is_empty());
-        let told = steps.status(&[claim(State::NodeDetached, 0, None)], now);
+        let printed = steps.status(&[claim(State::NodeDetached, 0, None)], now);
         assert_eq!(
-            told,
+            printed,
             ["data: node-detached: not mounted on its node; waits for the agent of n1"]
         );
         // A late event's call is outdated; a call that the present status names is not.
         assert_eq!(steps.event(&event(EventName::ClaimUnpublishing, "agent.detach by x")), None);
-        let told = steps.event(&event(EventName::ClaimNodeDetached, "controller.unpublish by w"));
-        assert_eq!(told.unwrap(), "data: controller.unpublish by w");
+        let printed =
+            steps.event(&event(EventName::ClaimNodeDetached, "controller.unpublish by w"));
+        assert_eq!(printed.unwrap(), "data: controller.unpublish by w");
         assert_eq!(steps.status(&[], now), ["data: free"]);
         assert_eq!(steps.event(&event(EventName::ClaimFreed, "")), None);
         assert!(steps.status(&[], now).is_empty());
     }
 
     #[test]
-    fn trouble_is_told_with_what_it_waits_for() {
+    fn a_failed_try_is_printed_with_its_error_and_next_try() {
         let mut steps = Steps::default();
         let now = Timestamp::from_unix_ms(1000);
         let failed = claim(State::Unpublishing, 3, Some("no responders\n"));
-        let told = steps.status(std::slice::from_ref(&failed), now);
+        let printed = steps.status(std::slice::from_ref(&failed), now);
         let expected = "data: unpublishing: to be unmounted on its node; \
             try 3 failed: no responders\\n, next in 3.0s";
-        assert_eq!(told, [expected]);
+        assert_eq!(printed, [expected]);
         assert!(steps.status(std::slice::from_ref(&failed), now).is_empty());
         assert_eq!(steps.status(&[claim(State::Unpublishing, 4, None)], now).len(), 1);
         assert_eq!(steps.event(&event(EventName::ClaimFailed, "no responders")), None);

@@ -59,9 +59,8 @@ pub enum StartError {
         bind.from.display(), bind.to.display()
     )]
     Bind {
-        /// Which.
+        /// The mount that failed.
         bind: Bind,
-        /// Why.
         source: nix::Error,
     },
     /// This program could not be executed once more.
@@ -134,12 +133,13 @@ fn prepare(binds: &[Bind], own: &[PathBuf], mark: Option<&Mark>) -> Result<(), S
         return Ok(());
     }
     unshare(CloneFlags::CLONE_NEWNS).map_err(StartError::Namespace)?;
-    let none: Option<&Path> = None;
-    mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_SLAVE, none)
+    let no_source: Option<&Path> = None;
+    mount(no_source, "/", no_source, MsFlags::MS_REC | MsFlags::MS_SLAVE, no_source)
         .map_err(StartError::Namespace)?;
     others::hide(own).map_err(StartError::Others)?;
     if let Some(Mark { path, .. }) = mark {
-        mount(Some(path), path, none, MsFlags::MS_BIND, none).map_err(StartError::Namespace)?;
+        mount(Some(path), path, no_source, MsFlags::MS_BIND, no_source)
+            .map_err(StartError::Namespace)?;
     }
     for bind in binds {
         put(bind).map_err(|source| StartError::Bind { bind: bind.clone(), source })?;
@@ -148,12 +148,12 @@ fn prepare(binds: &[Bind], own: &[PathBuf], mark: Option<&Mark>) -> Result<(), S
 }
 
 fn put(bind: &Bind) -> Result<(), nix::Error> {
-    let none: Option<&Path> = None;
-    mount(Some(&bind.from), &bind.to, none, MsFlags::MS_BIND | MsFlags::MS_REC, none)?;
+    let no_source: Option<&Path> = None;
+    mount(Some(&bind.from), &bind.to, no_source, MsFlags::MS_BIND | MsFlags::MS_REC, no_source)?;
     if bind.read_only {
         // A remount sets all flags of the mount, so its present flags are repeated.
         let has = statvfs(&bind.to)?.flags();
-        let kept = [
+        let kept_flags = [
             (FsFlags::ST_NOSUID, MsFlags::MS_NOSUID),
             (FsFlags::ST_NODEV, MsFlags::MS_NODEV),
             (FsFlags::ST_NOEXEC, MsFlags::MS_NOEXEC),
@@ -161,10 +161,10 @@ fn put(bind: &Bind) -> Result<(), nix::Error> {
             (FsFlags::ST_NODIRATIME, MsFlags::MS_NODIRATIME),
             (FsFlags::ST_RELATIME, MsFlags::MS_RELATIME),
         ];
-        let kept = kept.into_iter().filter(|(flag, _)| has.contains(*flag));
-        let flags = kept.fold(MsFlags::empty(), |flags, (_, flag)| flags | flag);
+        let kept_flags = kept_flags.into_iter().filter(|(flag, _)| has.contains(*flag));
+        let flags = kept_flags.fold(MsFlags::empty(), |flags, (_, flag)| flags | flag);
         let flags = flags | MsFlags::MS_BIND | MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY;
-        mount(none, &bind.to, none, flags, none)?;
+        mount(no_source, &bind.to, no_source, flags, no_source)?;
     }
     Ok(())
 }
@@ -188,8 +188,8 @@ fn wait_for_all(mut child: std::process::Child, ended: oneshot::Sender<ExitStatu
             continue;
         }
         // The process id is missing if a real-time signal ended the process.
-        let who = next.ok().and_then(|status| status.pid());
-        let _ = waitpid(who, Some(WaitPidFlag::WNOHANG));
+        let pid = next.ok().and_then(|status| status.pid());
+        let _ = waitpid(pid, Some(WaitPidFlag::WNOHANG));
     }
 }
 
@@ -201,7 +201,8 @@ impl Child {
 
     /// Waits until all of the command's descendants have ended, too.
     pub async fn gone(&mut self) {
-        // An error means that the thread has ended, which waits for all of them.
+        // An error means that the waiting thread has ended, which it does only after all
+        // descendants.
         let _ = (&mut self.gone).await;
     }
 

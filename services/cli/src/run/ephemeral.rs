@@ -42,21 +42,21 @@ const GIVE_UP_PATIENCE: Duration = Duration::from_secs(10);
 /// How long one request may take.
 const REQUEST_MAX: Duration = Duration::from_secs(3);
 
-/// The volumes that this run created: the revision of each, from the reply that says that it was
-/// made. A volume of that name that was there before, or that another run of the same alloc made,
-/// is not among them.
+/// The volumes that this run created, each with the revision of its creation. Only a reply that
+/// says that the volume was made adds one: a volume of the same name that existed before, or that
+/// another run of the same alloc made, is not among them.
 #[derive(Debug, Default)]
 pub struct Created(Mutex<BTreeMap<VolumeId, u64>>);
 
 impl Created {
     fn add(&self, id: &VolumeId, create_index: u64) {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.insert(id.clone(), create_index);
+        let mut created = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        created.insert(id.clone(), create_index);
     }
 
     fn list(&self) -> Vec<(VolumeId, u64)> {
-        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.iter().map(|(id, create_index)| (id.clone(), *create_index)).collect()
+        let created = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        created.iter().map(|(id, create_index)| (id.clone(), *create_index)).collect()
     }
 }
 
@@ -93,7 +93,7 @@ pub async fn create(
     try_join_all(creations).await.map(drop)
 }
 
-/// Asks for one volume. Whether it was made here, and the revision.
+/// Requests one volume. The reply says whether this request created it, and the revision.
 async fn request(
     session: &Session,
     plan: &Plan,
@@ -125,29 +125,29 @@ async fn request(
         for_alloc: Some(plan.alloc.clone()),
         secrets: None,
     };
-    let asked = session.ask_service::<verb::VolumeCreate>(&session.namespace, &body);
-    asked.await
+    let reply = session.ask_service::<verb::VolumeCreate>(&session.namespace, &body);
+    reply.await
 }
 
-/// The class of a new volume that names none: the only one that there is.
+/// The class of a new volume that names none: the only class that the namespace may use.
 async fn find_only_class(session: &Session) -> Result<ClassId, Failure> {
-    let known = read_classes(session, &session.namespace).await?;
-    match known.classes.as_slice() {
+    let classes = read_classes(session, &session.namespace).await?;
+    match classes.classes.as_slice() {
         [only] => Ok(only.id.clone()),
         [] => Err(Failure::local(
             "a new volume needs a class, and the namespace may use none",
             "define one with `berth class init` and `berth class create FILE`",
         )),
         several => {
-            let ids: Vec<&str> = several.iter().map(|one| one.id.as_str()).collect();
+            let ids: Vec<&str> = several.iter().map(|class| class.id.as_str()).collect();
             let message = "a new volume needs a class, and there are several";
             Err(Failure::local(message, format_args!("name it with --class: {}", ids.join(", "))))
         }
     }
 }
 
-/// The run does not start: has its volumes deleted. What fails is left to the volumewatcher, and so
-/// is a volume of which it is not known whether this run made it.
+/// Deletes the volumes of a run that does not start. The volumewatcher deletes what this misses:
+/// volumes whose deletion fails, and volumes that may or may not be of this run.
 pub async fn give_up(session: &Session, plan: &Plan, created: &Created) {
     let until = Instant::now() + GIVE_UP_PATIENCE;
     join_all(created.list().into_iter().map(async |(id, create_index)| {
@@ -167,7 +167,7 @@ pub async fn give_up(session: &Session, plan: &Plan, created: &Created) {
     .await;
 }
 
-/// The run is over: waits until its volumes are gone, and says so.
+/// Waits until the volumes of an ended run are gone, and prints that.
 pub async fn await_gone(session: &Session, plan: &Plan) {
     let until = Instant::now() + GONE_PATIENCE;
     join_all(plan.ephemeral().iter().map(|new| await_one(session, &new.id, until))).await;

@@ -17,8 +17,8 @@ mod children;
 mod ephemeral;
 mod mount;
 mod others;
-mod place;
 mod plan;
+mod queue_position;
 mod signals;
 mod stage;
 mod stop;
@@ -68,7 +68,7 @@ impl NotStarted {
         }
     }
 
-    /// The note on the alloc's record. `berth alloc status` shows the rest of the error.
+    /// The note on the alloc's record. `berth alloc status` shows only this part of the error.
     fn record_note(&self) -> String {
         match self {
             Self::Failure(failure) => match failure.code() {
@@ -173,9 +173,9 @@ async fn register(
     signals: &mut Signals,
 ) -> Result<(), NotStarted> {
     let body = plan.register();
-    let asked = session.pursue::<verb::AllocRegister>(&session.namespace, &body, patience);
+    let reply = session.pursue::<verb::AllocRegister>(&session.namespace, &body, patience);
     tokio::select! {
-        registered = asked => Ok(registered.map(drop)?),
+        registered = reply => Ok(registered.map(drop)?),
         signal = signals.ending() => Err(NotStarted::Signal(signal)),
     }
 }
@@ -197,7 +197,7 @@ async fn with_volumes(
         signal = signals.ending() => return Err(NotStarted::Signal(signal)),
     };
     let command = plan.command(args, &mounted);
-    // The mount table contains paths without symbolic links.
+    // Real paths, because the mount table contains no symbolic links.
     let own = mounted.iter().map(|volume| volume.path.canonicalize()).collect::<Result<_, _>>();
     let own =
         own.map_err(|error| Failure::local(error, "look at the volume with `berth node status`"))?;

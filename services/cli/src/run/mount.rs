@@ -11,8 +11,8 @@ use berth_contract::verb;
 use berth_domain::{VolumeId, limits};
 use berth_host::MountTable;
 
-use super::place;
 use super::plan::{CommandVolume, Mounted, Plan};
+use super::queue_position;
 use crate::failure::Failure;
 use crate::output::print_note;
 use crate::session::{Patience, Session};
@@ -40,18 +40,18 @@ pub async fn mount_all(
             alias: None,
             path: None,
         };
-        let again = |problem: &Problem| may_pass(problem, waits);
+        let is_retried = |problem: &Problem| may_pass(problem, waits);
         let (node, namespace) = (plan.node.clone(), session.namespace.clone());
         let to = verb::NodeAndNamespace { node, namespace };
-        let asked = session.pursue_while::<verb::AgentMount>(&to, &body, patience, again);
+        let asked = session.pursue_while::<verb::AgentMount>(&to, &body, patience, is_retried);
         let reply = tokio::select! {
             reply = asked => reply?,
-            never = place::print_place(session, plan, volume), if waits => match never {},
+            never = queue_position::print_queue_position(session, plan, volume), if waits => match never {},
         };
         let path = PathBuf::from(reply.path);
         check_visible(plan, volume, &path)?;
-        let how = if reply.read_only { "to read" } else { "to read and write" };
-        print_note(format_args!("  mounted {volume} {how}, for {} on {}", plan.alloc, plan.node));
+        let mode = if reply.read_only { "to read" } else { "to read and write" };
+        print_note(format_args!("  mounted {volume} {mode}, for {} on {}", plan.alloc, plan.node));
         mounted.push(Mounted { source: source.clone(), path });
     }
     Ok(mounted)
@@ -70,7 +70,7 @@ fn may_pass(problem: &Problem, waits: bool) -> bool {
 /// an empty directory at best, and the command would write outside the volume.
 fn check_visible(plan: &Plan, source: &VolumeId, path: &Path) -> Result<(), Failure> {
     let why = match MountTable::read_blocking() {
-        // The mount table contains paths without symbolic links.
+        // The mount table contains no symbolic links, so the real path is looked up.
         Ok(mounts) if fs::canonicalize(path).is_ok_and(|path| mounts.has(&path)) => return Ok(()),
         Ok(_) => String::new(),
         Err(error) => format!(" ({error})"),

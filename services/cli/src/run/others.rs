@@ -18,17 +18,18 @@ use nix::unistd::gettid;
 const ROOT: &str = "csi";
 const VOLUME_NAME_LEN: usize = 24;
 
-/// Unmounts, in this thread's namespace, every volume that an agent mounted and `own` lacks.
+/// Unmounts, in this thread's namespace, every volume that an agent mounted and that is not at a
+/// path in `own`.
 pub fn hide(own: &[PathBuf]) -> io::Result<()> {
-    // The thread's own table: the process's table is the main thread's.
+    // Each thread has a mount table of its own. The process's table is that of the main thread.
     let thread = gettid().as_raw().unsigned_abs();
     let table = MountTable::read_of(thread).map_err(io::Error::other)?;
     let table = table.ok_or(Errno::ENOENT)?;
-    // A mount on top of another is unmounted first.
+    // In reverse order, so that a mount on top of another is unmounted first.
     for mount in table.mounts().iter().rev().filter(|mount| is_other(&mount.point, own)) {
         let flags = MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW;
         match umount2(&mount.point, flags) {
-            // It was unmounted meanwhile, together with the host's.
+            // The mount was unmounted meanwhile, together with the host's.
             Ok(()) | Err(Errno::EINVAL | Errno::ENOENT) => {}
             Err(error) => return Err(error.into()),
         }
@@ -37,13 +38,13 @@ pub fn hide(own: &[PathBuf]) -> io::Result<()> {
 }
 
 fn is_other(point: &Path, own: &[PathBuf]) -> bool {
-    let names: Vec<_> = point.iter().collect();
+    let components: Vec<_> = point.iter().collect();
     let is_volume = |name: &std::ffi::OsStr| {
         let name = name.as_encoded_bytes();
         name.len() == VOLUME_NAME_LEN && name.iter().all(u8::is_ascii_hexdigit)
     };
-    // At least a volume's directory and a mount in it: an operator's mounts differ.
-    let is_agents = names.windows(3).any(|three| match three {
+    // An agent's mount is below a volume's directory; an operator's mount has other names.
+    let is_agents = components.windows(3).any(|three| match three {
         [root, volume, _] => *root == ROOT && is_volume(volume),
         _ => false,
     });

@@ -63,7 +63,7 @@ pub struct Plan {
     requests: Vec<VolumeRequest>,
     volumes: Vec<CommandVolume>,
     ephemeral: Vec<EphemeralVolume>,
-    /// Outer paths first.
+    /// Outer paths first, so that a path inside another volume's path is bound after it.
     views: Vec<View>,
     mounts: TaskDriverMounts,
     /// Whether the run waits for volumes, including those that are not registered yet.
@@ -85,12 +85,13 @@ impl Plan {
             None => AllocId::new(format!("run-{chance:08x}"))
                 .map_err(|fault| Failure::local(fault, "name the alloc with --alloc"))?,
         };
-        let (all, ephemeral) = name_volumes(args, &alloc)?;
+        let (requested, ephemeral) = name_volumes(args, &alloc)?;
         let is_new = |source: &VolumeId| ephemeral.iter().any(|new| new.id == *source);
         // One claim for each volume, however many paths it has. It writes if it writes at one of
         // them.
-        let only_read =
-            |source: &VolumeId| all.iter().all(|other| other.source != *source || other.read_only);
+        let only_read = |source: &VolumeId| {
+            requested.iter().all(|other| other.source != *source || other.read_only)
+        };
         let request = |source: &VolumeId| VolumeRequest {
             read_only: only_read(source),
             per_alloc: args.per_alloc.is_some() && !is_new(source),
@@ -99,7 +100,7 @@ impl Plan {
             ..VolumeRequest::for_volume(source.clone())
         };
         // The same order in every run: two runs that wait for the same volumes cannot deadlock.
-        let sources: BTreeSet<&VolumeId> = all.iter().map(|one| &one.source).collect();
+        let sources: BTreeSet<&VolumeId> = requested.iter().map(|volume| &volume.source).collect();
         let requests: Vec<VolumeRequest> = sources.into_iter().map(request).collect();
         let wanted = |request: &VolumeRequest| {
             let volume = request.volume(args.per_alloc).map_err(|fault| {
@@ -113,9 +114,9 @@ impl Plan {
             let VolumeArg { source, path, read_only } = volume.clone();
             Some(View { source, path: path?, read_only })
         };
-        let mut views: Vec<View> = all.iter().filter_map(view).collect();
-        views.sort_by(|one, other| one.path.cmp(&other.path));
-        // The program's name only: arguments may hold secrets.
+        let mut views: Vec<View> = requested.iter().filter_map(view).collect();
+        views.sort_by(|view, other| view.path.cmp(&other.path));
+        // Only the program's name, because arguments may hold secrets.
         let program = args.command.first().map(Path::new).and_then(Path::file_name);
         let program = program.unwrap_or_default().to_string_lossy();
         let what = format!("berth run: {}", program.chars().take(64).collect::<String>());
@@ -136,7 +137,8 @@ impl Plan {
     /// Checks what can be checked on this machine before anything is claimed.
     pub fn check(&self) -> Result<(), Failure> {
         if let Some(why) = self.mounts.lacks(VolumeType::Csi) {
-            let volumes: Vec<&str> = self.volumes.iter().map(|one| one.volume.as_ref()).collect();
+            let volumes: Vec<&str> =
+                self.volumes.iter().map(|volume| volume.volume.as_ref()).collect();
             let message = format!("volume {}: {why}", volumes.join(", "));
             let next = "run the command where volumes can be mounted for it, or without them";
             return Err(Failure::local(message, next));
@@ -241,11 +243,11 @@ fn name_volumes(
 
 /// Volumes that are requested twice, or that the command could not distinguish.
 fn check_distinct(
-    all: &[VolumeArg],
+    requested: &[VolumeArg],
     there: &[VolumeArg],
     new_names: BTreeSet<String>,
 ) -> Result<(), Failure> {
-    let volumes = all;
+    let volumes = requested;
     if volumes.len() > limits::VOLUMES_PER_ALLOC_MAX {
         let message = format!("{} volumes are too many for one command", volumes.len());
         let next = format!("ask for at most {}", limits::VOLUMES_PER_ALLOC_MAX);
@@ -257,13 +259,13 @@ fn check_distinct(
         let other = names.insert(name.clone(), source).filter(|other| *other != source);
         let other = other.map(|other| format!("volumes {other} and {source}"));
         let new = new_names.contains(&name).then(|| format!("volume {source} and a new one"));
-        if let Some(both) = other.or(new) {
-            let message = format!("{both} would both be ${name}");
+        if let Some(duplicates) = other.or(new) {
+            let message = format!("{duplicates} would both be ${name}");
             return Err(Failure::usage(message, "run them apart, or register one by another id"));
         }
     }
     for VolumeArg { source, path, .. } in volumes {
-        // A volume's path on the node is given once; each further place needs a path.
+        // Without a path of its own, a volume is only at its path on the node, which is named once.
         if path.is_none() && !sources.insert(source) {
             let message = format!("volume {source} is asked for twice");
             return Err(Failure::usage(message, "name it once, or give each place a path"));
@@ -322,13 +324,16 @@ mod tests {
         let register = plan.register();
         assert_eq!(register.id.as_str(), "run-000000ab");
         assert_eq!(register.node.as_str(), "host-7");
-        let asked: Vec<(&str, bool)> =
-            register.volumes.iter().map(|one| (one.source.as_str(), one.read_only)).collect();
-        assert_eq!(asked, [("a", false), ("b", true)]);
+        let volumes: Vec<(&str, bool)> = register
+            .volumes
+            .iter()
+            .map(|volume| (volume.source.as_str(), volume.read_only))
+            .collect();
+        assert_eq!(volumes, [("a", false), ("b", true)]);
     }
 
     #[test]
-    fn one_of_several_alike_asks_for_its_own_volumes() {
+    fn a_run_with_an_index_requests_the_volumes_of_that_index() {
         let args = Run { per_alloc: Some(2), ..args(&["shard"]) };
         let plan = Plan::new(&args, "h", 0).unwrap();
         assert_eq!(plan.register().index, Some(2));
@@ -347,19 +352,19 @@ mod tests {
         let args = args(&["my.data-0", "x:/srv/x", "y:/srv"]);
         let plan = Plan::new(&args, "h", 0).unwrap();
         let mounted = [mounted("my.data-0", "/b/1"), mounted("x", "/b/2"), mounted("y", "/b/3")];
-        let mut told: Vec<(String, String)> = plan
+        let mut environment: Vec<(String, String)> = plan
             .command(&args, &mounted)
             .get_envs()
             .map(|(name, value)| (name, value.unwrap()))
             .map(|(name, value)| (name.to_str().unwrap().into(), value.to_str().unwrap().into()))
             .collect();
-        told.sort();
+        environment.sort();
         let expected = [
             ("BERTH_VOLUME_MY_DATA_0", "/b/1"),
             ("BERTH_VOLUME_X", "/b/2"),
             ("BERTH_VOLUME_Y", "/b/3"),
         ];
-        assert_eq!(told, expected.map(|(name, path)| (name.to_owned(), path.to_owned())));
+        assert_eq!(environment, expected.map(|(name, path)| (name.to_owned(), path.to_owned())));
         let bind =
             |from: &str, to: &str| Bind { from: from.into(), to: to.into(), read_only: false };
         assert_eq!(plan.binds(&mounted), [bind("/b/3", "/srv"), bind("/b/2", "/srv/x")]);
@@ -383,24 +388,25 @@ mod tests {
             ("run-000000ab-new-1", Some("big"), 2 << 30),
         ];
         assert_eq!(new, expected);
-        let volumes: Vec<&str> = plan.volumes().iter().map(|one| one.volume.as_str()).collect();
+        let volumes: Vec<&str> =
+            plan.volumes().iter().map(|volume| volume.volume.as_str()).collect();
         assert_eq!(volumes, ["run-000000ab-new-0", "run-000000ab-new-1", "shard[2]"]);
         let mounted = [mounted("run-000000ab-new-0", "/b/1")];
         let command = plan.command(&args, &mounted);
-        let told: Vec<_> = command.get_envs().collect();
-        assert_eq!(told, [("BERTH_VOLUME_NEW_0".as_ref(), Some("/b/1".as_ref()))]);
+        let environment: Vec<_> = command.get_envs().collect();
+        assert_eq!(environment, [("BERTH_VOLUME_NEW_0".as_ref(), Some("/b/1".as_ref()))]);
         assert_eq!(plan.binds(&mounted)[0].to, Path::new("/proc"));
     }
 
     #[test]
-    fn a_class_without_a_new_volume_is_a_mistake() {
+    fn a_class_without_a_new_volume_is_refused() {
         let args = Run { class: ClassId::new("fast").ok(), ..args(&["data"]) };
         let failure = Plan::new(&args, "h", 0).unwrap_err();
         assert_eq!(failure.exit(), crate::exit::USAGE);
     }
 
     #[test]
-    fn what_could_not_be_told_apart_is_refused_before_anything_is_sent() {
+    fn volumes_with_equal_variables_or_paths_are_refused_before_anything_is_sent() {
         for (volumes, reason) in [
             (["a", "a:ro"], "volume a is asked for twice"),
             (["a-b", "a_b"], "volumes a-b and a_b would both be $BERTH_VOLUME_A_B"),
@@ -417,13 +423,13 @@ mod tests {
     fn a_volume_at_several_paths_is_one_claim_that_writes_when_one_of_them_does() {
         let plan = Plan::new(&args(&["a:/srv", "a:/srv/x:ro", "b:/y:ro", "b:/z:ro"]), "h", 0);
         let plan = plan.unwrap();
-        let asked: Vec<(String, bool)> = plan
+        let volumes: Vec<(String, bool)> = plan
             .register()
             .volumes
             .iter()
-            .map(|one| (one.source.to_string(), one.read_only))
+            .map(|volume| (volume.source.to_string(), volume.read_only))
             .collect();
-        assert_eq!(asked, [("a".to_owned(), false), ("b".to_owned(), true)]);
+        assert_eq!(volumes, [("a".to_owned(), false), ("b".to_owned(), true)]);
         let binds = plan.binds(&[mounted("a", "/n/a"), mounted("b", "/n/b")]);
         let binds: Vec<_> = binds
             .iter()
@@ -439,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn what_its_runner_cannot_mount_is_refused_before_anything_is_sent() {
+    fn volumes_that_the_runner_cannot_mount_are_refused_before_anything_is_sent() {
         for (mounts, words) in
             [(TaskDriverMounts::None, "no volumes"), (TaskDriverMounts::Host, "host only")]
         {

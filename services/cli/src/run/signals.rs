@@ -22,7 +22,7 @@ const CAUGHT: [Signal; 7] = [
     Signal::SIGWINCH,
 ];
 
-/// A signal that came before this is one that was sent to the command, too.
+/// A signal that came less than this before the command's end was sent to the command, too.
 const SETTLED: Duration = Duration::from_millis(5);
 
 /// Catches signals while this exists.
@@ -40,7 +40,6 @@ impl Signals {
         CAUGHT.into_iter().map(catch).collect::<Result<_, _>>().map(Self)
     }
 
-    /// Waits for the next signal.
     pub async fn next(&mut self) -> Signal {
         poll_fn(|context| {
             let mut caught = self.0.iter_mut();

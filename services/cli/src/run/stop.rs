@@ -20,8 +20,8 @@ const STOP_PATIENCE: Duration = Duration::from_secs(60);
 /// How long the release is followed.
 const RELEASE_PATIENCE: Duration = Duration::from_secs(60);
 
-/// Stops the alloc and prints each step of its release. Returns whether the claim service knows of
-/// the end. On a failure, prints what is left.
+/// Stops the alloc and prints each step of its release. Returns whether the claim service has
+/// recorded the end. On a failure, prints what is left.
 pub async fn stop(
     session: &Session,
     plan: &Plan,
@@ -30,9 +30,9 @@ pub async fn stop(
     no_wait_release: bool,
     signals: &mut Signals,
 ) -> bool {
-    let mut told = false;
+    let mut is_stopped = false;
     let outcome = tokio::select! {
-        outcome = try_to_stop(session, plan, state, note, no_wait_release, &mut told) => outcome,
+        outcome = try_to_stop(session, plan, state, note, no_wait_release, &mut is_stopped) => outcome,
         signal = signals.ending() => {
             print_note(format_args!("{signal}: no longer watching the release"));
             Err(None)
@@ -42,9 +42,13 @@ pub async fn stop(
         if let Some(failure) = failure {
             print_note(&failure);
         }
-        print_note(if told { how_it_goes_on(session, plan) } else { how_to_finish(session, plan) });
+        print_note(if is_stopped {
+            how_it_goes_on(session, plan)
+        } else {
+            how_to_finish(session, plan)
+        });
     }
-    told
+    is_stopped
 }
 
 async fn try_to_stop(
@@ -53,7 +57,7 @@ async fn try_to_stop(
     state: AllocState,
     note: String,
     no_wait_release: bool,
-    told: &mut bool,
+    is_stopped: &mut bool,
 ) -> Result<(), Option<Failure>> {
     let body = StopAlloc::new(plan.alloc.clone(), state, Some(note));
     let mut follow = None;
@@ -61,22 +65,22 @@ async fn try_to_stop(
         follow = Some(Follow::open(session, &plan.alloc).await);
     }
     let patience = Patience::lasting(STOP_PATIENCE).each(Duration::from_secs(5));
-    let asked = session.pursue::<verb::AllocStop>(&session.namespace, &body, patience);
-    let stopped = match asked.await {
+    let reply = session.pursue::<verb::AllocStop>(&session.namespace, &body, patience);
+    let stopped = match reply.await {
         Ok(stopped) => stopped,
         // The alloc was never registered, so it has no claim. Its registration may still arrive.
         Err(failure) if failure.code() == Some(Code::NoSuchAlloc) => return Ok(()),
         Err(failure) => return Err(Some(failure)),
     };
-    *told = true;
+    *is_stopped = true;
     let Some(follow) = &mut follow else { return Ok(()) };
     if stopped.claims.is_empty() {
         return Ok(());
     }
     print_note(format_args!("releasing the volumes of {}", plan.alloc));
     let until = Instant::now() + RELEASE_PATIENCE;
-    let left = follow.print_steps(until).await.map_err(Some)?;
-    if let Some(failure) = left.as_ref().and_then(unfinished) {
+    let ended = follow.print_steps(until).await.map_err(Some)?;
+    if let Some(failure) = ended.as_ref().and_then(unfinished) {
         // The volumewatcher continues without the operator.
         print_note(failure);
     }

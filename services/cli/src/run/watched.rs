@@ -26,8 +26,8 @@ pub async fn announce(
 ) -> Result<Watched, Failure> {
     let (node, namespace) = (plan.node.clone(), session.namespace.clone());
     let to = verb::NodeAndNamespace { node, namespace };
-    let asked = session.pursue::<verb::AgentStatus>(&to, &AgentQuery {}, patience);
-    let status = asked.await?;
+    let reply = session.pursue::<verb::AgentStatus>(&to, &AgentQuery {}, patience);
+    let status = reply.await?;
     let Some(dir) = status.runs else {
         print_note(format_args!(
             "  the agent of node {} is of an older version: if this process is killed, end alloc \
@@ -56,7 +56,7 @@ fn refused(plan: &Plan, error: &AnnounceError) -> Failure {
 }
 
 impl Watched {
-    /// What the command inherits.
+    /// The mark that the command inherits; none when the agent watches no runs.
     pub fn mark(&self) -> Result<Option<Mark>, Failure> {
         let Some((file, path)) = self.0.as_ref().and_then(Announced::held) else {
             return Ok(None);
@@ -77,7 +77,7 @@ impl Watched {
         }
     }
 
-    /// The claim service knows the end: the agent need not report it.
+    /// Removes the announcement: the claim service knows the end, so the agent need not report it.
     pub fn forget_ended(self) {
         // If a file cannot be removed, the agent reports the end again and removes the file.
         let _ = self.0.map(Announced::forget_ended);

@@ -141,18 +141,26 @@ pub fn fleet(view: &FleetView, now: Timestamp) -> String {
         ]);
     }
     let mut authorities = Table::new(["AUTHORITY", "NAME", "UNTIL"]);
-    for one in &view.authorities {
-        authorities.row([one.number.to_string(), one.name.clone(), end(Some(one.expires), now)]);
+    for authority in &view.authorities {
+        authorities.row([
+            authority.number.to_string(),
+            authority.name.clone(),
+            end(Some(authority.expires), now),
+        ]);
     }
     let mut identities = Table::new(["IDENTITY", "STATE", "ISSUED", "EXPIRES", "EARLIER KEYS"]);
-    for one in &view.identities {
-        let key = one.key.as_ref();
+    for identity in &view.identities {
+        let key = identity.key.as_ref();
         identities.row([
-            one.name.clone(),
-            one.state.as_str().to_owned(),
+            identity.name.clone(),
+            identity.state.as_str().to_owned(),
             key.map(|key| Zone::local().date(key.issued)).unwrap_or_default(),
             end(key.and_then(|key| key.expires), now),
-            if one.replaced.is_empty() { String::new() } else { one.replaced.len().to_string() },
+            if identity.replaced.is_empty() {
+                String::new()
+            } else {
+                identity.replaced.len().to_string()
+            },
         ]);
     }
     let mut lines = vec![("serial", view.serial.to_string())];

@@ -12,16 +12,16 @@ use crate::table::{Table, pairs};
 
 impl Listed for AllocStub {
     const COLUMNS: &'static [Column<Self>] = &[
-        ("ID", |it, _| it.id.to_string()),
-        ("STATE", |it, _| it.state.to_string()),
-        ("NODE", |it, _| it.node.to_string()),
-        ("SINCE", |it, now| ago(it.since, now)),
-        ("OWNER", |it, now| owner(it.owner.as_ref(), it.unowned_since, now)),
-        ("VOLUMES", |it, _| {
-            it.volumes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+        ("ID", |alloc, _| alloc.id.to_string()),
+        ("STATE", |alloc, _| alloc.state.to_string()),
+        ("NODE", |alloc, _| alloc.node.to_string()),
+        ("SINCE", |alloc, now| ago(alloc.since, now)),
+        ("OWNER", |alloc, now| owner(alloc.owner.as_ref(), alloc.unowned_since, now)),
+        ("VOLUMES", |alloc, _| {
+            alloc.volumes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
         }),
-        ("CLAIMS", |it, _| it.claims.to_string()),
-        ("NOTE", |it, _| it.note.clone().unwrap_or_default()),
+        ("CLAIMS", |alloc, _| alloc.claims.to_string()),
+        ("NOTE", |alloc, _| alloc.note.clone().unwrap_or_default()),
     ];
     const NONE: &'static str = "no allocs";
 
@@ -72,15 +72,15 @@ pub fn owners(owners: &Owners, now: Timestamp) -> String {
         return "no owners\n".to_owned();
     }
     let mut table = Table::new(["OWNER", "BY", "LEASE", "HOLDER", "SINCE", "LIVE", "UNOWNED"]);
-    for one in &owners.owners {
+    for owner_status in &owners.owners {
         table.row([
-            one.name.to_string(),
-            one.by.clone().unwrap_or_default(),
-            if one.held { "held" } else { "none" }.to_owned(),
-            one.holder.clone().unwrap_or_default(),
-            one.since.map(|since| ago(since, now)).unwrap_or_default(),
-            one.live.to_string(),
-            one.unowned.to_string(),
+            owner_status.name.to_string(),
+            owner_status.by.clone().unwrap_or_default(),
+            if owner_status.held { "held" } else { "none" }.to_owned(),
+            owner_status.holder.clone().unwrap_or_default(),
+            owner_status.since.map(|since| ago(since, now)).unwrap_or_default(),
+            owner_status.live.to_string(),
+            owner_status.unowned.to_string(),
         ]);
     }
     table.to_string()
@@ -88,11 +88,11 @@ pub fn owners(owners: &Owners, now: Timestamp) -> String {
 
 /// `data, models (read), disk[2] as scratch`
 fn requests(alloc: &AllocStatus) -> String {
-    let one = |request: &VolumeRequest| {
-        // A request without a valid volume was refused when the alloc was registered.
+    let request_text = |request: &VolumeRequest| {
+        // A request without a valid volume was refused at the alloc's registration.
         let volume = request.volume(alloc.index).unwrap_or_else(|_| request.source.clone());
         let alias = request.alias.as_ref().map(|alias| format!(" as {alias}")).unwrap_or_default();
         format!("{volume}{alias}{}", if request.read_only { " (read)" } else { "" })
     };
-    alloc.volumes.iter().map(one).collect::<Vec<_>>().join(", ")
+    alloc.volumes.iter().map(request_text).collect::<Vec<_>>().join(", ")
 }

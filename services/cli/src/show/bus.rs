@@ -50,14 +50,15 @@ fn rows(report: &CopiesReport) -> String {
 /// How far a raise is, in one line.
 pub fn copies_progress(report: &CopiesReport) -> String {
     let settled = report.streams.iter().filter(|stream| stream.is_settled()).count();
-    let all = report.streams.len();
+    let total = report.streams.len();
     let waiting = report.streams.iter().filter(|stream| !stream.is_settled()).map(|stream| {
         let copies = stream.copies.map_or_else(|| "?".to_owned(), |copies| copies.to_string());
         format!("{} {}/{copies} in sync, {} wanted", stream.stream, stream.in_sync, stream.wanted)
     });
     let waiting: Vec<String> = waiting.collect();
-    let rest = if waiting.is_empty() { String::new() } else { format!("; {}", waiting.join("; ")) };
-    plain(&format!("{settled} of {all} have all their copies{rest}"))
+    let waiting_text =
+        if waiting.is_empty() { String::new() } else { format!("; {}", waiting.join("; ")) };
+    plain(&format!("{settled} of {total} have all their copies{waiting_text}"))
 }
 
 /// The buckets that were backed up.
@@ -78,9 +79,9 @@ pub fn restore_step(step: &RestoreStep) -> String {
 }
 
 /// The incarnations that began.
-pub fn begun(all: &[BegunIncarnation]) -> String {
+pub fn begun(incarnations: &[BegunIncarnation]) -> String {
     let mut table = Table::new(["BUCKET", "INCARNATION", "RECORDS TO", "GOES ON ABOVE"]);
-    for one in all {
+    for one in incarnations {
         let numbers = [one.incarnation, one.restored, one.above].map(|number| number.to_string());
         let [incarnation, restored, above] = numbers;
         table.row([one.bucket.clone(), incarnation, restored, above]);

@@ -10,15 +10,17 @@ use crate::table::plain;
 
 impl Listed for ClaimStatus {
     const COLUMNS: &'static [Column<Self>] = &[
-        ("VOLUME", |it, _| it.volume.to_string()),
-        ("ALLOC", |it, _| it.alloc.to_string()),
-        ("NODE", |it, _| it.node.to_string()),
-        ("MODE", |it, _| it.mode.to_string()),
-        ("STATE", |it, _| it.state.to_string()),
-        ("SINCE", |it, now| ago(it.since, now)),
-        ("ON NODE", |it, now| it.mount.as_ref().map(|it| on_node(it, now)).unwrap_or_default()),
-        ("TRIES", |it, _| it.failed_tries().to_string()),
-        ("NEXT TRY", |it, now| it.next_try.map(|at| until(at, now)).unwrap_or_default()),
+        ("VOLUME", |claim, _| claim.volume.to_string()),
+        ("ALLOC", |claim, _| claim.alloc.to_string()),
+        ("NODE", |claim, _| claim.node.to_string()),
+        ("MODE", |claim, _| claim.mode.to_string()),
+        ("STATE", |claim, _| claim.state.to_string()),
+        ("SINCE", |claim, now| ago(claim.since, now)),
+        ("ON NODE", |claim, now| {
+            claim.mount.as_ref().map(|mount| on_node(mount, now)).unwrap_or_default()
+        }),
+        ("TRIES", |claim, _| claim.failed_tries().to_string()),
+        ("NEXT TRY", |claim, now| claim.next_try.map(|at| until(at, now)).unwrap_or_default()),
     ];
     const NONE: &'static str = "no claims";
 
@@ -32,7 +34,7 @@ impl Listed for ClaimStatus {
             0 => "first".to_owned(),
             ahead => format!("{ahead} ahead"),
         });
-        let all = [
+        let details = [
             ("released because", self.reason.clone()),
             ("in line", place),
             ("waits for", self.waits_for.clone()),
@@ -40,9 +42,9 @@ impl Listed for ClaimStatus {
             ("left its node by proof", self.proof.as_ref().map(ToString::to_string)),
             ("what to do", self.hint.clone().or_else(|| start_watcher(self))),
         ];
-        let lines: Vec<String> = all
+        let lines: Vec<String> = details
             .into_iter()
-            .filter_map(|(what, text)| Some(format!("    {what}: {}\n", plain(text.as_deref()?))))
+            .filter_map(|(label, text)| Some(format!("    {label}: {}\n", plain(text.as_deref()?))))
             .collect();
         let who = format!("\n  {} on {}\n", self.alloc, self.volume);
         (!lines.is_empty()).then(|| who + &lines.concat())
@@ -58,9 +60,9 @@ fn on_node(mount: &NodeMount, now: Timestamp) -> String {
     }
 }
 
-/// The hint for a later call of a release that no volumewatcher begins. The claim service gives
-/// hints for the first call, and for a node or a plugin at fault.
+/// The hint to start a volumewatcher, for a later call of a release that none begins. For the first
+/// call, and for a faulty node or plugin, the claim service gives the hint.
 fn start_watcher(claim: &ClaimStatus) -> Option<String> {
-    let what = "start a volumewatcher if `nats micro ping berth-volumewatcher` finds none";
-    (claim.wait == Some(ClaimWait::Watcher)).then(|| what.to_owned())
+    let hint = "start a volumewatcher if `nats micro ping berth-volumewatcher` finds none";
+    (claim.wait == Some(ClaimWait::Watcher)).then(|| hint.to_owned())
 }

@@ -13,14 +13,14 @@ use crate::table::{Table, pairs};
 
 impl Listed for ClassStatus {
     const COLUMNS: &'static [Column<Self>] = &[
-        ("CLASS", |it, _| it.id.to_string()),
-        ("PLUGIN", |it, _| it.class.plugin.to_string()),
-        ("SIZES", |it, _| sizes(it.class.size)),
-        ("DEFAULT", |it, _| it.class.size.default_bytes.map(size::short).unwrap_or_default()),
-        ("RECLAIM", |it, _| reclaim(&it.class).to_owned()),
-        ("PLACE", |it, _| policy(&it.class).to_owned()),
-        ("USED", |it, _| use_text(&it.used)),
-        ("QUOTA", |it, _| quota(it.class.quota)),
+        ("CLASS", |class, _| class.id.to_string()),
+        ("PLUGIN", |class, _| class.class.plugin.to_string()),
+        ("SIZES", |class, _| sizes(class.class.size)),
+        ("DEFAULT", |class, _| class.class.size.default_bytes.map(size::short).unwrap_or_default()),
+        ("RECLAIM", |class, _| reclaim(&class.class).to_owned()),
+        ("PLACE", |class, _| policy(&class.class).to_owned()),
+        ("USED", |class, _| use_text(&class.used)),
+        ("QUOTA", |class, _| quota(class.class.quota)),
     ];
     const NONE: &'static str = "no classes that the namespace may use";
 }
@@ -47,9 +47,10 @@ pub fn class(status: &ClassStatus) -> String {
         lines.push(("mounted as", format!("{fs_type}, {flags}")));
     }
     lines.extend(class.mount.group.as_ref().map(|group| ("mounted for", format!("group {group}"))));
-    for (what, map) in [("parameters", &class.parameters), ("mutable", &class.mutable_parameters)] {
+    for (label, map) in [("parameters", &class.parameters), ("mutable", &class.mutable_parameters)]
+    {
         if !map.is_empty() {
-            lines.push((what, listed(map)));
+            lines.push((label, listed(map)));
         }
     }
     if *has_secrets {
@@ -66,13 +67,13 @@ pub fn class(status: &ClassStatus) -> String {
 pub fn capacities(capacities: &Capacities) -> String {
     let mut table = Table::new(["PLACE", "FREE", "LARGEST", "SMALLEST", "NOT KNOWN BECAUSE"]);
     let shown = |bytes: Option<u64>| bytes.map(size::short).unwrap_or_default();
-    for at in &capacities.capacities {
+    for capacity in &capacities.capacities {
         table.row([
-            at.topology.as_ref().map_or_else(|| "everywhere".to_owned(), listed),
-            shown(at.available_bytes),
-            shown(at.max_volume_bytes),
-            shown(at.min_volume_bytes),
-            at.error.clone().unwrap_or_default(),
+            capacity.topology.as_ref().map_or_else(|| "everywhere".to_owned(), listed),
+            shown(capacity.available_bytes),
+            shown(capacity.max_volume_bytes),
+            shown(capacity.min_volume_bytes),
+            capacity.error.clone().unwrap_or_default(),
         ]);
     }
     format!("plugin {}\n{table}", capacities.plugin)
@@ -108,9 +109,9 @@ fn use_text(used: &ClassUse) -> String {
 }
 
 /// `1 volume`, `3 volumes`
-fn count(many: u64, what: &str) -> String {
-    let s = if many == 1 { "" } else { "s" };
-    format!("{many} {what}{s}")
+fn count(number: u64, what: &str) -> String {
+    let s = if number == 1 { "" } else { "s" };
+    format!("{number} {what}{s}")
 }
 
 /// `10 volumes, 1TiB`; nothing for no bound.

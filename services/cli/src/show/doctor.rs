@@ -5,7 +5,7 @@ use crate::table::{Table, plain};
 
 /// The report; only what is wrong when `quiet`.
 pub fn doctor(report: &DoctorReport, quiet: bool) -> String {
-    let shown = || report.checks.iter().filter(|one| !quiet || one.verdict != Verdict::Well);
+    let shown = || report.checks.iter().filter(|check| !quiet || check.verdict != Verdict::Well);
     let mut table = Table::new(["CHECK", "RESULT", "FOUND"]);
     for CheckReport { check, verdict, summary, .. } in shown() {
         let result = format!("{} {verdict}", verdict.mark());
@@ -15,7 +15,7 @@ pub fn doctor(report: &DoctorReport, quiet: bool) -> String {
         let more = (check.more > 0).then(|| {
             format!("  {}: {} more, which --json does not show either\n", check.check, check.more)
         });
-        check.findings.iter().map(|one| finding(check.check, one)).chain(more)
+        check.findings.iter().map(|check_finding| finding(check.check, check_finding)).chain(more)
     });
     let findings: Vec<String> = findings.collect();
     let table = if table.is_empty() { "nothing is wrong\n".to_owned() } else { table.to_string() };

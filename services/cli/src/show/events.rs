@@ -18,19 +18,19 @@ pub fn event(body: &EventBody, zone: &Zone) -> String {
     let trace: String = trace.chars().take(TRACE_DIGITS).collect();
     format!(
         "{}  {:<19}  {}  {:>7}  {}",
-        zone.both(event.at),
+        zone.date_and_time(event.at),
         plain(body.name()),
-        padded(&plain(&what(event)), 45),
+        padded(&plain(&describe_subject(event)), 45),
         plain(&took),
         [detail(event), trace].map(|text| plain(&text)).join("  "),
     )
 }
 
-/// Enough of a trace's id to find it again by eye; `--json` has all of it.
+/// Number of digits of a trace's id, enough to recognize it; `--json` has all digits.
 const TRACE_DIGITS: usize = 8;
 
 /// `default/data web-1 on n1 by ebs.csi.aws.com`, `default/data@monday by ebs.csi.aws.com`
-fn what(event: &Event) -> String {
+fn describe_subject(event: &Event) -> String {
     let mut words = Vec::new();
     let namespace = event.namespace.as_ref().map(|namespace| format!("{namespace}/"));
     let mut namespace = namespace.unwrap_or_default();

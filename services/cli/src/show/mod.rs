@@ -39,7 +39,7 @@ pub use external::{external_snapshots, external_volumes};
 pub use list::{Listed, headings, list};
 pub use node_overview::{NodeOverview, node_overview};
 pub use plugins_here::plugins_here;
-pub use registry::{declared, left, node, plugin};
+pub use registry::{declared, departed, node, plugin};
 pub use snapshot::snapshot_groups;
 pub use sweep::sweep;
 pub use time::Zone;
@@ -81,10 +81,10 @@ fn last_refusal(refusal: &RefusedRequest, now: Timestamp) -> String {
 
 /// The namespace before an id, when the ids of a list are of several namespaces.
 fn within<'a>(
-    all: impl IntoIterator<Item = &'a Namespace>,
+    listed: impl IntoIterator<Item = &'a Namespace>,
 ) -> impl Fn(&Namespace, &dyn fmt::Display) -> String {
-    let mut all = all.into_iter();
-    let first = all.next();
-    let several = all.any(|other| Some(other) != first);
+    let mut listed = listed.into_iter();
+    let first = listed.next();
+    let several = listed.any(|other| Some(other) != first);
     move |namespace, id| if several { format!("{namespace}/{id}") } else { id.to_string() }
 }

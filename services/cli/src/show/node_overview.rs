@@ -16,7 +16,7 @@ use crate::span::{ago, until};
 use crate::table::{Table, plain};
 use berth_explain::next;
 
-/// All that is known of a node. As JSON: the node's record, with the other facts beside it.
+/// The facts of a node. As JSON: the node's record, with the other facts beside it.
 #[derive(Debug, Serialize)]
 pub struct NodeOverview {
     /// The registry's record.
@@ -124,17 +124,18 @@ fn agent_parts(
     if !work.is_empty() {
         parts.push(format!("under way for what is not mounted here:\n{}", work.concat()));
     }
-    // A command of `berth run` is no news: its alloc says so.
-    let guards = agent.guards.iter().filter(|one| !one.guard.contains("berth run"));
+    // The guard of a `berth run` is left out: the alloc's note shows it.
+    let guards =
+        agent.guards.iter().filter(|guard_status| !guard_status.guard.contains("berth run"));
     let guards: Vec<String> = guards
-        .map(|one| {
-            let lives = match &one.unknown {
+        .map(|guard_status| {
+            let lives = match &guard_status.unknown {
                 Some(why) => format!("cannot be looked at: {}", plain(why)),
-                None if one.lives => "lives".to_owned(),
+                None if guard_status.lives => "lives".to_owned(),
                 None => "has ended".to_owned(),
             };
-            let alloc = name(&one.namespace, &one.alloc);
-            format!("  {alloc} by {}, which {lives}\n", plain(&one.guard))
+            let alloc = name(&guard_status.namespace, &guard_status.alloc);
+            format!("  {alloc} by {}, which {lives}\n", plain(&guard_status.guard))
         })
         .collect();
     if !guards.is_empty() {
@@ -157,7 +158,7 @@ fn health(mount: &MountStatus) -> String {
     }
 }
 
-/// A value's text as in the contract.
+/// The value's text in the contract.
 fn word<T: Serialize>(value: &T) -> String {
     let written = serde_json::to_value(value).ok();
     written.as_ref().and_then(|word| word.as_str()).unwrap_or_default().to_owned()
@@ -173,7 +174,7 @@ fn notes(
 ) -> Option<String> {
     let mut lines: Vec<(&str, String)> = Vec::new();
     if let Some(trouble) = &mount.trouble {
-        // What a plugin says of a volume that is well mounted has no time.
+        // A plugin's report about a well mounted volume has no time.
         let since = mount.health_since.filter(|_| mount.health != MountHealth::Well);
         let since = since.map(|since| format!(", for {}", ago(since, now)));
         lines.push(("trouble", format!("{trouble}{}", since.unwrap_or_default())));
@@ -184,14 +185,17 @@ fn notes(
     if mount.earlier_boot {
         lines.push(("from before", "it was mounted before the host was booted last".to_owned()));
     }
-    let of = (&mount.namespace, &mount.volume, &mount.alloc);
-    let work = agent.work.iter().filter(|work| work_key(work) == of);
+    let of_mount = (&mount.namespace, &mount.volume, &mount.alloc);
+    let work = agent.work.iter().filter(|work| work_key(work) == of_mount);
     lines.extend(work.map(|work| ("under way", under_way(work, now))));
-    let failed = agent.failures.iter().find(|one| (&one.namespace, &one.volume, &one.alloc) == of);
+    let failed = agent
+        .failures
+        .iter()
+        .find(|failure| (&failure.namespace, &failure.volume, &failure.alloc) == of_mount);
     if let Some(failed) = failed {
         let tries = format!("{} times", failed.tries);
-        let what = format!("{} failed {tries}, {} ago", failed.step, ago(failed.at, now));
-        lines.push(("last here", format!("{what}: {}", failed.failure)));
+        let attempt = format!("{} failed {tries}, {} ago", failed.step, ago(failed.at, now));
+        lines.push(("last here", format!("{attempt}: {}", failed.failure)));
     }
     match claim {
         Some(claim) if claim.state != State::Taken || claim.tries > 0 => {
@@ -203,21 +207,21 @@ fn notes(
             lines.extend(claim.hint.clone().map(|hint| ("what to do", hint)));
         }
         None if claims_known => {
-            let told = "no claim stands behind this mount: its workload must not write any more";
-            lines.push(("unclaimed", told.to_owned()));
+            let warning = "no claim stands behind this mount: its workload must not write any more";
+            lines.push(("unclaimed", warning.to_owned()));
         }
         _ => {}
     }
     if matches!(mount.health, MountHealth::Missing | MountHealth::Dead) && claim.is_some() {
-        let again = next::republish(&mount.volume, &agent.node, &mount.alloc, &mount.namespace);
-        lines.push(("bring it back", again));
+        let republish = next::republish(&mount.volume, &agent.node, &mount.alloc, &mount.namespace);
+        lines.push(("bring it back", republish));
     }
     if lines.is_empty() {
         return None;
     }
-    let told: Vec<String> =
-        lines.iter().map(|(what, text)| format!("    {what}: {}\n", plain(text))).collect();
-    Some(format!("\n  {} on {}\n{}", mount.alloc, mount.volume, told.concat()))
+    let notes: Vec<String> =
+        lines.iter().map(|(label, text)| format!("    {label}: {}\n", plain(text))).collect();
+    Some(format!("\n  {} on {}\n{}", mount.alloc, mount.volume, notes.concat()))
 }
 
 fn under_way(work: &WorkStatus, now: Timestamp) -> String {
@@ -236,7 +240,7 @@ mod tests {
 
     use super::*;
 
-    fn known() -> NodeOverview {
+    fn overview() -> NodeOverview {
         let node = json!({
             "id": "n1", "state": "ready", "since": Timestamp::from_unix_ms(1_000),
             "clock_skew_ms": 0, "version": "0.1.0", "boot_id": "b1", "attributes": {},
@@ -308,8 +312,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_its_age_and_what_to_do() {
-        let shown = node_overview(&known(), Timestamp::from_unix_ms(10_000));
+    fn faults_on_a_node_are_shown_with_their_age_and_next_command() {
+        let shown = node_overview(&overview(), Timestamp::from_unix_ms(10_000));
         for part in [
             "trouble: Transport endpoint is not connected, for 5",
             "bring it back: berth volume republish data --node n1 --alloc dead",
@@ -332,14 +336,14 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_answers_for_is_not_taken_for_nothing() {
-        let known = NodeOverview {
+    fn unanswered_facts_are_shown_as_not_known() {
+        let overview = NodeOverview {
             agent: None,
             agent_error: Some("no service answers there".to_owned()),
             claims: None,
-            ..known()
+            ..overview()
         };
-        let shown = node_overview(&known, Timestamp::from_unix_ms(10_000));
+        let shown = node_overview(&overview, Timestamp::from_unix_ms(10_000));
         assert!(shown.contains("what is mounted is not known: no service answers"), "{shown}");
         assert!(shown.contains("claims of the node are not known"), "{shown}");
         assert!(!shown.contains("nothing is mounted"), "{shown}");
@@ -348,8 +352,8 @@ mod tests {
     #[test]
     fn an_agent_that_is_away_leaves_it_open_what_is_mounted() {
         let agent_error = Some("no service answers there".to_owned());
-        let known = NodeOverview { agent: None, agent_error, ..known() };
-        let shown = node_overview(&known, Timestamp::from_unix_ms(10_000));
+        let overview = NodeOverview { agent: None, agent_error, ..overview() };
+        let shown = node_overview(&overview, Timestamp::from_unix_ms(10_000));
         assert!(shown.contains("claimed; whether they are mounted is not known:"), "{shown}");
         assert!(!shown.contains("not mounted:"), "{shown}");
     }

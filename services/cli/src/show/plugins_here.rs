@@ -25,19 +25,19 @@ pub fn plugins_here(here: &Here, now: Timestamp) -> String {
         "DESCRIPTION",
     ];
     let mut table = Table::new(columns);
-    for one in &here.instances {
+    for instance in &here.instances {
         table.row([
-            one.plugin.to_string(),
-            one.instance.clone(),
-            health_word(one.healthy).to_owned(),
-            calls(one).to_owned(),
-            one.version.clone().unwrap_or_default(),
-            ago(one.since, now),
-            one.pid.map(|pid| pid.to_string()).unwrap_or_default(),
-            if one.supervised { one.restarts.to_string() } else { String::new() },
-            one.mounts.to_string(),
-            one.source.clone(),
-            one.description.clone(),
+            instance.plugin.to_string(),
+            instance.instance.clone(),
+            health_word(instance.healthy).to_owned(),
+            calls(instance).to_owned(),
+            instance.version.clone().unwrap_or_default(),
+            ago(instance.since, now),
+            instance.pid.map(|pid| pid.to_string()).unwrap_or_default(),
+            if instance.supervised { instance.restarts.to_string() } else { String::new() },
+            instance.mounts.to_string(),
+            instance.source.clone(),
+            instance.description.clone(),
         ]);
     }
     let mut shown = if here.instances.is_empty() {
@@ -45,12 +45,18 @@ pub fn plugins_here(here: &Here, now: Timestamp) -> String {
     } else {
         table.to_string()
     };
-    // The agent keeps what a command prints beside the socket that it gives to the command.
-    let logs = here.instances.iter().filter(|one| one.supervised).filter_map(|one| {
-        let dir = Path::new(&one.socket).parent()?;
-        let log = dir.join("output.log").display().to_string();
-        Some(format!("\n  {} {}\n    log: {}\n", one.plugin, one.instance, plain(&log)))
-    });
+    // The agent keeps the output of a plugin's process in a log beside the plugin's socket.
+    let logs =
+        here.instances.iter().filter(|instance| instance.supervised).filter_map(|instance| {
+            let dir = Path::new(&instance.socket).parent()?;
+            let log = dir.join("output.log").display().to_string();
+            Some(format!(
+                "\n  {} {}\n    log: {}\n",
+                instance.plugin,
+                instance.instance,
+                plain(&log)
+            ))
+        });
     shown.extend(logs);
     if !here.faults.is_empty() {
         let mut table = Table::new(["NO PLUGIN COMES FROM", "BECAUSE"]);
@@ -62,9 +68,9 @@ pub fn plugins_here(here: &Here, now: Timestamp) -> String {
     shown
 }
 
-/// Whether the instance gets calls, and whether it stays.
-fn calls(one: &InstanceHere) -> &'static str {
-    match (one.serves, one.leaving) {
+/// Whether the instance gets calls, and whether it is kept.
+fn calls(instance: &InstanceHere) -> &'static str {
+    match (instance.serves, instance.leaving) {
         (true, false) => "here",
         (true, true) => "here, leaving",
         (false, true) => "leaving",

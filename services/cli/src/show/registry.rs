@@ -15,24 +15,24 @@ use berth_explain::node_state;
 
 impl Listed for PluginStatus {
     const COLUMNS: &'static [Column<Self>] = &[
-        ("ID", |it, _| it.id.to_string()),
-        ("PROVIDER", |it, _| it.provider.clone()),
-        ("VERSION", |it, _| it.versions.join(", ")),
-        ("CONTROLLERS", |it, _| controllers(it)),
-        ("NODES", |it, _| it.nodes.to_string()),
-        ("ATTACHES", |it, _| yes(it.attaches)),
+        ("ID", |plugin, _| plugin.id.to_string()),
+        ("PROVIDER", |plugin, _| plugin.provider.clone()),
+        ("VERSION", |plugin, _| plugin.versions.join(", ")),
+        ("CONTROLLERS", |plugin, _| controllers(plugin)),
+        ("NODES", |plugin, _| plugin.nodes.to_string()),
+        ("ATTACHES", |plugin, _| yes(plugin.attaches)),
     ];
     const NONE: &'static str = "no plugins: no agent has reported one";
 }
 
 impl Listed for NodeStatus {
     const COLUMNS: &'static [Column<Self>] = &[
-        ("ID", |it, _| it.id.to_string()),
-        ("STATE", |it, _| node_state(it).0),
-        ("SINCE", |it, now| ago(node_state(it).1, now)),
-        ("SKEW", |it, _| skew(it)),
-        ("VERSION", |it, _| it.version.clone()),
-        ("PLUGINS", |it, _| served(it)),
+        ("ID", |node, _| node.id.to_string()),
+        ("STATE", |node, _| node_state(node).0),
+        ("SINCE", |node, now| ago(node_state(node).1, now)),
+        ("SKEW", |node, _| skew(node)),
+        ("VERSION", |node, _| node.version.clone()),
+        ("PLUGINS", |node, _| served(node)),
     ];
     const NONE: &'static str = "no nodes: no agent has reported";
 }
@@ -48,7 +48,7 @@ pub fn plugin(plugin: &PluginStatus, now: Timestamp) -> String {
         ("attaches", yes(plugin.attaches)),
         ("can", abilities(plugin).join(", ")),
     ];
-    let table = instances("NODE", &plugin.instances, |one| one.node.to_string(), now);
+    let table = instances("NODE", &plugin.instances, |instance| instance.node.to_string(), now);
     format!("{}\n{table}{}", pairs(&lines), jobs(plugin, now))
 }
 
@@ -57,23 +57,26 @@ fn abilities(plugin: &PluginStatus) -> Vec<&'static str> {
     let can: Vec<ControllerAbilities> =
         plugin.instances.iter().filter_map(|one| one.controller).collect();
     let able = |has: fn(&ControllerAbilities) -> bool| can.iter().any(has);
-    let expands = match (able(|it| it.expand_volume), able(|it| it.expand_offline_only)) {
+    let expands = match (
+        able(|controller| controller.expand_volume),
+        able(|controller| controller.expand_offline_only),
+    ) {
         (true, true) => "expand volumes that are not in use",
         _ => "expand volumes",
     };
-    let all = [
-        (able(|it| it.create_delete_volume), "create and delete volumes"),
-        (able(|it| it.clone_volume), "copy volumes"),
-        (able(|it| it.expand_volume), expands),
-        (able(|it| it.modify_volume), "modify volumes"),
-        (able(|it| it.create_delete_snapshot), "cut and restore snapshots"),
-        (able(|it| it.group_snapshot), "cut snapshots of a group"),
-        (able(|it| it.list_volumes), "list volumes"),
-        (able(|it| it.list_snapshots), "list snapshots"),
-        (able(|it| it.get_capacity), "say its capacity"),
-        (able(|it| it.topology), "place volumes"),
+    let abilities = [
+        (able(|controller| controller.create_delete_volume), "create and delete volumes"),
+        (able(|controller| controller.clone_volume), "copy volumes"),
+        (able(|controller| controller.expand_volume), expands),
+        (able(|controller| controller.modify_volume), "modify volumes"),
+        (able(|controller| controller.create_delete_snapshot), "cut and restore snapshots"),
+        (able(|controller| controller.group_snapshot), "cut snapshots of a group"),
+        (able(|controller| controller.list_volumes), "list volumes"),
+        (able(|controller| controller.list_snapshots), "list snapshots"),
+        (able(|controller| controller.get_capacity), "say its capacity"),
+        (able(|controller| controller.topology), "place volumes"),
     ];
-    all.into_iter().filter_map(|(can, word)| can.then_some(word)).collect()
+    abilities.into_iter().filter_map(|(can, word)| can.then_some(word)).collect()
 }
 
 /// Plugin instances, one line each. The first column is the caller's.
@@ -84,14 +87,14 @@ fn instances(
     now: Timestamp,
 ) -> Table {
     let mut table = Table::new([heading, "HALF", "HEALTH", "SINCE", "VERSION", "DESCRIPTION"]);
-    for one in instances {
+    for instance in instances {
         table.row([
-            name(one),
-            one.half.to_string(),
-            health_word(one.healthy).to_owned(),
-            ago(one.since, now),
-            one.version.clone(),
-            one.description.clone(),
+            name(instance),
+            instance.half.to_string(),
+            health_word(instance.healthy).to_owned(),
+            ago(instance.since, now),
+            instance.version.clone(),
+            instance.description.clone(),
         ]);
     }
     table
@@ -136,14 +139,14 @@ pub fn node(node: &NodeStatus, now: Timestamp) -> String {
     let unaccounted = node.unaccounted.iter().map(|mount| ("without a claim", mount.to_string()));
     let lines = lines.into_iter().chain(gone).chain(keep).chain(back);
     let lines: Vec<_> = lines.chain(unaccounted).collect();
-    let table = instances("PLUGIN", &node.instances, |one| one.plugin.to_string(), now);
+    let table = instances("PLUGIN", &node.instances, |instance| instance.plugin.to_string(), now);
     format!("{}\n{table}", pairs(&lines))
 }
 
 /// A node that was just declared gone.
 pub fn declared(node: &NodeId, declared: &Declared, now: Timestamp) -> String {
     let Declared { proof, claims } = declared;
-    let left = match claims.as_deref() {
+    let claims_text = match claims.as_deref() {
         None => format!(
             "which claims are left is not known: \
              `berth claim status --node {node} --namespace '*'` shows them\n"
@@ -151,7 +154,10 @@ pub fn declared(node: &NodeId, declared: &Declared, now: Timestamp) -> String {
         Some([]) => "no claim of the node is left\n".to_owned(),
         Some(claims) => format!("{CLAIMS_LEFT}\n{}", list(claims, None, now)),
     };
-    format!("{node} counts as gone: {proof}\nuntil it is back: {}\n{left}", kept_up(proof.kind))
+    format!(
+        "{node} counts as gone: {proof}\nuntil it is back: {}\n{claims_text}",
+        kept_up(proof.kind)
+    )
 }
 
 /// The text above the claims of a node that was declared gone.
@@ -173,8 +179,8 @@ fn kept_up(kind: ProofKind) -> &'static str {
 }
 
 /// A node that has left.
-pub fn left(node: &NodeId, left: &NodeLeft) -> String {
-    let NodeLeft { known, instances, gone } = *left;
+pub fn departed(node: &NodeId, departed: &NodeLeft) -> String {
+    let NodeLeft { known, instances, gone } = *departed;
     let went = match (known, instances) {
         (false, 0) => return format!("there is no node {node}\n"),
         (_, 0) => String::new(),

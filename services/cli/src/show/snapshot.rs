@@ -11,15 +11,19 @@ use crate::table::{Table, plain};
 
 impl Listed for SnapshotStub {
     const COLUMNS: &'static [Column<Self>] = &[
-        ("SNAPSHOT", |it, _| format!("{}@{}", it.volume, it.snapshot)),
-        ("STATE", |it, _| it.state.to_string()),
-        ("SINCE", |it, now| ago(it.since, now)),
-        ("SIZE", |it, _| it.size_bytes.map(size::short).unwrap_or_default()),
-        ("CUT", |it, now| it.cut_at.map(|at| format!("{} ago", ago(at, now))).unwrap_or_default()),
-        ("PLUGIN", |it, _| it.plugin.to_string()),
-        ("GROUP", |it, _| volumes(&it.group)),
-        ("TRIES", |it, _| it.tries.to_string()),
-        ("NEXT TRY", |it, now| it.next_try.map(|at| until(at, now)).unwrap_or_default()),
+        ("SNAPSHOT", |snapshot, _| format!("{}@{}", snapshot.volume, snapshot.snapshot)),
+        ("STATE", |snapshot, _| snapshot.state.to_string()),
+        ("SINCE", |snapshot, now| ago(snapshot.since, now)),
+        ("SIZE", |snapshot, _| snapshot.size_bytes.map(size::short).unwrap_or_default()),
+        ("CUT", |snapshot, now| {
+            snapshot.cut_at.map(|at| format!("{} ago", ago(at, now))).unwrap_or_default()
+        }),
+        ("PLUGIN", |snapshot, _| snapshot.plugin.to_string()),
+        ("GROUP", |snapshot, _| volumes(&snapshot.group)),
+        ("TRIES", |snapshot, _| snapshot.tries.to_string()),
+        ("NEXT TRY", |snapshot, now| {
+            snapshot.next_try.map(|at| until(at, now)).unwrap_or_default()
+        }),
     ];
     const NONE: &'static str = "no snapshots";
 
@@ -36,13 +40,15 @@ impl Listed for SnapshotStub {
 /// Groups, one line each: the snapshots of a group have one state.
 pub fn snapshot_groups(snapshots: &[SnapshotStub], now: Timestamp) -> String {
     let mut table = Table::new(["GROUP", "STATE", "SINCE", "SIZE", "PLUGIN", "VOLUMES"]);
-    let name = within(snapshots.iter().map(|one| &one.namespace));
-    for first in snapshots.iter().filter(|one| one.group.first() == Some(&one.volume)) {
-        let members = snapshots.iter().filter(|one| {
-            (&one.namespace, &one.snapshot) == (&first.namespace, &first.snapshot)
-                && first.group.contains(&one.volume)
+    let name = within(snapshots.iter().map(|snapshot| &snapshot.namespace));
+    for first in
+        snapshots.iter().filter(|snapshot| snapshot.group.first() == Some(&snapshot.volume))
+    {
+        let members = snapshots.iter().filter(|snapshot| {
+            (&snapshot.namespace, &snapshot.snapshot) == (&first.namespace, &first.snapshot)
+                && first.group.contains(&snapshot.volume)
         });
-        let bytes = size::sum(members.filter_map(|one| one.size_bytes));
+        let bytes = size::sum(members.filter_map(|snapshot| snapshot.size_bytes));
         table.row([
             name(&first.namespace, &first.snapshot),
             first.state.to_string(),

@@ -10,7 +10,7 @@ use super::listed;
 use crate::span::{ago, until};
 use berth_explain::name_operation;
 
-/// What Berth did to the volume at its storage, and is doing.
+/// The origin, the changes and the last failure of a volume at its storage.
 pub fn storage_lines(volume: &VolumeStatus, now: Timestamp) -> Vec<(&'static str, String)> {
     let mut lines = Vec::new();
     let Some(storage) = &volume.storage else { return lines };
@@ -26,8 +26,8 @@ pub fn storage_lines(volume: &VolumeStatus, now: Timestamp) -> Vec<(&'static str
         ("reclaim", policy.to_owned())
     }));
     lines.extend(origin.as_ref().map(|origin| {
-        let of = origin.snapshot.as_ref().map(|snapshot| format!("@{snapshot}"));
-        ("copy of", format!("{}{}", origin.volume, of.unwrap_or_default()))
+        let snapshot_part = origin.snapshot.as_ref().map(|snapshot| format!("@{snapshot}"));
+        ("copy of", format!("{}{}", origin.volume, snapshot_part.unwrap_or_default()))
     }));
     lines.extend(for_alloc.as_ref().map(|alloc| ("for the run of", alloc.to_string())));
     if let Some(operation) = operation {
@@ -57,7 +57,7 @@ fn operation_lines(
     let OperationStatus { since, call, calling, tries, next_try, .. } = operation;
     let state = if *calling { "is under way" } else { "is to be made" };
     let name = name_operation(operation);
-    let what = format!("{name} for {}: {call} {state}", ago(*since, now));
+    let progress = format!("{name} for {}: {call} {state}", ago(*since, now));
     let tried = (*tries > 0 || next_try.is_some()).then(|| {
         let next = next_try.map(|at| format!(", next {}", until(at, now))).unwrap_or_default();
         format!("{tries}{next}")
@@ -65,14 +65,14 @@ fn operation_lines(
     let doubt = "an earlier call may have done it; it is repeated until the plugin answers";
     let nodes: Vec<&str> = operation.nodes_left.iter().map(NodeId::as_str).collect();
     let lines = [
-        ("operation", Some(what)),
+        ("operation", Some(progress)),
         ("tries", tried),
         ("last error", operation.error().map(str::to_owned)),
         ("in doubt", operation.uncertain.then(|| doubt.to_owned())),
-        ("waits for", operation.waits_for.map(|it| it.describe().to_owned())),
+        ("waits for", operation.waits_for.map(|wait| wait.describe().to_owned())),
         ("nodes left", (!nodes.is_empty()).then(|| nodes.join(", "))),
     ];
-    lines.into_iter().filter_map(|(what, text)| Some((what, text?)))
+    lines.into_iter().filter_map(|(label, text)| Some((label, text?)))
 }
 
 /// `expand 30s ago: OUT_OF_RANGE: …`

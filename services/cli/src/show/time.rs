@@ -33,7 +33,7 @@ impl Zone {
     }
 
     /// `2026-11-21 20:00:53.425`
-    pub fn both(&self, at: Timestamp) -> String {
+    pub fn date_and_time(&self, at: Timestamp) -> String {
         format!("{} {}", self.date(at), self.time(at))
     }
 
@@ -52,7 +52,7 @@ pub fn took(took: Duration) -> String {
     let us = took.as_micros();
     let tenths = |unit: u128| format!("{}.{}", us / unit, us % unit * 10 / unit);
     match us {
-        // What is known to the millisecond only is not written more exactly.
+        // A duration that is known to the millisecond only is not shown more exactly.
         0..100_000 if us.is_multiple_of(1000) => format!("{} ms", us / 1000),
         0..100_000 => format!("{} ms", tenths(1000)),
         100_000..1_000_000 => format!("{} ms", us / 1000),
@@ -70,8 +70,8 @@ mod tests {
     fn times_are_those_of_the_zone_with_its_summer() {
         let zone = Zone(TimeZone::posix("CET-1CEST,M3.5.0,M10.5.0/3").unwrap());
         let winter = Timestamp::from_unix_ms(1_795_300_000_123);
-        assert_eq!(zone.both(winter), "2026-11-21 23:26:40.123");
-        assert_eq!(Zone::utc().both(winter), "2026-11-21 22:26:40.123");
+        assert_eq!(zone.date_and_time(winter), "2026-11-21 23:26:40.123");
+        assert_eq!(Zone::utc().date_and_time(winter), "2026-11-21 22:26:40.123");
         let summer = Timestamp::from_unix_ms(1_783_000_000_000);
         assert_eq!((zone.date(summer), zone.time(summer)), {
             ("2026-07-02".to_owned(), "15:46:40.000".to_owned())
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_measured_more_exactly_is_written_more_exactly() {
+    fn a_duration_is_printed_as_exactly_as_it_was_measured() {
         for (us, text) in [
             (0, "0 ms"),
             (412, "0.4 ms"),

@@ -15,23 +15,23 @@ use crate::table::{Table, pairs};
 
 impl Listed for VolumeStub {
     const COLUMNS: &'static [Column<Self>] = &[
-        ("ID", |it, _| it.id.to_string()),
-        ("PLUGIN", |it, _| it.plugin.to_string()),
-        ("CLASS", |it, _| it.class.as_ref().map(ToString::to_string).unwrap_or_default()),
-        ("SIZE", |it, _| it.capacity_bytes.map(size::short).unwrap_or_default()),
-        ("STAGE", |it, _| it.stage.unwrap_or(Stage::Ready).to_string()),
-        ("HEALTH", |it, _| {
-            if it.registered_twice { "registered twice" } else { health_word(it.healthy) }
+        ("ID", |volume, _| volume.id.to_string()),
+        ("PLUGIN", |volume, _| volume.plugin.to_string()),
+        ("CLASS", |volume, _| volume.class.as_ref().map(ToString::to_string).unwrap_or_default()),
+        ("SIZE", |volume, _| volume.capacity_bytes.map(size::short).unwrap_or_default()),
+        ("STAGE", |volume, _| volume.stage.unwrap_or(Stage::Ready).to_string()),
+        ("HEALTH", |volume, _| {
+            if volume.registered_twice { "registered twice" } else { health_word(volume.healthy) }
                 .to_owned()
         }),
-        ("IN USE AS", |it, _| it.in_use.map(|mode| mode.to_string()).unwrap_or_default()),
-        ("READ", |it, _| it.readers.to_string()),
-        ("WRITE", |it, _| it.writers.to_string()),
-        ("RELEASING", |it, _| it.releasing.to_string()),
-        ("WAITING", |it, _| it.waiting.to_string()),
-        ("HOLDERS", |it, _| holders(it)),
-        ("NODES", |it, _| holder_nodes(it)),
-        ("NAME", |it, _| it.name.clone()),
+        ("IN USE AS", |volume, _| volume.in_use.map(|mode| mode.to_string()).unwrap_or_default()),
+        ("READ", |volume, _| volume.readers.to_string()),
+        ("WRITE", |volume, _| volume.writers.to_string()),
+        ("RELEASING", |volume, _| volume.releasing.to_string()),
+        ("WAITING", |volume, _| volume.waiting.to_string()),
+        ("HOLDERS", |volume, _| holders(volume)),
+        ("NODES", |volume, _| holder_nodes(volume)),
+        ("NAME", |volume, _| volume.name.clone()),
     ];
     const NONE: &'static str = "no volumes";
 
@@ -44,9 +44,9 @@ impl Listed for VolumeStub {
 fn holders(volume: &VolumeStub) -> String {
     let mut named: Vec<String> =
         volume.holders.iter().map(|holder| holder.alloc.to_string()).collect();
-    let all = volume.readers + volume.writers + volume.releasing;
-    // A service of an older version names none.
-    match all.saturating_sub(named.len()) {
+    let total = volume.readers + volume.writers + volume.releasing;
+    // A service of an older version names no holders.
+    match total.saturating_sub(named.len()) {
         more if more > 0 && !named.is_empty() => named.push(format!("and {more} more")),
         _ => {}
     }
@@ -81,8 +81,8 @@ pub fn volume(volume: &VolumeStatus, now: Timestamp) -> String {
     lines.extend(volume.unaccounted.iter().map(|mount| ("without a claim", mount.clone())));
     let silent = volume.mounts.iter().filter(|doubt| !doubt.is_mounted());
     lines.extend(silent.map(|doubt| ("not known", doubt.to_string())));
-    if let Some(said) = &volume.exhausted {
-        lines.push(("no room", said.clone()));
+    if let Some(exhausted) = &volume.exhausted {
+        lines.push(("no room", exhausted.clone()));
     }
     if let Some(hint) = &volume.hint {
         lines.push(("what to do", hint.clone()));
@@ -110,9 +110,9 @@ pub fn volume(volume: &VolumeStatus, now: Timestamp) -> String {
     for segments in &volume.topologies {
         lines.push(("reachable in", listed(segments)));
     }
-    for (what, map) in [("parameters", &volume.parameters), ("context", &volume.context)] {
+    for (label, map) in [("parameters", &volume.parameters), ("context", &volume.context)] {
         if !map.is_empty() {
-            lines.push((what, listed(map)));
+            lines.push((label, listed(map)));
         }
     }
     if volume.has_secrets {
@@ -158,11 +158,11 @@ pub fn placements(placements: &Placements) -> String {
 fn health(health: &Health) -> String {
     let Health { healthy, description, controllers, nodes } = health;
     let controllers = controllers.map(|count| format!("controllers {count}, ")).unwrap_or_default();
-    let word = health_word(*healthy);
+    let health = health_word(*healthy);
     let why = match description.as_str() {
         "" => String::new(),
-        said if said == word => String::new(),
+        said if said == health => String::new(),
         said => format!(": {said}"),
     };
-    format!("{word}{why} ({controllers}nodes {nodes})")
+    format!("{health}{why} ({controllers}nodes {nodes})")
 }

@@ -7,16 +7,18 @@ use crate::table::plain;
 use berth_explain::{Cause, Diagnoses, Diagnosis};
 
 /// All findings, one screen after another.
-pub fn why(told: &Diagnoses, now: Timestamp) -> String {
-    let screens: Vec<String> = told.diagnoses.iter().map(|one| screen(one, now)).collect();
+pub fn why(answer: &Diagnoses, now: Timestamp) -> String {
+    let screens: Vec<String> =
+        answer.diagnoses.iter().map(|diagnosis| screen(diagnosis, now)).collect();
     screens.join("\n")
 }
 
 /// One screen: a line when nothing is wrong, else the cause and what to do.
-fn screen(told: &Diagnosis, now: Timestamp) -> String {
-    let since = told.since.map(|since| format!(" for {}", ago(since, now))).unwrap_or_default();
-    let head = format!("{}: {}{since}", told.subject, told.state);
-    let finding = &told.finding;
+fn screen(diagnosis: &Diagnosis, now: Timestamp) -> String {
+    let since =
+        diagnosis.since.map(|since| format!(" for {}", ago(since, now))).unwrap_or_default();
+    let head = format!("{}: {}{since}", diagnosis.subject, diagnosis.state);
+    let finding = &diagnosis.finding;
     let is_well = finding.cause == Cause::Nothing;
     let head = if is_well { format!("{head}; {}", finding.sentence) } else { head };
     let mut parts: Vec<(&str, Vec<String>)> = Vec::new();
@@ -27,8 +29,8 @@ fn screen(told: &Diagnosis, now: Timestamp) -> String {
         parts.push(("next", finding.next.clone()));
         parts.push(("more", vec![format!("docs/{}", finding.cause.section())]));
     }
-    parts.push(("also", told.also.clone()));
-    parts.push(("not known", told.not_known.clone()));
+    parts.push(("also", diagnosis.also.clone()));
+    parts.push(("not known", diagnosis.not_known.clone()));
     let lines = parts.iter().flat_map(|(what, lines)| {
         lines.iter().enumerate().map(move |(at, line)| {
             let label = if at == 0 { format!("{what}:") } else { String::new() };
@@ -45,13 +47,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_well_is_one_line_and_what_is_not_is_one_screen() {
+    fn a_well_thing_is_one_line_and_a_faulty_one_is_one_screen() {
         let (since, now) = (Timestamp::from_unix_ms(0), Timestamp::from_unix_ms(100_000));
         let shown = |finding: Finding| {
-            let told = Diagnosis::new("volume data", "taken by a on n1, mounted", finding);
+            let diagnosis = Diagnosis::new("volume data", "taken by a on n1, mounted", finding);
             let not_known = vec!["what node n1 has mounted: nobody answers".to_owned()];
-            let told = Diagnosis { since: Some(since), not_known, ..told };
-            why(&Diagnoses { diagnoses: vec![told] }, now)
+            let diagnosis = Diagnosis { since: Some(since), not_known, ..diagnosis };
+            why(&Diagnoses { diagnoses: vec![diagnosis] }, now)
         };
         let well = shown(Finding::new(Cause::Nothing, Actor::NOBODY, "nothing to do"));
         let line = "volume data: taken by a on n1, mounted for 100s; nothing to do\n";

@@ -1,4 +1,4 @@
-//! What a change of a volume is to lead to, and whether it has; pure.
+//! The goals of changes of a volume at its storage, and whether they are reached; pure.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use berth_contract::message::storage::{StorageStatus, StorageWait};
 use berth_contract::message::volume::VolumeStatus;
 use berth_domain::volume::storage::{OperationKind, Stage};
 
-/// What a request is to lead to.
+/// The state of the volume that a request asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StorageGoal {
     /// The volume is created.
@@ -25,7 +25,7 @@ pub enum StorageGoal {
     Modified(BTreeMap<String, String>),
 }
 
-/// How far a request is.
+/// The progress of a request towards its goal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GoalState {
     /// The change goes on.
@@ -34,14 +34,14 @@ pub enum GoalState {
     Reached,
     /// The storage refused, with these words.
     Refused(String),
-    /// The rest needs a person.
+    /// The change cannot end before a person acts.
     Blocked(StorageWait),
     /// Another change ended it.
     Overtaken(Stage),
 }
 
 impl StorageGoal {
-    /// The change that leads to it.
+    /// The operation that leads to this goal.
     pub const fn operation(&self) -> OperationKind {
         match self {
             Self::Created => OperationKind::Create,
@@ -51,8 +51,8 @@ impl StorageGoal {
         }
     }
 
-    /// How far the volume is on the way to it. `index` is the revision of the request: a status
-    /// that is older does not know of it.
+    /// Judges the progress of the volume towards the goal. `index` is the revision of the request:
+    /// an older status does not contain the request yet.
     pub fn judge(&self, volume: &VolumeStatus, index: u64) -> GoalState {
         if let Self::Deleted { create_index } = self
             && volume.create_index != *create_index
@@ -104,10 +104,10 @@ fn judge_expansion(
     let operation = storage.operation.as_ref().filter(|of| of.operation == OperationKind::Expand);
     match operation {
         None if is_large => GoalState::Reached,
-        // A plugin that gave less than was asked for has a fault, and there is nothing to wait for.
+        // A plugin that gave less than requested has a fault: there is nothing to wait for.
         None => refused().unwrap_or(GoalState::Reached),
         Some(operation) => match operation.waits_for {
-            // The next node that mounts the volume does the rest.
+            // The remaining nodes expand their file systems when they mount the volume.
             Some(_) if is_large && operation.nodes_left.is_empty() => GoalState::Reached,
             Some(waits_for) if is_large => GoalState::Blocked(waits_for),
             _ => GoalState::Open,
@@ -115,7 +115,7 @@ fn judge_expansion(
     }
 }
 
-/// Whether the change waits for an operator to have the volume unmounted.
+/// Whether the change waits until an operator has had the volume unmounted.
 fn is_mounted(storage: &StorageStatus) -> bool {
     let operation = storage.operation.as_ref();
     operation.is_some_and(|of| of.waits_for == Some(StorageWait::Unmounted))

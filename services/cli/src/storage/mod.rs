@@ -1,4 +1,4 @@
-//! Changes of the storage that are waited for ([`crate::wait`]).
+//! Waiting for changes at the storage ([`crate::wait`]).
 //!
 //! **Owns** when a change is over ([`StorageGoal`]), and its words.
 
@@ -32,11 +32,11 @@ use crate::wait::{WaitStep, Waiter};
 
 /// How long a change is waited for, unless `--timeout` is given.
 pub const CHANGE_PATIENCE: Duration = Duration::from_secs(300);
-/// How long one request waits for news.
+/// How long one request waits for a newer status.
 const ASK_FOR: Duration = Duration::from_secs(2);
 /// How long after its own wait a request times out.
 const ASK_MARGIN: Duration = Duration::from_secs(3);
-/// Pause between two requests: a change that goes on has many steps.
+/// Pause between two requests, because a change may have many short steps.
 const STEP_REST: Duration = Duration::from_millis(50);
 
 /// A change of a volume that is waited for.
@@ -99,7 +99,7 @@ impl Change<'_> {
     fn gone(&self) -> Result<Option<VolumeStatus>, Failure> {
         match self.goal {
             StorageGoal::Deleted { .. } => Ok(None),
-            _ => Err(Failure::Here {
+            _ => Err(Failure::Local {
                 exit: exit::CONFLICT,
                 message: format!("volume {} was deleted meanwhile", self.id),
                 next: format!("berth events --volume {}", self.argument()),
@@ -110,7 +110,7 @@ impl Change<'_> {
     /// The plugin's words, and what a person can do.
     fn refused(&self, volume: &VolumeStatus, error: &str) -> Failure {
         let id = self.id;
-        let what = match self.goal {
+        let sentence = match self.goal {
             StorageGoal::Created => format!("volume {id} was not created"),
             StorageGoal::Deleted { .. } => {
                 format!("volume {id} was not deleted; it can be used as before")
@@ -127,7 +127,7 @@ impl Change<'_> {
             ),
             (_, None) => "correct what the plugin says, and ask again".to_owned(),
         };
-        Failure::local(format_args!("{what}: {error}"), next)
+        Failure::local(format_args!("{sentence}: {error}"), next)
     }
 
     fn blocked(&self, waits_for: StorageWait) -> Failure {
@@ -143,7 +143,7 @@ impl Change<'_> {
             StorageWait::Unmounted => "is not deleted yet",
             _ => "is larger at its storage, and not on its nodes",
         };
-        Failure::Here {
+        Failure::Local {
             exit: exit::CONFLICT,
             message: format!("volume {} {state}; it waits for {}", self.id, waits_for.describe()),
             next,
@@ -151,7 +151,7 @@ impl Change<'_> {
     }
 
     fn overtaken(&self, stage: Stage) -> Failure {
-        Failure::Here {
+        Failure::Local {
             exit: exit::CONFLICT,
             message: format!("volume {} is {stage} now, by another request", self.id),
             next: format!("berth volume status {}", self.argument()),
@@ -165,7 +165,7 @@ impl Change<'_> {
             OperationKind::Expand => "expanded",
             OperationKind::Modify => "changed",
         };
-        Failure::Here {
+        Failure::Local {
             exit: exit::UNAVAILABLE,
             message: format!("volume {} {}", self.id, waiter.describe_end(goal)),
             next: format!(
@@ -176,10 +176,10 @@ impl Change<'_> {
     }
 }
 
-/// A wait for something newer, within the deadline `until`.
+/// A request for a newer status, which waits until the deadline `until` at most.
 fn newer(than: u64, until: Instant) -> Newer {
-    let left = until.saturating_duration_since(Instant::now()).min(ASK_FOR);
-    Newer { than: Some(than), wait_ms: u64::try_from(left.as_millis()).ok() }
+    let remaining = until.saturating_duration_since(Instant::now()).min(ASK_FOR);
+    Newer { than: Some(than), wait_ms: u64::try_from(remaining.as_millis()).ok() }
 }
 
 /// The change that is under way, in one line.

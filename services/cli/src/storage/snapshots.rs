@@ -20,7 +20,7 @@ use crate::failure::Failure;
 use crate::session::Session;
 use crate::wait::Waiter;
 
-/// What a request for a snapshot is to lead to.
+/// The state of a snapshot that a request asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SnapshotGoal {
     /// A volume can be made of it.
@@ -46,27 +46,30 @@ pub async fn await_snapshots(
     let end = waiter.poll(until, STEP_REST, async |waiter| {
         let (list_index, found) = read_one(session, volume, id, newer(than, until)).await?;
         than = list_index;
-        let Some(found) = found else {
+        let Some(stub) = found else {
             return Ok(match goal {
                 SnapshotGoal::Deleted => Break(Ok(())),
                 SnapshotGoal::Ready if list_index < index => Continue(()),
                 SnapshotGoal::Ready => Break(Err(deleted_meanwhile(session, first))),
             });
         };
-        let error = found.error().unwrap_or_default().to_owned();
-        let refused = |what: &str, next: String| {
-            Ok(Break(Err(Failure::local(format_args!("snapshot {name} {what}: {error}"), next))))
+        let error = stub.error().unwrap_or_default().to_owned();
+        let refused = |sentence: &str, next: String| {
+            Ok(Break(Err(Failure::local(
+                format_args!("snapshot {name} {sentence}: {error}"),
+                next,
+            ))))
         };
-        match (goal, found.state) {
+        match (goal, stub.state) {
             (SnapshotGoal::Ready, SnapshotState::Ready) => Ok(Break(Ok(()))),
             (SnapshotGoal::Ready, SnapshotState::Cut)
-                if found.second_id.is_some() || found.foreign =>
+                if stub.second_id.is_some() || stub.foreign =>
             {
-                let next = format!("`{} --yes`, and tell its authors", delete_command(&found));
+                let next = format!("`{} --yes`, and tell its authors", delete_command(&stub));
                 refused("cannot be used", next)
             }
             (SnapshotGoal::Ready, SnapshotState::Failed) => {
-                let delete = delete_command(&found);
+                let delete = delete_command(&stub);
                 let next =
                     format!("correct what the plugin says, then `{delete}` and cut it again");
                 refused("was not cut", next)
@@ -74,14 +77,14 @@ pub async fn await_snapshots(
             (SnapshotGoal::Ready, SnapshotState::Deleting) => {
                 Ok(Break(Err(deleted_meanwhile(session, first))))
             }
-            // A refused deletion leaves the snapshot as it was.
+            // A snapshot whose deletion was refused stays as it was.
             (SnapshotGoal::Deleted, SnapshotState::Ready | SnapshotState::Cut)
                 if !error.is_empty() =>
             {
                 refused("was not deleted", "correct what the plugin says, and ask again".to_owned())
             }
             _ => {
-                waiter.step("", &describe_snapshot(&found, clock::now()));
+                waiter.step("", &describe_snapshot(&stub, clock::now()));
                 Ok(Continue(()))
             }
         }
@@ -91,7 +94,7 @@ pub async fn await_snapshots(
             SnapshotGoal::Ready => "ready",
             SnapshotGoal::Deleted => "gone",
         };
-        Err(Failure::Here {
+        Err(Failure::Local {
             exit: exit::UNAVAILABLE,
             message: format!("snapshot {name} {}", waiter.describe_end(goal)),
             next: format!(
@@ -104,7 +107,7 @@ pub async fn await_snapshots(
 }
 
 fn deleted_meanwhile(session: &Session, snapshot: &SnapshotStub) -> Failure {
-    Failure::Here {
+    Failure::Local {
         exit: exit::CONFLICT,
         message: format!(
             "snapshot {}@{} was deleted meanwhile",
@@ -118,7 +121,7 @@ fn deleted_meanwhile(session: &Session, snapshot: &SnapshotStub) -> Failure {
     }
 }
 
-/// One snapshot as it is now; none when there is no such snapshot.
+/// Reads one snapshot; none when there is no such snapshot.
 pub async fn read_snapshot(
     session: &Session,
     volume: &VolumeId,
@@ -126,7 +129,7 @@ pub async fn read_snapshot(
 ) -> Result<Option<SnapshotStub>, Failure> {
     let body = list_one(volume, id, Newer::default());
     let page = session.ask_service::<verb::SnapshotList>(&session.namespace, &body).await?;
-    Ok(page.snapshots.into_iter().find(|one| one.snapshot == *id))
+    Ok(page.snapshots.into_iter().find(|snapshot| snapshot.snapshot == *id))
 }
 
 async fn read_one(
@@ -138,10 +141,11 @@ async fn read_one(
     let body = list_one(volume, id, newer);
     let deadline = Instant::now() + ASK_FOR + ASK_MARGIN;
     let page = session.once::<verb::SnapshotList>(&session.namespace, &body, deadline).await?;
-    Ok((page.index, page.snapshots.into_iter().find(|one| one.snapshot == *id)))
+    Ok((page.index, page.snapshots.into_iter().find(|snapshot| snapshot.snapshot == *id)))
 }
 
-/// The list that begins with this snapshot: an id comes before all ids that it begins.
+/// The request for a list that begins with this snapshot, because its id sorts before all longer
+/// ids with this prefix.
 pub fn list_one(volume: &VolumeId, id: &SnapshotId, newer: Newer) -> ListSnapshots {
     ListSnapshots {
         volume: Some(volume.clone()),

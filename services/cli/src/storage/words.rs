@@ -85,16 +85,16 @@ mod tests {
     #[test]
     fn a_change_names_its_call_its_error_or_what_it_waits_for() {
         let now = Timestamp::from_unix_ms(1000);
-        let told = |operation: &OperationStatus| describe_operation(operation, now).to_string();
+        let text = |operation: &OperationStatus| describe_operation(operation, now).to_string();
         let create = operation(OperationKind::Create);
-        assert_eq!(told(&create), "creating: controller.create is due");
+        assert_eq!(text(&create), "creating: controller.create is due");
         let calls = OperationStatus { calling: true, ..create.clone() };
-        assert_eq!(told(&calls), "creating: controller.create is under way");
+        assert_eq!(text(&calls), "creating: controller.create is under way");
         let next_try = Some(Timestamp::from_unix_ms(4000));
         let fails = OperationStatus { tries: 2, failure: Some("no\n".into()), next_try, ..create };
-        assert_eq!(told(&fails), "creating; try 2 failed: no\\n, next in 3.0s");
+        assert_eq!(text(&fails), "creating; try 2 failed: no\\n, next in 3.0s");
         let doomed = OperationStatus { then_deleted: true, ..fails };
-        assert_eq!(told(&doomed), "creating, then deleting; try 2 failed: no\\n, next in 3.0s");
+        assert_eq!(text(&doomed), "creating, then deleting; try 2 failed: no\\n, next in 3.0s");
         let grows = OperationStatus {
             to_bytes: Some(20 << 30),
             nodes_left: vec![NodeId::new("n1").unwrap(), NodeId::new("n2").unwrap()],
@@ -102,11 +102,11 @@ mod tests {
             call: "agent.expand".to_owned(),
             ..operation(OperationKind::Expand)
         };
-        assert_eq!(told(&grows), "expanding to 20GiB: agent.expand is under way, left: n1, n2");
+        assert_eq!(text(&grows), "expanding to 20GiB: agent.expand is under way, left: n1, n2");
         let waits = OperationStatus { waits_for: Some(StorageWait::NextStaging), ..grows };
         let expected = "expanding to 20GiB; waits for the next node that stages the volume, which \
                         expands its file system";
-        assert_eq!(told(&waits), expected);
+        assert_eq!(text(&waits), expected);
     }
 
     #[test]
@@ -131,10 +131,10 @@ mod tests {
             create_index: 5,
             modify_index: 7,
         };
-        let told = |of| describe_snapshot(&of, Timestamp::default()).to_string();
+        let text = |of| describe_snapshot(&of, Timestamp::default()).to_string();
         let cut = snapshot(SnapshotState::Cut, 3, None);
-        assert_eq!(told(cut), "data@monday: cut; the plugin still works on it");
+        assert_eq!(text(cut), "data@monday: cut; the plugin still works on it");
         let fails = snapshot(SnapshotState::Creating, 1, Some("busy"));
-        assert_eq!(told(fails), "data@monday: creating; try 1 failed: busy");
+        assert_eq!(text(fails), "data@monday: creating; try 1 failed: busy");
     }
 }

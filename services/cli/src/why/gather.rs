@@ -1,4 +1,4 @@
-//! Gathers the facts in rounds. The requests of a round are sent in parallel.
+//! Gathers facts in rounds. The requests of a round are sent in parallel.
 //!
 //! **Promises** that a round ends within seconds, that there are few rounds, and that the number of
 //! requests is bounded, however large the system is.
@@ -33,7 +33,7 @@ use crate::session::Session;
 use crate::storage::list_one;
 
 /// Deadline of one answer, unless `--timeout` is given.
-const ANSWER: Duration = Duration::from_secs(2);
+const ANSWER_MAX: Duration = Duration::from_secs(2);
 /// Rounds: a name, its claims, their nodes and plugins, and the agents of these.
 const ROUNDS_MAX: usize = 5;
 /// The most claims of one thing that are examined.
@@ -69,7 +69,7 @@ pub async fn gather(session: &Session, names: Names) -> Facts {
     facts
 }
 
-/// Reads what the facts so far make useful, until nothing more is.
+/// Reads the facts that the facts so far make useful, until there are no more.
 pub async fn complete(session: &Session, facts: &mut Facts) {
     for _round in 0..ROUNDS_MAX {
         let fresh: Vec<Inquiry> = wanted(facts).difference(&answered(facts)).cloned().collect();
@@ -105,7 +105,8 @@ fn answered(facts: &Facts) -> BTreeSet<Inquiry> {
 
 /// All useful requests, by the facts so far.
 fn wanted(facts: &Facts) -> BTreeSet<Inquiry> {
-    let services = [CLAIM, PLUGIN_REGISTRY, VOLUMEWATCHER].map(|one| Inquiry::Service(one.name));
+    let services =
+        [CLAIM, PLUGIN_REGISTRY, VOLUMEWATCHER].map(|service| Inquiry::Service(service.name));
     let mut wanted = BTreeSet::from(services);
     let Names { volume, alloc, node, plugin, snapshot } = &facts.names;
     let namespace = &facts.namespace;
@@ -117,21 +118,24 @@ fn wanted(facts: &Facts) -> BTreeSet<Inquiry> {
     if let Some(SnapshotName { volume, snapshot }) = snapshot.clone() {
         wanted.insert(Inquiry::Snapshot(key(volume), snapshot));
     }
-    for found in facts.named_snapshots.values().filter_map(|answer| answer.as_ref().ok()) {
-        wanted.insert(Inquiry::Plugin(found.plugin.clone()));
-        wanted.extend(controllers(facts, &found.plugin).map(Inquiry::Agent));
+    for snapshot_stub in facts.named_snapshots.values().filter_map(|answer| answer.as_ref().ok()) {
+        wanted.insert(Inquiry::Plugin(snapshot_stub.plugin.clone()));
+        wanted.extend(controller_nodes(facts, &snapshot_stub.plugin).map(Inquiry::Agent));
     }
     if let Some(id) = volume
-        && let Some(Ok(known)) = facts.volume(id)
-        && known.claims.is_empty()
+        && let Some(Ok(volume_status)) = facts.volume(id)
+        && volume_status.claims.is_empty()
     {
         wanted.insert(Inquiry::Placement(key(id.clone()), None));
     }
     if let Some(id) = alloc
-        && let Some(Ok(known)) = facts.alloc(id)
+        && let Some(Ok(alloc_status)) = facts.alloc(id)
     {
-        wanted.extend([Inquiry::Node(known.node.clone()), Inquiry::Agent(known.node.clone())]);
-        wanted.extend(of_alloc(facts, known));
+        wanted.extend([
+            Inquiry::Node(alloc_status.node.clone()),
+            Inquiry::Agent(alloc_status.node.clone()),
+        ]);
+        wanted.extend(inquiries_about_alloc(facts, alloc_status));
     }
     if let Some(id) = node
         && let Some(Ok(_)) = facts.nodes.get(id)
@@ -139,26 +143,31 @@ fn wanted(facts: &Facts) -> BTreeSet<Inquiry> {
         wanted.extend([Inquiry::Agent(id.clone()), Inquiry::ClaimsOn(id.clone())]);
     }
     if let Some(id) = plugin
-        && let Some(Ok(known)) = facts.plugins.get(id)
+        && let Some(Ok(plugin_status)) = facts.plugins.get(id)
     {
-        let nodes: BTreeSet<_> = known.instances.iter().map(|one| one.node.clone()).collect();
+        let nodes: BTreeSet<_> =
+            plugin_status.instances.iter().map(|instance| instance.node.clone()).collect();
         wanted.extend(nodes.into_iter().take(AGENTS_MAX).map(Inquiry::Agent));
         wanted.insert(Inquiry::ClaimsOf(id.clone()));
     }
     let lists = facts.claims_on.values().chain(facts.claims_of.values());
     for claims in lists.filter_map(|claims| claims.as_ref().ok()) {
-        let stirring = claims.iter().filter(|claim| claim.state != State::Taken || is_left(claim));
-        wanted.extend(stirring.take(CLAIMS_MAX).map(|claim| Inquiry::Volume(of_claim(claim))));
+        let stirring =
+            claims.iter().filter(|claim| claim.state != State::Taken || is_to_be_released(claim));
+        wanted
+            .extend(stirring.take(CLAIMS_MAX).map(|claim| Inquiry::Volume(volume_of_claim(claim))));
     }
     if node.is_some() || plugin.is_some() {
         let agents = facts.agents.values().filter_map(|answer| answer.as_ref().ok());
-        let troubled = agents.flat_map(troubled).take(CLAIMS_MAX);
-        wanted.extend(troubled.map(Inquiry::Volume));
+        let troubled_volumes = agents.flat_map(troubled_volumes).take(CLAIMS_MAX);
+        wanted.extend(troubled_volumes.map(Inquiry::Volume));
     }
     // No instance of a plugin is healthy on a node that is down.
     for plugin in facts.plugins.values().filter_map(|answer| answer.as_ref().ok()) {
-        let unhealthy = plugin.instances.iter().filter(|one| !one.healthy);
-        wanted.extend(unhealthy.take(AGENTS_MAX).map(|one| Inquiry::Node(one.node.clone())));
+        let unhealthy = plugin.instances.iter().filter(|instance| !instance.healthy);
+        wanted.extend(
+            unhealthy.take(AGENTS_MAX).map(|instance| Inquiry::Node(instance.node.clone())),
+        );
     }
     let volumes = facts.volumes.values().filter_map(|answer| answer.as_ref().ok());
     for volume in volumes {
@@ -169,9 +178,11 @@ fn wanted(facts: &Facts) -> BTreeSet<Inquiry> {
             wanted.insert(Inquiry::Snapshots(of_volume.clone()));
         }
         let operation = volume.storage.as_ref().and_then(|storage| storage.operation.as_ref());
-        let is_cutting = unready.is_some_and(|it| it.as_ref().is_ok_and(|it| !it.is_empty()));
+        let is_cutting = unready.is_some_and(|snapshots| {
+            snapshots.as_ref().is_ok_and(|snapshots| !snapshots.is_empty())
+        });
         if operation.is_some() || is_cutting {
-            wanted.extend(controllers(facts, &volume.plugin).map(Inquiry::Agent));
+            wanted.extend(controller_nodes(facts, &volume.plugin).map(Inquiry::Agent));
         }
         for node in operation.iter().flat_map(|it| &it.nodes_left).take(CLAIMS_MAX) {
             wanted.insert(Inquiry::Node(node.clone()));
@@ -185,14 +196,14 @@ fn wanted(facts: &Facts) -> BTreeSet<Inquiry> {
         let calls_controller =
             |claim: &ClaimStatus| claim.step.is_some_and(CallKind::is_controller);
         if volume.claims.iter().any(calls_controller) {
-            wanted.extend(controllers(facts, &volume.plugin).map(Inquiry::Agent));
+            wanted.extend(controller_nodes(facts, &volume.plugin).map(Inquiry::Agent));
         }
     }
     wanted
 }
 
-/// The volumes that an alloc requests, and for those without a claim whether it would be granted.
-fn of_alloc(facts: &Facts, alloc: &AllocStatus) -> Vec<Inquiry> {
+/// The volumes that an alloc requests; for those without a claim also whether it would be granted.
+fn inquiries_about_alloc(facts: &Facts, alloc: &AllocStatus) -> Vec<Inquiry> {
     let requests = alloc.volumes.iter().take(VOLUMES_MAX);
     let ids = requests.filter_map(|request| request.volume(alloc.index).ok());
     let keys = ids.map(|id| VolumeKey::new(facts.namespace.clone(), id));
@@ -207,35 +218,36 @@ fn of_alloc(facts: &Facts, alloc: &AllocStatus) -> Vec<Inquiry> {
 }
 
 /// Volumes with an agent's operation that hangs or failed, or with an unhealthy mount.
-fn troubled(agent: &AgentStatus) -> impl Iterator<Item = VolumeKey> {
+fn troubled_volumes(agent: &AgentStatus) -> impl Iterator<Item = VolumeKey> {
     let key = |namespace: &Namespace, volume: &VolumeId| {
         VolumeKey::new(namespace.clone(), volume.clone())
     };
-    let ill = |one: &&MountStatus| {
-        matches!(one.health, MountHealth::Missing | MountHealth::Dead | MountHealth::Hung)
+    let ill = |mount: &&MountStatus| {
+        matches!(mount.health, MountHealth::Missing | MountHealth::Dead | MountHealth::Hung)
     };
     let work = agent.work.iter().filter(|one| one.hung);
     let work = work.map(move |one| key(&one.namespace, &one.volume));
     let mounts = agent.mounts.iter().filter(ill);
-    let mounts = mounts.map(move |one| key(&one.namespace, &one.volume));
-    let failures = agent.failures.iter().map(move |one| key(&one.namespace, &one.volume));
+    let mounts = mounts.map(move |mount| key(&mount.namespace, &mount.volume));
+    let failures =
+        agent.failures.iter().map(move |failure| key(&failure.namespace, &failure.volume));
     work.chain(mounts).chain(failures)
 }
 
 /// Whether a granted claim must be released.
-fn is_left(claim: &ClaimStatus) -> bool {
+fn is_to_be_released(claim: &ClaimStatus) -> bool {
     claim.waits_for.is_some()
 }
 
-fn of_claim(claim: &ClaimStatus) -> VolumeKey {
+fn volume_of_claim(claim: &ClaimStatus) -> VolumeKey {
     VolumeKey::new(claim.namespace.clone(), claim.volume.clone())
 }
 
 /// Nodes with a controller of the plugin: each controller may be working on the volume.
-fn controllers(facts: &Facts, plugin: &PluginId) -> impl Iterator<Item = NodeId> {
+fn controller_nodes(facts: &Facts, plugin: &PluginId) -> impl Iterator<Item = NodeId> {
     let instances = facts.plugin(plugin).into_iter().flat_map(|plugin| &plugin.instances);
-    let controllers = instances.filter(|one| one.half == Half::Controller);
-    controllers.map(|one| one.node.clone()).take(AGENTS_MAX)
+    let controller_nodes = instances.filter(|instance| instance.half == Half::Controller);
+    controller_nodes.map(|instance| instance.node.clone()).take(AGENTS_MAX)
 }
 
 /// Adds an answer to the facts.
@@ -244,8 +256,8 @@ type Entry = Box<dyn FnOnce(&mut Facts)>;
 async fn ask_inquiry(session: &Session, inquiry: Inquiry) -> Entry {
     match inquiry {
         Inquiry::Volume(key) => {
-            let of = volume::VolumeQuery::current(key.volume.clone());
-            let answer = once::<verb::VolumeStatus>(session, &key.namespace, &of).await;
+            let query = volume::VolumeQuery::current(key.volume.clone());
+            let answer = once::<verb::VolumeStatus>(session, &key.namespace, &query).await;
             Box::new(move |facts| drop(facts.volumes.insert(key, answer)))
         }
         Inquiry::Snapshots(key) => {
@@ -253,25 +265,25 @@ async fn ask_inquiry(session: &Session, inquiry: Inquiry) -> Entry {
             Box::new(move |facts| drop(facts.snapshots.insert(key, answer)))
         }
         Inquiry::Snapshot(key, id) => {
-            let of = list_one(&key.volume, &id, Newer::default());
-            let answer = once::<verb::SnapshotList>(session, &key.namespace, &of).await;
-            let answer = answer.and_then(|found| {
-                let found = found.snapshots.into_iter().find(|one| one.snapshot == id);
-                found.ok_or_else(|| Problem::new(Code::NoSuchSnapshot, &id))
+            let query = list_one(&key.volume, &id, Newer::default());
+            let answer = once::<verb::SnapshotList>(session, &key.namespace, &query).await;
+            let answer = answer.and_then(|page| {
+                let page = page.snapshots.into_iter().find(|snapshot| snapshot.snapshot == id);
+                page.ok_or_else(|| Problem::new(Code::NoSuchSnapshot, &id))
             });
             Box::new(move |facts| drop(facts.named_snapshots.insert((key, id), answer)))
         }
         Inquiry::Alloc(namespace, id) => {
-            let of = alloc::AllocQuery::current(id.clone());
-            let answer = once::<verb::AllocStatus>(session, &namespace, &of).await;
+            let query = alloc::AllocQuery::current(id.clone());
+            let answer = once::<verb::AllocStatus>(session, &namespace, &query).await;
             Box::new(move |facts| drop(facts.allocs.insert((namespace, id), answer)))
         }
         Inquiry::Node(id) => {
-            let of = ListNodes::by_id(id.clone());
-            let answer = once::<verb::NodeStatus>(session, &(), &of).await;
-            let answer = answer.and_then(|found| {
-                let node = found.nodes.into_iter().find(|node| node.id == id);
-                let unreadable = || Some(found.unreadable.first()?.problem());
+            let query = ListNodes::by_id(id.clone());
+            let answer = once::<verb::NodeStatus>(session, &(), &query).await;
+            let answer = answer.and_then(|page| {
+                let node = page.nodes.into_iter().find(|node| node.id == id);
+                let unreadable = || Some(page.unreadable.first()?.problem());
                 node.ok_or_else(|| {
                     unreadable().unwrap_or_else(|| Problem::new(Code::NoSuchNode, &id))
                 })
@@ -279,10 +291,10 @@ async fn ask_inquiry(session: &Session, inquiry: Inquiry) -> Entry {
             Box::new(move |facts| drop(facts.nodes.insert(id, answer)))
         }
         Inquiry::Plugin(id) => {
-            let of = ListPlugins::by_id(id.clone());
-            let answer = once::<verb::PluginStatus>(session, &(), &of).await;
-            let answer = answer.and_then(|found| {
-                let plugin = found.plugins.into_iter().find(|plugin| plugin.id == id);
+            let query = ListPlugins::by_id(id.clone());
+            let answer = once::<verb::PluginStatus>(session, &(), &query).await;
+            let answer = answer.and_then(|page| {
+                let plugin = page.plugins.into_iter().find(|plugin| plugin.id == id);
                 plugin.ok_or_else(|| Problem::new(Code::NoSuchPlugin, &id))
             });
             Box::new(move |facts| drop(facts.plugins.insert(id, answer)))
@@ -325,21 +337,20 @@ async fn unready_snapshots(session: &Session, key: &VolumeKey) -> SourceAnswer<V
         volume: Some(key.volume.clone()),
         ..snapshot::ListSnapshots::default()
     };
-    let found = once::<verb::SnapshotList>(session, &key.namespace, &query).await?;
-    let is_unready =
-        |one: &SnapshotStub| one.state != SnapshotState::Ready || one.failure.is_some();
-    Ok(found.snapshots.into_iter().filter(is_unready).collect())
+    let page = once::<verb::SnapshotList>(session, &key.namespace, &query).await?;
+    let is_unready = |snapshot: &SnapshotStub| {
+        snapshot.state != SnapshotState::Ready || snapshot.failure.is_some()
+    };
+    Ok(page.snapshots.into_iter().filter(is_unready).collect())
 }
 
 async fn claims(session: &Session, query: claim::ListClaims) -> SourceAnswer<Vec<ClaimStatus>> {
     let mut query = query;
     query.page.limit = Some(CLAIMS_READ_MAX);
-    once::<verb::ClaimStatus>(session, &Namespace::wildcard(), &query)
-        .await
-        .map(|found| found.claims)
+    once::<verb::ClaimStatus>(session, &Namespace::wildcard(), &query).await.map(|page| page.claims)
 }
 
-/// The state of one replica: every replica answers, and the first answer is taken.
+/// The state of a service: every replica answers, and the first answer counts.
 async fn service(session: &Session, name: &str) -> SourceAnswer<ServiceInfo> {
     let call = Call::until(clock::begin_trace(), deadline(session));
     let answer: Result<Value, _> =
@@ -361,5 +372,5 @@ async fn once<V: Verb>(
 }
 
 fn deadline(session: &Session) -> Instant {
-    Instant::now() + session.timeout.unwrap_or(ANSWER).min(ANSWER)
+    Instant::now() + session.timeout.unwrap_or(ANSWER_MAX).min(ANSWER_MAX)
 }

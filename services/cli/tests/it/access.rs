@@ -33,21 +33,30 @@ fn a_fleet_is_made_and_an_identity_is_revoked() {
         made.err.contains("copy ") && made.err.contains("install DIR /etc/berth/nats"),
         "{made:?}"
     );
-    let again = access(dir, &["init", "--servers", "a.example"]);
-    assert!(again.code == 1 && again.err.contains("keys in use must not be lost"), "{again:?}");
+    let second_init = access(dir, &["init", "--servers", "a.example"]);
+    assert!(
+        second_init.code == 1 && second_init.err.contains("keys in use must not be lost"),
+        "{second_init:?}"
+    );
 
     let node = ["node", "n1", "--controllers", "a.csi,b.csi", "--expires", "90d"];
-    let made = access(dir, &node);
+    let issued = access(dir, &node);
     assert!(
-        made.code == 0 && made.out.contains("hosts the controllers of a.csi, b.csi"),
-        "{made:?}"
+        issued.code == 0 && issued.out.contains("hosts the controllers of a.csi, b.csi"),
+        "{issued:?}"
     );
     let creds = dir.join("berth-access/creds/node-n1.creds");
     let first = fs::read_to_string(&creds).unwrap();
     let seed = first.lines().find(|line| line.starts_with("SU")).expect("the file has the seed");
-    assert!(!made.out.contains(seed) && !made.err.contains(seed), "no seed is shown: {made:?}");
-    let again = access(dir, &node);
-    assert!(again.code == 1 && again.err.contains("berth access rotate node/n1"), "{again:?}");
+    assert!(
+        !issued.out.contains(seed) && !issued.err.contains(seed),
+        "no seed is shown: {issued:?}"
+    );
+    let second_init = access(dir, &node);
+    assert!(
+        second_init.code == 1 && second_init.err.contains("berth access rotate node/n1"),
+        "{second_init:?}"
+    );
     assert_eq!(fs::read_to_string(&creds).unwrap(), first);
 
     let rotated = json(dir, &["rotate", "n1"]);
@@ -67,7 +76,7 @@ fn a_fleet_is_made_and_an_identity_is_revoked() {
     assert!(shown.out.contains("state     revoked"), "{shown:?}");
     let list = json(dir, &["list"]);
     let states = list["identities"].as_array().unwrap().iter();
-    let states: Vec<&Value> = states.map(|one| &one["state"]).collect();
+    let states: Vec<&Value> = states.map(|identity| &identity["state"]).collect();
     assert_eq!(states, ["valid", "valid", "revoked", "valid", "valid"]);
 }
 
@@ -84,8 +93,8 @@ fn every_fault_is_reported_and_nothing_is_written() {
     assert!(even.code == 1 && even.err.contains("a majority must be left"), "{even:?}");
     let relative = access(dir, &["init", "--servers", "a", "--installed", "etc"]);
     assert_eq!(relative.code, 2, "{relative:?}");
-    let none = access(dir, &["list"]);
-    assert!(none.code == 1 && none.err.contains("berth access init"), "{none:?}");
+    let unknown = access(dir, &["list"]);
+    assert!(unknown.code == 1 && unknown.err.contains("berth access init"), "{unknown:?}");
     assert_eq!(fs::read_dir(dir).unwrap().count(), 0);
 
     assert_eq!(access(dir, &["init", "--servers", "a"]).code, 0);
@@ -145,12 +154,15 @@ fn a_directory_that_was_set_back_replaces_nothing_on_a_host() {
     assert!(copied.unwrap().success());
     let host = dir.join("host");
     fs::create_dir(&host).unwrap();
-    let install = |from: &Path| {
-        let from = from.join("servers/a");
-        berth(&["access", "install", from.to_str().unwrap(), host.to_str().unwrap()])
+    let install = |copy_of: &Path| {
+        let copy_of = copy_of.join("servers/a");
+        berth(&["access", "install", copy_of.to_str().unwrap(), host.to_str().unwrap()])
     };
-    let done = install(&dir.join("berth-access"));
-    assert!(done.code == 0 && done.err.contains("systemctl reload"), "{done:?}");
+    let installation = install(&dir.join("berth-access"));
+    assert!(
+        installation.code == 0 && installation.err.contains("systemctl reload"),
+        "{installation:?}"
+    );
     assert_eq!(fs::read_dir(&host).unwrap().count(), 5);
     let revoked = access(dir, &["revoke", "node/n9"]);
     assert!(revoked.err.contains("berth access install DIR /etc/berth/nats"), "{revoked:?}");
@@ -168,11 +180,14 @@ fn a_directory_that_was_set_back_replaces_nothing_on_a_host() {
     let adopted = at_backup(&["adopt", accounts.to_str().unwrap(), "--json"]);
     let adopted: Value = serde_json::from_str(&adopted.out).unwrap();
     assert_eq!(adopted["revoked"][0], "node/n9");
-    let done = install(&backup);
-    assert!(done.code == 0 && done.out.contains("serial  3, before: 2"), "{done:?}");
+    let installation = install(&backup);
+    assert!(
+        installation.code == 0 && installation.out.contains("serial  3, before: 2"),
+        "{installation:?}"
+    );
     assert_ne!(text("server.key"), before.1);
 
-    // What a lost state of the directory made is shut out by its key, or by its age.
+    // Keys that a lost state of the directory issued are shut out by their key, or by their age.
     let key = "UDXU4RCSJNZOIQHZNWXHXORDPRTGNJAHAHFRGZNEEJCPQTT2M7NLCNF4";
     let bad = at_backup(&["revoke", &key.replace('4', "5")]);
     assert!(bad.code == 1 && bad.err.contains("by its public key"), "{bad:?}");
@@ -182,8 +197,8 @@ fn a_directory_that_was_set_back_replaces_nothing_on_a_host() {
         let ran = at_backup(&[&["revoke", "--all-before"], wrong].concat());
         assert_eq!(ran.code, 2, "{ran:?}");
     }
-    let all = at_backup(&["revoke", "--all-before", "2026-01-01T00:00:00Z"]);
-    assert!(all.code == 0 && all.err.contains("--replace"), "{all:?}");
+    let shut_out = at_backup(&["revoke", "--all-before", "2026-01-01T00:00:00Z"]);
+    assert!(shut_out.code == 0 && shut_out.err.contains("--replace"), "{shut_out:?}");
     let list = at_backup(&["list"]);
     for part in [key, "all that was issued before 2026-01-01T00:00:00.000Z", "serial   5"] {
         assert!(list.out.contains(part), "{part}: {list:?}");

@@ -64,12 +64,12 @@ pub fn run_with(variables: &[(&str, String)], args: &[&str], stdin: &str) -> Ran
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // A command that does not read stdin is no failure here.
+    // A command that does not read stdin closes it, which is no failure.
     let _ = child.stdin.take().unwrap().write_all(stdin.as_bytes());
     child.wait_with_output().unwrap().into()
 }
 
-/// The only place where ids, times and paths of a run are replaced.
+/// Replaces ids, times and paths of a run. No other function does.
 pub fn redact(text: &str) -> String {
     let words = text.split_inclusive([' ', '\n', '"', ',']);
     words.map(redact_word).collect()

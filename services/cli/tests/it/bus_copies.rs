@@ -36,7 +36,7 @@ async fn one_server_has_what_it_can_have() {
 async fn three_servers_hold_three_and_the_exit_code_says_when_they_do_not() {
     let servers = NatsServers::start(3).await;
     let bus = Bus::connect(Config::new([servers.url()], "test/host/1").insecure()).await.unwrap();
-    // What a configuration of one server made.
+    // Streams with the settings of a single server.
     for spec in [&VOLUMES, &LEASES] {
         bus.bucket(spec, 1).await.unwrap();
     }

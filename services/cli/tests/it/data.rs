@@ -53,7 +53,7 @@ fn plugin_id() -> PluginId {
 const WRITER: Capability =
     Capability { access: AccessMode::SingleNodeWriter, attachment: AttachmentMode::FileSystem };
 
-/// A claim at rest.
+/// A claim that is taken and mounted.
 pub fn taken(alloc: &str) -> ClaimStatus {
     ClaimStatus {
         namespace: Namespace::default(),
@@ -254,7 +254,7 @@ pub fn snapshots() -> Vec<SnapshotStub> {
     vec![member("data"), stub.clone(), failed, member("logs")]
 }
 
-/// A class that says everything, and one that says as little as it may.
+/// A class with every field, and one with the required fields only.
 pub fn classes() -> Classes {
     let read = |value| serde_json::from_value::<ClassStatus>(value).unwrap();
     let writer = serde_json::json!([WRITER]);
@@ -275,7 +275,7 @@ pub fn classes() -> Classes {
     Classes { classes: vec![fast, plain], next: None, unreadable: Vec::new() }
 }
 
-/// What a plugin has: volumes and snapshots of each kind.
+/// A plugin's volumes and snapshots, one of each kind of registration.
 pub fn externals() -> Externals {
     serde_json::from_value(serde_json::json!({
         "plugin": plugin_id(),
@@ -536,7 +536,7 @@ pub fn placements() -> Placements {
     let node = |id, obstacles: Vec<Obstacle>| NodePlacement {
         node: node_id(id),
         fits: obstacles.is_empty(),
-        fits_later: obstacles.iter().all(|one| one.can_wait),
+        fits_later: obstacles.iter().all(|obstacle| obstacle.can_wait),
         slots: Vec::new(),
         obstacles,
     };

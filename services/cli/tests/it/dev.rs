@@ -7,7 +7,7 @@ use nix::sys::signal::Signal;
 use crate::system::{SOON, System, is_running, signal};
 
 #[tokio::test]
-async fn whatever_is_killed_comes_back_and_goes_on() {
+async fn a_killed_process_is_restarted_and_nothing_is_lost() {
     if !root::or_skip("mounts volumes") {
         return;
     }
@@ -33,12 +33,14 @@ async fn whatever_is_killed_comes_back_and_goes_on() {
     wait::until("all run again", SOON, async || {
         let now = system.processes();
         let back = |(name, pid): &(String, i32)| {
-            now.iter().any(|(other, again)| other == name && again != pid && is_running(*again))
+            now.iter().any(|(other, other_pid)| {
+                other == name && other_pid != pid && is_running(*other_pid)
+            })
         };
         if before.iter().all(back) { Ok(()) } else { Err(format!("{now:?}")) }
     })
     .await;
-    // Everything that was written is still there: the same volume, at the same address.
+    // The store survives the restart: the volume is still registered, at the same address.
     let run = ["run", "--node", "n2", "--volume", "data", "--", "true"];
     let ran = system.berth(&run);
     assert_eq!(ran.code, 0, "{ran:?}");
@@ -84,9 +86,9 @@ async fn a_driver_of_the_users_own_runs_on_each_node() {
     let ran = system.berth(&["run", "--node", "n2", "-v", "mine", "--", "sh", "-c", read]);
     assert_eq!((ran.code, ran.out.as_str()), (0, "hello\n"), "{ran:?}");
     judge::assert_right((1..=2).map(|node| system.state(&format!("calls/own-n{node}.jsonl"))));
-    let said = system.daemon.log();
-    assert!(said.contains("plugin own.example is added on each node"), "{said}");
-    // Neither driver outlives it: `stop` checks every process.
+    let log = system.daemon.log();
+    assert!(log.contains("plugin own.example is added on each node"), "{log}");
+    // Neither driver may outlive `berth dev`: `stop` checks every process.
     assert!(system.processes().iter().any(|(name, _)| name == "plugin1-n2"));
     system.stop().await;
 }
@@ -115,7 +117,7 @@ async fn a_process_that_ends_at_its_start_is_reported_with_the_last_line_of_its_
 }
 
 #[tokio::test]
-async fn nothing_outlives_it_and_the_next_one_goes_on_where_it_stopped() {
+async fn no_process_outlives_berth_dev_and_the_next_one_keeps_its_state() {
     if !root::or_skip("mounts volumes") {
         return;
     }
@@ -124,8 +126,8 @@ async fn nothing_outlives_it_and_the_next_one_goes_on_where_it_stopped() {
     let processes = system.processes();
     system.daemon.kill9();
     wait::until("all are gone with it", SOON, async || {
-        let left: Vec<_> = processes.iter().filter(|(_, pid)| is_running(*pid)).collect();
-        if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
+        let survivors: Vec<_> = processes.iter().filter(|(_, pid)| is_running(*pid)).collect();
+        if survivors.is_empty() { Ok(()) } else { Err(format!("{survivors:?}")) }
     })
     .await;
     std::fs::remove_file(system.dir.join("ready")).unwrap();

@@ -26,13 +26,18 @@ fn report(ran: &Ran) -> (i32, Value) {
 /// The findings of a check, as `severity where: what`.
 fn findings(report: &Value, check: &str) -> Vec<String> {
     let checks = report["checks"].as_array().unwrap();
-    let check = checks.iter().find(|one| one["check"] == check).unwrap();
+    let check = checks.iter().find(|entry| entry["check"] == check).unwrap();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let found = check["findings"].as_array().unwrap().iter();
-    found
-        .map(|one| {
-            assert!(!one["next"].as_array().unwrap().is_empty(), "nothing to try: {one}");
-            format!("{} {}: {}", text(&one["severity"]), text(&one["where"]), text(&one["what"]))
+    let entries = check["findings"].as_array().unwrap().iter();
+    entries
+        .map(|finding| {
+            assert!(!finding["next"].as_array().unwrap().is_empty(), "nothing to try: {finding}");
+            format!(
+                "{} {}: {}",
+                text(&finding["severity"]),
+                text(&finding["where"]),
+                text(&finding["what"])
+            )
         })
         .collect()
 }
@@ -42,11 +47,11 @@ async fn finds(system: &System, code: i32, check: &str, text: &str) {
     wait::until(&format!("the doctor says {text:?}"), SOON, async || {
         let ran = system.berth(&["doctor", "--json"]);
         let (exit, report) = report(&ran);
-        let found = findings(&report, check);
-        if exit == code && found.iter().any(|one| one.contains(text)) {
+        let lines = findings(&report, check);
+        if exit == code && lines.iter().any(|line| line.contains(text)) {
             return Ok(());
         }
-        Err(format!("exit code {exit}, {check}: {found:?}"))
+        Err(format!("exit code {exit}, {check}: {lines:?}"))
     })
     .await;
 }
@@ -61,11 +66,11 @@ async fn is_well(system: &System) {
 
 fn pid(system: &System, name: &str) -> Pid {
     let processes = system.processes();
-    let found = processes.iter().find(|(known, _)| known == name);
-    Pid::from_raw(found.unwrap_or_else(|| panic!("no {name}: {processes:?}")).1)
+    let process = processes.iter().find(|(known, _)| known == name);
+    Pid::from_raw(process.unwrap_or_else(|| panic!("no {name}: {processes:?}")).1)
 }
 
-/// Stops a process for as long as it lives: `berth dev` would start a killed one again.
+/// Stops a process while this value exists: `berth dev` would restart a killed process.
 struct Frozen(Pid);
 
 impl Frozen {
@@ -105,13 +110,13 @@ async fn the_doctor_finds_what_is_wrong_with_a_system() {
     drop(watcher);
     is_well(&system).await;
 
-    // A plugin's process hangs on one node: its probe is not answered.
+    // A plugin's process hangs on one node, so its probe is not answered.
     let driver = Frozen::new(pid(&system, "driver-n2"));
     finds(&system, 2, "plugins", "plugin dev.berth").await;
     drop(driver);
     is_well(&system).await;
 
-    // A plugin has died, and its socket is gone. A directory in its place keeps it away.
+    // A plugin has ended, and its socket is gone. A directory in its place prevents a restart.
     let socket = system.state("run/n2.sock");
     fs::remove_file(&socket).unwrap();
     fs::create_dir(&socket).unwrap();
@@ -120,7 +125,7 @@ async fn the_doctor_finds_what_is_wrong_with_a_system() {
     fs::remove_dir(&socket).unwrap();
     is_well(&system).await;
 
-    // A job says that there is to be one more: it works, and something is to be looked at.
+    // A job expects one more instance: a warning.
     let expect = ["plugin", "expect", "dev.berth", "job"];
     let ran = system.berth(&[&expect[..], &["--controllers", "3"]].concat());
     assert_eq!(ran.code, 0, "{ran:?}");
@@ -128,7 +133,8 @@ async fn the_doctor_finds_what_is_wrong_with_a_system() {
     assert_eq!(system.berth(&expect).code, 0);
     is_well(&system).await;
 
-    // A node whose agent does not answer, and then is down; and a claim that is stuck for that.
+    // The agent of a node does not answer, then its node is down and a claim is stuck because of
+    // that.
     system.volume("data", "single-node-writer");
     let mut held = system.spawn(&["run", "--node", "n2", "--volume", "data", "--", "sleep", "600"]);
     wait::until("the volume is mounted", SOON, async || {
@@ -156,7 +162,7 @@ fn without_a_bus_the_doctor_says_so_and_is_quick() {
     assert_eq!(code, 2, "{ran:?}");
     assert!(findings(&report, "bus")[0].contains("no connection to nats-server"), "{ran:?}");
     assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
-    // An address that is none is the command line's fault.
+    // A malformed address is a fault of the command line.
     let ran = berth(&["--nats", "http://127.0.0.1:1", "doctor"]);
     assert_eq!((ran.code, ran.out.as_str()), (2, ""), "{ran:?}");
 }
@@ -177,7 +183,8 @@ async fn a_bus_without_services_is_a_fault_of_each() {
     assert!(findings(&report, "nodes")[0].starts_with("warning node.status: not known"), "{ran:?}");
 }
 
-/// A server whose fleet was made at this time, and how `berth` connects to it as an operator.
+/// Starts a server whose fleet was made at this time. Returns also the variables with which `berth`
+/// connects as an operator.
 async fn start_fleet_of(made: Timestamp, dir: &Dir) -> (NatsServers, Vec<(&'static str, String)>) {
     let path = dir.join("access");
     Directory::create(&path, &[Host::parse("berth").unwrap()], &FilePlace::Here, made).unwrap();
@@ -210,12 +217,12 @@ async fn ends_of_real_certificates_are_read_in_the_handshake() {
         let ran = run_with(&variables, &["doctor", "--json", "--timeout", "2s"], "");
         let (code, report) = report(&ran);
         assert_eq!(code, 2, "there are no services: {ran:?}");
-        let all = findings(&report, "expiry").join("\n");
-        let all = all.replace(&servers.first().port().to_string(), "PORT");
-        let all = all.replace(&variables[2].1, "CA");
+        let lines = findings(&report, "expiry").join("\n");
+        let lines = lines.replace(&servers.first().port().to_string(), "PORT");
+        let lines = lines.replace(&variables[2].1, "CA");
         match found {
-            None => assert_eq!(all, "", "{ran:?}"),
-            Some(found) => assert!(all.contains(found), "{all}\n{ran:?}"),
+            None => assert_eq!(lines, "", "{ran:?}"),
+            Some(expected) => assert!(lines.contains(expected), "{lines}\n{ran:?}"),
         }
     }
 }

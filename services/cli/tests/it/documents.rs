@@ -72,14 +72,14 @@ fn the_example_can_be_piped() {
 }
 
 #[test]
-fn every_fault_comes_at_once_and_nothing_is_sent() {
+fn all_faults_of_a_document_are_printed_and_nothing_is_sent() {
     let text = "id = \"\"\ncolour = \"red\"\ncapacity_bytes = -1\n\n[[capability]]\n\
         access = \"single-writer\"\n\n[mount]\nflags = [\"ro\", 7]\n";
     insta::assert_snapshot!(register("-", text).golden());
 }
 
 #[test]
-fn a_document_that_is_none_says_where_it_breaks_off() {
+fn a_malformed_document_is_refused_with_the_place_of_the_error() {
     let toml = register("-", "id = \"a\nplugin = [");
     let json = register("-", "{\n  \"id\": }");
     let missing = register("/nonexistent.toml", "");
@@ -87,7 +87,7 @@ fn a_document_that_is_none_says_where_it_breaks_off() {
 }
 
 #[test]
-fn a_namespace_that_is_said_twice_must_be_the_same() {
+fn document_and_option_must_name_the_same_namespace() {
     let text = berth(&["volume", "init", "-"]).out;
     let ran = run(
         &["--nats", NOWHERE, "--namespace", "b", "volume", "register", "-"],

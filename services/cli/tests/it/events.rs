@@ -38,7 +38,7 @@ fn node_ready() -> Event {
 }
 
 #[test]
-fn one_line_each() {
+fn each_event_is_printed_on_one_line() {
     let story = Story::new().alloc(0, E::AllocRegistered).granted(4).fail(
         100,
         "1-p0000009",
@@ -46,18 +46,18 @@ fn one_line_each() {
         "no\n\u{1b}[31mred",
     );
     let story = story.refused(200, 'c');
-    let mut all: Vec<Value> =
+    let mut printed_events: Vec<Value> =
         story.events.iter().map(|event| serde_json::to_value(event).unwrap()).collect();
-    all.push(serde_json::to_value(node_ready()).unwrap());
+    printed_events.push(serde_json::to_value(node_ready()).unwrap());
     let newer = json!({"event": "snapshot.made", "at": at(0), "service": "x", "new": 1});
-    all.push(newer.clone());
-    insta::assert_snapshot!(all.iter().map(line).collect::<String>());
+    printed_events.push(newer.clone());
+    insta::assert_snapshot!(printed_events.iter().map(line).collect::<String>());
     let pretty = serde_json::to_string_pretty(&newer).unwrap();
     let body = EventBody::read(pretty.as_bytes()).unwrap();
     assert_eq!(body.to_json(), newer.to_string(), "one line, with what is not known here");
 }
 
-/// Publishes the events, and waits until so many are stored.
+/// Publishes the events, and waits until `count` events are stored.
 async fn tell(events: &Events, all: &[Event], count: usize) {
     for event in all {
         let trace = berth_service::clock::begin_trace();
@@ -71,7 +71,7 @@ async fn tell(events: &Events, all: &[Event], count: usize) {
     .await;
 }
 
-/// The claim service, which answers for the events, once it is there.
+/// Starts the claim service, which answers requests for events, and waits until it is ready.
 async fn claim_service(url: &str, dir: &Dir) -> Daemon {
     let claim = Program::service("berth-claim", "claim", dir).on_bus(url, 1).start();
     wait::until("the claim service answers", SOON, async || {
@@ -90,8 +90,8 @@ async fn events_are_found_by_each_of_their_fields() {
     let events = bus.events(&EVENTS, 1).await.unwrap();
     let story = Story::new().alloc(0, E::AllocRegistered).granted(4).released(100);
     let count = story.events.len() + 1;
-    let all: Vec<Event> = story.events.iter().cloned().chain([node_ready()]).collect();
-    tell(&events, &all, count).await;
+    let story_events: Vec<Event> = story.events.iter().cloned().chain([node_ready()]).collect();
+    tell(&events, &story_events, count).await;
 
     let url = server.url();
     let ran = berth(&["--nats", &url, "--timeout", "1s", "events"]);
@@ -104,21 +104,21 @@ async fn events_are_found_by_each_of_their_fields() {
         assert_eq!(ran.code, 0, "{ran:?}");
         ran
     };
-    let found = |args: &str| {
+    let names = |args: &str| {
         let lines = ask(args).out;
         let name = |line: &str| serde_json::from_str::<Value>(line).unwrap()["event"].clone();
         lines.lines().map(|line| name(line).as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
-    let told: Vec<&str> = story.events.iter().map(|event| event.event.as_str()).collect();
-    assert_eq!(found("events"), [&told[..], &["plugin.healthy"]].concat());
-    assert_eq!(found("events --last 2"), ["claim.freed", "plugin.healthy"]);
-    assert_eq!(found("events --last 0").len(), 0);
-    assert_eq!(found("events --kind alloc"), ["alloc.registered", "alloc.complete"]);
-    assert_eq!(found("events --volume data --kind call --node n2"), ["call.done"; 2]);
-    assert_eq!(found("events --alloc web-1").len(), told.len());
-    assert_eq!(found("events --namespace other"), ["plugin.healthy"]);
-    assert_eq!(found("events --namespace * --plugin ebs.csi.aws.com"), ["plugin.healthy"]);
-    assert_eq!(found("events --since 1h").len(), count);
+    let all_names: Vec<&str> = story.events.iter().map(|event| event.event.as_str()).collect();
+    assert_eq!(names("events"), [&all_names[..], &["plugin.healthy"]].concat());
+    assert_eq!(names("events --last 2"), ["claim.freed", "plugin.healthy"]);
+    assert_eq!(names("events --last 0").len(), 0);
+    assert_eq!(names("events --kind alloc"), ["alloc.registered", "alloc.complete"]);
+    assert_eq!(names("events --volume data --kind call --node n2"), ["call.done"; 2]);
+    assert_eq!(names("events --alloc web-1").len(), all_names.len());
+    assert_eq!(names("events --namespace other"), ["plugin.healthy"]);
+    assert_eq!(names("events --namespace * --plugin ebs.csi.aws.com"), ["plugin.healthy"]);
+    assert_eq!(names("events --since 1h").len(), count);
     // A trace, an alloc and a claim give the same tree.
     for claim in ["data/web-1", "web-1", &trace('a'), &trace('b')] {
         let ran = ask(&format!("trace {claim}"));
@@ -128,8 +128,8 @@ async fn events_are_found_by_each_of_their_fields() {
     }
 }
 
-/// A user of one namespace sees its events, and is told what else there would be. Nothing but the
-/// verb and a subscription is needed.
+/// A user of one namespace sees its events, and is told which events are left out. Only the verb
+/// and a subscription are needed.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_user_of_one_namespace_sees_its_events_alone() {
     let extra = "authorization { users: [
@@ -178,7 +178,7 @@ async fn a_user_of_one_namespace_sees_its_events_alone() {
     following.stop();
 }
 
-/// `berth events --follow`, ended with the test, however that ends.
+/// A running `berth events --follow`, which is killed with the test.
 struct Following {
     child: Child,
     heard: Receiver<Event>,
@@ -202,7 +202,7 @@ impl Following {
         (0..count).map(|_| self.heard.recv_timeout(SOON).unwrap()).collect()
     }
 
-    /// Stops it as a person does.
+    /// Stops the command with the signal of Ctrl-C.
     fn stop(&mut self) {
         signal(self.child.id(), Signal::SIGINT);
         assert!(self.child.wait().unwrap().success());
@@ -217,11 +217,11 @@ impl Drop for Following {
     }
 }
 
-/// Each event once and in order, even when the server restarts meanwhile, and while the service is
-/// away. (A killed server loses the last moment of this stream, which is not synced with each
-/// write.)
+/// Each event is printed once and in order, even when the server restarts meanwhile, and while the
+/// service is away. (A killed server loses the last moment of this stream, which is not synced with
+/// each write.)
 #[tokio::test(flavor = "multi_thread")]
-async fn who_follows_hears_each_once_until_he_has_heard_enough() {
+async fn a_follower_prints_each_event_once_and_in_order() {
     let server = Server::start().await;
     let bus = Bus::connect(Config::new([server.url()], "test").insecure()).await.unwrap();
     let events = bus.events(&EVENTS, 1).await.unwrap();

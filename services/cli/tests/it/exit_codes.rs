@@ -17,7 +17,7 @@ fn without_a_bus_everything_is_unavailable_and_says_how_to_get_one() {
 }
 
 #[tokio::test]
-async fn without_services_every_question_is_unavailable() {
+async fn without_services_every_request_is_unavailable() {
     let server = Server::start().await;
     let url = server.url();
     for args in [
@@ -69,7 +69,7 @@ async fn without_services_every_question_is_unavailable() {
 
 /// A malformed address fails without a retry, and is not printed: it may contain a password.
 #[test]
-fn what_is_no_address_is_the_command_lines_fault() {
+fn a_malformed_address_is_a_usage_error() {
     for url in ["nats://127.0.0.1:1,", "http://u:secret@127.0.0.1:4222", "nats://"] {
         let ran = ask(url, &["volume", "status"]);
         assert_eq!((ran.code, ran.out.as_str()), (2, ""), "{url:?}: {ran:?}");
@@ -97,14 +97,14 @@ async fn an_agent_that_is_away_is_named() {
 
 /// An irreversible declaration needs `--yes`.
 #[test]
-fn nobody_is_gone_without_a_yes() {
+fn node_gone_needs_a_confirmation() {
     let gone = ["node", "gone", "n1", "--seen", "7", "--kind"];
-    let said = |more: &[&str]| ask("nats://127.0.0.1:1", &[&gone[..], more].concat());
-    let ran = said(&["confirmed"]);
+    let run_gone = |more: &[&str]| ask("nats://127.0.0.1:1", &[&gone[..], more].concat());
+    let ran = run_gone(&["confirmed"]);
     assert_eq!((ran.code, ran.out.as_str()), (2, ""), "{ran:?}");
     let warning = "nothing on n1 can write any more; volumes may be attached elsewhere at once";
     assert!(ran.err.contains(warning) && ran.err.contains("--yes"), "{ran:?}");
-    assert_eq!(said(&["hoped", "--yes"]).code, 2);
+    assert_eq!(run_gone(&["hoped", "--yes"]).code, 2);
     let unseen = &["node", "gone", "n1", "--kind", "confirmed", "--yes"];
     let ran = ask("nats://127.0.0.1:1", unseen);
     assert!(ran.code == 2 && ran.err.contains("--seen"), "{ran:?}");

@@ -40,7 +40,7 @@ fn faults_of_a_document_stand_at_their_lines() {
 }
 
 #[test]
-fn what_is_in_the_way_here_has_remedies() {
+fn failures_on_this_machine_name_a_remedy() {
     let failure = Failure::local("no nats-server 2.12.3 or newer", "one of these:\nthis\nthat");
     insta::assert_snapshot!(golden(&failure));
 }

@@ -8,9 +8,9 @@ use crate::berth::berth;
 /// The long help of a command and of its subcommands, by name.
 fn pages(command: &Command, path: &str, pages: &mut Vec<(String, String)>) {
     let name = format!("{path}{}", command.get_name());
-    // Without this the width is that of the terminal.
-    let mut one = command.clone().term_width(100).bin_name(name.clone());
-    pages.push((name.clone(), one.render_long_help().to_string()));
+    // A fixed width, because the default is the width of the terminal.
+    let mut command_copy = command.clone().term_width(100).bin_name(name.clone());
+    pages.push((name.clone(), command_copy.render_long_help().to_string()));
     for sub in command.get_subcommands().filter(|sub| sub.get_name() != "help") {
         self::pages(sub, &format!("{name} "), pages);
     }
@@ -18,11 +18,11 @@ fn pages(command: &Command, path: &str, pages: &mut Vec<(String, String)>) {
 
 fn all() -> Vec<(String, String)> {
     let mut command = Cli::command();
-    // Options of every command are shown with every command.
+    // Options of every command are shown with every command once it is built.
     command.build();
-    let mut all = Vec::new();
-    pages(&command, "", &mut all);
-    all
+    let mut all_pages = Vec::new();
+    pages(&command, "", &mut all_pages);
+    all_pages
 }
 
 /// A page without the options of every command, which `berth --help` shows once.
@@ -93,13 +93,13 @@ fn usage_errors_say_what_is_known() {
         &["events", "--last", "10001"],
         &["trace"],
     ];
-    let told = cases.iter().map(|args| {
+    let errors = cases.iter().map(|args| {
         let ran = berth(args);
         assert_eq!(ran.code, 2, "{args:?}: {ran:?}");
         assert_eq!(ran.out, "", "{args:?}");
         format!("$ berth {}\n{}", args.join(" "), ran.err)
     });
-    insta::assert_snapshot!(told.collect::<Vec<_>>().join("\n"));
+    insta::assert_snapshot!(errors.collect::<Vec<_>>().join("\n"));
 }
 
 #[test]
@@ -113,11 +113,11 @@ fn completions_are_written_for_each_shell() {
 
 #[test]
 fn codes_are_explained() {
-    let one = berth(&["explain", "berth0106"]);
+    let one_code = berth(&["explain", "berth0106"]);
     let json = berth(&["explain", "106", "--json"]);
-    insta::assert_snapshot!(format!("{}\n{}", one.golden(), json.golden()));
-    let all = berth(&["explain"]);
+    insta::assert_snapshot!(format!("{}\n{}", one_code.golden(), json.golden()));
+    let all_codes = berth(&["explain"]);
     for code in berth_contract::code::Code::ALL {
-        assert!(all.out.contains(code.as_str()), "{code} is not listed");
+        assert!(all_codes.out.contains(code.as_str()), "{code} is not listed");
     }
 }

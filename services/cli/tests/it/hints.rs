@@ -15,7 +15,7 @@ use clap::{CommandFactory as _, Parser as _};
 
 use crate::inspect::words;
 
-/// Commands that are named as programs, not as hints.
+/// Texts that name a program, and are no hints.
 const NAMES: [&str; 6] = [
     "berth run",
     "berth access",
@@ -24,7 +24,7 @@ const NAMES: [&str; 6] = [
     "berth bus restore",
     "berth bus accept",
 ];
-/// Placeholders for the reader's choice.
+/// Placeholders for a value that the reader chooses.
 const CHOSEN: [&str; 4] = ["FILE", "NAME", "CLASS", "DIR"];
 /// An id, a number, and the value of a format string's argument.
 const SAMPLE: &str = "7";
@@ -43,7 +43,7 @@ fn every_command_in_a_hint_runs_as_printed() {
     assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), hints.len(), wrong.join("\n"));
 }
 
-/// A code's own advice is complete once the problem names its place.
+/// The advice of a code has no placeholder left once the problem names its volume, node or plugin.
 #[test]
 fn the_next_step_of_a_code_names_what_the_problem_is_about() {
     for code in Code::ALL {
@@ -51,9 +51,10 @@ fn the_next_step_of_a_code_names_what_the_problem_is_about() {
         for command in commands(&problem.next) {
             let hint = Hint { place: code.to_string(), command: command.clone() };
             assert_eq!(fault(&hint), None);
-            // `VOLUME@SNAPSHOT` is filled in by the command, which knows the snapshot.
-            let left = PLACEHOLDERS.iter().find(|word| command.split(' ').any(|one| one == **word));
-            assert_eq!(left, None, "{code}: {command}");
+            // The command fills in `VOLUME@SNAPSHOT`, because it knows the snapshot.
+            let placeholder =
+                PLACEHOLDERS.iter().find(|word| command.split(' ').any(|one| one == **word));
+            assert_eq!(placeholder, None, "{code}: {command}");
         }
     }
     let problem = Problem::new(Code::MountUnaccounted, "").node("n1").volume("default/data");
@@ -88,13 +89,13 @@ fn fault(hint: &Hint) -> Option<String> {
     Some(format!("{place}: {command}: {}", why.lines().take(3).collect::<Vec<_>>().join(" ")))
 }
 
-/// The source files of everything that prints, without tests.
+/// The source files of every crate that prints hints, without tests.
 fn sources() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut files = Vec::new();
     for group in ["services", "shared"] {
-        for each in fs::read_dir(root.join(group)).unwrap() {
-            collect(&each.unwrap().path().join("src"), &mut files);
+        for crate_dir in fs::read_dir(root.join(group)).unwrap() {
+            collect(&crate_dir.unwrap().path().join("src"), &mut files);
         }
     }
     files.sort();
@@ -121,48 +122,51 @@ fn hints_of(file: &Path) -> Vec<Hint> {
     let literals = literals(printed).into_iter();
     literals
         .flat_map(|(line, literal)| {
-            let all = commands(&literal).into_iter();
-            all.map(|command| Hint { place: format!("{name}:{line}"), command }).collect::<Vec<_>>()
+            let hints = commands(&literal).into_iter();
+            hints
+                .map(|command| Hint { place: format!("{name}:{line}"), command })
+                .collect::<Vec<_>>()
         })
         .collect()
 }
 
 /// The commands in a text, with a sample for each argument of a format string.
 fn commands(text: &str) -> Vec<String> {
-    let known = Cli::command();
-    let known: Vec<&str> = known.get_subcommands().map(clap::Command::get_name).collect();
-    let mut found = Vec::new();
+    let subcommands = Cli::command();
+    let subcommands: Vec<&str> =
+        subcommands.get_subcommands().map(clap::Command::get_name).collect();
+    let mut commands = Vec::new();
     for (at, _) in text.match_indices("berth ") {
         let before = &text[..at];
         if before.ends_with(|letter: char| letter.is_alphanumeric() || "-_/.".contains(letter)) {
             continue;
         }
         let quoted = before.matches('`').count() % 2 == 1;
-        let rest = &text[at..];
-        let end = if quoted { rest.find('`') } else { rest.find(['\n', '|', '&', '>', ')']) };
-        let command = rest[..end.unwrap_or(rest.len())].trim();
+        let tail = &text[at..];
+        let end = if quoted { tail.find('`') } else { tail.find(['\n', '|', '&', '>', ')']) };
+        let command = tail[..end.unwrap_or(tail.len())].trim();
         let sub = command.split_whitespace().nth(1).unwrap_or_default();
-        if known.contains(&sub) {
-            found.push(with_samples(command));
+        if subcommands.contains(&sub) {
+            commands.push(with_samples(command));
         }
     }
-    found
+    commands
 }
 
 fn with_samples(command: &str) -> String {
     let mut filled = String::new();
-    let mut rest = command;
-    while let Some((before, after)) = rest.split_once('{') {
+    let mut unfilled = command;
+    while let Some((before, after)) = unfilled.split_once('{') {
         let after = after.split_once('}').map_or("", |(_, after)| after);
         filled = filled + before + SAMPLE;
-        rest = after;
+        unfilled = after;
     }
-    filled + rest
+    filled + unfilled
 }
 
 /// The string literals of a source, each with its first line.
 fn literals(text: &str) -> Vec<(usize, String)> {
-    let mut found = Vec::new();
+    let mut literals = Vec::new();
     let mut rest = text;
     while let Some(at) = rest.find(['"', '\'', '/']) {
         let line = 1 + text[..text.len() - rest.len() + at].matches('\n').count();
@@ -177,11 +181,11 @@ fn literals(text: &str) -> Vec<(usize, String)> {
             _ => 1,
         };
         if rest.starts_with('"') {
-            found.push((line, unescaped(&rest[1..skip - 1])));
+            literals.push((line, unescaped(&rest[1..skip - 1])));
         }
         rest = &rest[skip..];
     }
-    found
+    literals
 }
 
 /// Where a literal ends that begins here.

@@ -45,7 +45,7 @@ fn the_commands_of_every_page_exist() {
     for path in pages.chain([format!("{root}/README.md").into()]) {
         let page = fs::read_to_string(&path).unwrap();
         for (line, commands) in words::commands(&page) {
-            // Several commands in a line, or one in the background.
+            // A line may have several commands, or one in the background.
             let commands = commands.trim_end_matches(" &").split(" && ");
             let mut commands = commands.filter(|command| command.starts_with("berth "));
             let fault = commands.find_map(commands::fault);
@@ -55,7 +55,7 @@ fn the_commands_of_every_page_exist() {
     assert!(faults.is_empty(), "{faults:#?}");
 }
 
-/// Each kind of name, made wrong in place of a right one on the page.
+/// Replacements that make one name of each kind on the page wrong.
 const MUTATIONS: &[(&str, &str)] = &[
     // Commands, their verbs, their flags and the values of these.
     ("berth claim status --volume ref", "berth claim status --volumes ref"),
@@ -109,7 +109,7 @@ const MUTATIONS: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn what_does_not_exist_is_found() {
+fn names_that_do_not_exist_are_found() {
     let page = page();
     for (is, is_not) in MUTATIONS {
         assert!(page.contains(is), "the page has no {is:?} any more: take another");

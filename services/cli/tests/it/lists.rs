@@ -22,9 +22,9 @@ fn every_noun_is_listed_by_the_same_words() {
             }
         }
     }
-    let all = Cli::try_parse_from(["berth", "alloc", "ls", "--all", "--state", "live"]);
-    assert!(all.is_err(), "--all and --state contradict each other");
-    // With `--json` the reply is unchanged, so an ignored option would mislead.
+    let parsed = Cli::try_parse_from(["berth", "alloc", "ls", "--all", "--state", "live"]);
+    assert!(parsed.is_err(), "--all and --state contradict each other");
+    // With `--json` the reply is printed unchanged, so an ignored option would mislead.
     let ran = berth(&["node", "ls", "--sort", "since", "--json"]);
     assert_eq!(ran.code, 2, "{ran:?}");
 }
@@ -84,7 +84,7 @@ async fn lists_are_sorted_say_who_holds_and_follow_changes() {
     }
     signal(holder.id(), Signal::SIGTERM);
     holder.wait_with_output().unwrap();
-    let none = system.berth(&["alloc", "ls"]);
-    assert!(none.out.contains("no live allocs; --all"), "{none:?}");
+    let no_allocs = system.berth(&["alloc", "ls"]);
+    assert!(no_allocs.out.contains("no live allocs; --all"), "{no_allocs:?}");
     system.stop().await;
 }

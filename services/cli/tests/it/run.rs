@@ -21,17 +21,18 @@ async fn a_command_finds_its_volumes_and_leaves_none_behind() {
     let run = |args: &[&str]| system.berth(&[&["run"], args].concat());
 
     let write = "echo $$ > $BERTH_VOLUME_DATA/f && touch $BERTH_VOLUME_MODELS/g && echo done";
-    let both = ["--volume", "models", "--volume", "data"];
-    let ran = run(&[&["--node", "n1"], &both[..], &["--", "sh", "-c", write]].concat());
+    let volumes = ["--volume", "models", "--volume", "data"];
+    let ran = run(&[&["--node", "n1"], &volumes[..], &["--", "sh", "-c", write]].concat());
     assert_eq!((ran.code, ran.out.as_str()), (0, "done\n"), "{ran:?}");
     // Every step of both releases was printed, in order.
     for volume in ["data", "models"] {
-        let said = |what: &str| ran.err.find(&format!("{volume}: {what}"));
-        let steps = [said("unpublishing"), said("node-detached"), said("free")];
+        let position_of = |what: &str| ran.err.find(&format!("{volume}: {what}"));
+        let steps =
+            [position_of("unpublishing"), position_of("node-detached"), position_of("free")];
         assert!(steps.iter().all(Option::is_some) && steps.is_sorted(), "{steps:?}: {ran:?}");
     }
 
-    // On the other node, read-only, at a path that only the command sees.
+    // On the other node, read-only, and at a path that only the command sees.
     let place = system.dir.join("place");
     fs::create_dir(&place).unwrap();
     let place = place.to_str().unwrap();
@@ -46,7 +47,7 @@ async fn a_command_finds_its_volumes_and_leaves_none_behind() {
     assert_eq!(dirs::mounts_beneath(place.as_ref()), Vec::<std::path::PathBuf>::new());
     assert_eq!(fs::read_dir(place).unwrap().count(), 0);
 
-    // Without a waiting command, the release completes by itself.
+    // With `--no-wait-release` the release completes by itself.
     let ran = run(&["--node", "n1", "--volume", "data", "--no-wait-release", "--", "true"]);
     assert_eq!(ran.code, 0, "{ran:?}");
     assert!(!ran.err.contains("free"), "{ran:?}");
@@ -55,7 +56,7 @@ async fn a_command_finds_its_volumes_and_leaves_none_behind() {
 }
 
 #[tokio::test]
-async fn exit_codes_tell_what_became_of_the_command() {
+async fn berth_run_returns_the_exit_code_of_its_command() {
     if !root::or_skip("mounts volumes") {
         return;
     }
@@ -92,7 +93,7 @@ async fn exit_codes_tell_what_became_of_the_command() {
 }
 
 #[tokio::test]
-async fn who_is_refused_learns_who_holds_it_and_who_waits_gets_it_in_turn() {
+async fn a_refused_run_names_the_holder_and_waiting_runs_get_the_volume_in_turn() {
     if !root::or_skip("mounts volumes") {
         return;
     }
@@ -123,11 +124,11 @@ async fn who_is_refused_learns_who_holds_it_and_who_waits_gets_it_in_turn() {
     system.claims_become("data", &["taken holder", "waiting waiter"]).await;
     // The waiter prints its position in the queue long before its request for the mount times out,
     // after five seconds.
-    let mut said = BufReader::new(waiter.stderr.take().unwrap()).lines().map(Result::unwrap);
-    let place = said.next().unwrap();
-    let (told, place) = place.trim().split_once("s: ").unwrap();
+    let mut printed = BufReader::new(waiter.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let place = printed.next().unwrap();
+    let (elapsed, place) = place.trim().split_once("s: ").unwrap();
     assert_eq!(place, "data: first in line; waits for its turn, after holder on n1 (taken)");
-    assert!(told.parse::<f64>().unwrap() < 4.0, "told after {told} s");
+    assert!(elapsed.parse::<f64>().unwrap() < 4.0, "told after {elapsed} s");
     assert!(!mark.exists());
     signal(holder.id(), Signal::SIGTERM);
     let holder: Ran = holder.wait_with_output().unwrap().into();
@@ -142,7 +143,7 @@ async fn who_is_refused_learns_who_holds_it_and_who_waits_gets_it_in_turn() {
 }
 
 #[tokio::test]
-async fn a_run_that_is_told_to_end_before_it_began_gives_everything_back() {
+async fn a_run_that_is_signalled_before_its_command_starts_releases_everything() {
     if !root::or_skip("mounts volumes") {
         return;
     }
@@ -169,7 +170,7 @@ async fn a_run_that_is_told_to_end_before_it_began_gives_everything_back() {
     assert!(run.err.contains("not started") && run.err.contains("data: free"), "{run:?}");
     assert!(!mark.exists());
 
-    // An operator stops an alloc without a runner, and the command prints its release.
+    // An operator stops an alloc without a runner, and the command prints the release.
     let orphan = ["run", "--node", "n1", "--alloc", "orphan", "--volume", "data"];
     let mut orphan = system.spawn(&[&orphan[..], &["--", "sleep", "1"]].concat());
     system.claims_become("data", &["taken orphan"]).await;
@@ -208,12 +209,12 @@ async fn a_command_does_not_hold_the_volumes_of_others() {
         .await
     };
     let ends = run("ends", "one", &first);
-    let seen = began(first).await;
+    let mounts = began(first).await;
     let own = |line: &&str| line.contains("/csi/");
-    assert_eq!(seen.lines().filter(own).count(), 1, "its own volume: {seen}");
+    assert_eq!(mounts.lines().filter(own).count(), 1, "its own volume: {mounts}");
     let stays = run("stays", "two", &second);
-    let seen = began(second).await;
-    assert_eq!(seen.lines().filter(own).count(), 1, "no volume of another's: {seen}");
+    let mounts = began(second).await;
+    assert_eq!(mounts.lines().filter(own).count(), 1, "no volume of another's: {mounts}");
     // The mounts remain on the host.
     let host = fs::read_to_string("/proc/self/mountinfo").unwrap();
     let host = host.lines().filter(|line| line.contains(&system.state("").display().to_string()));

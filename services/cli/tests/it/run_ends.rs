@@ -12,12 +12,12 @@ use crate::system::{SOON, System, is_running, signal};
 
 /// The pid in the file, once it is written.
 async fn pid_in(file: &Path) -> i32 {
-    let what = format!("{} says a pid", file.display());
+    let goal = format!("{} says a pid", file.display());
     let read = async || {
         let text = fs::read_to_string(file).unwrap_or_default();
         if text.ends_with('\n') { Ok(text) } else { Err(format!("it says {text:?}")) }
     };
-    wait::until(&what, SOON, read).await.trim().parse().unwrap()
+    wait::until(&goal, SOON, read).await.trim().parse().unwrap()
 }
 
 async fn ended(pid: i32) {
@@ -64,13 +64,13 @@ async fn a_killed_runner_takes_its_command_along_and_the_agent_gives_the_volume_
     let mut run = system.spawn(&[&run[..], &["sh", "-c", &script]].concat());
     let (own, left) = (pid_in(&own).await, pid_in(&left).await);
 
-    // A stopped alloc may still run.
+    // The command of a stopped alloc may still run.
     let stopped = system.berth(&["alloc", "stop", "a"]);
     assert_eq!(stopped.code, 0, "{stopped:?}");
     wait::until("the release says what it waits for", SOON, async || {
         let ran = system.berth(&["volume", "status", "data", "--json"]);
-        let said = ran.out.contains("the command of alloc a still runs");
-        if said { Ok(()) } else { Err(format!("{ran:?}")) }
+        let warns = ran.out.contains("the command of alloc a still runs");
+        if warns { Ok(()) } else { Err(format!("{ran:?}")) }
     })
     .await;
     assert_eq!(unpublished(&system, "data"), 0);
@@ -90,14 +90,15 @@ async fn a_killed_runner_takes_its_command_along_and_the_agent_gives_the_volume_
 async fn runs_become_none(system: &System) {
     let dir = system.state("n1/runs");
     wait::until("nothing is watched any more", SOON, async || {
-        let left: Vec<_> = fs::read_dir(&dir).unwrap().map(|one| one.unwrap().path()).collect();
-        if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
+        let remaining: Vec<_> =
+            fs::read_dir(&dir).unwrap().map(|one| one.unwrap().path()).collect();
+        if remaining.is_empty() { Ok(()) } else { Err(format!("{remaining:?}")) }
     })
     .await;
 }
 
 #[tokio::test]
-async fn what_ended_while_agent_and_bus_were_away_is_given_back_when_they_return() {
+async fn a_run_that_ends_while_agent_and_bus_are_away_is_released_later() {
     if !root::or_skip("mounts volumes") {
         return;
     }
@@ -105,7 +106,7 @@ async fn what_ended_while_agent_and_bus_were_away_is_given_back_when_they_return
     system.volume("data", "single-node-writer");
     let pid_of = |name: &str| {
         let processes = system.processes();
-        processes.into_iter().find(|(known, _)| known == name).unwrap().1.unsigned_abs()
+        processes.into_iter().find(|(process, _)| process == name).unwrap().1.unsigned_abs()
     };
     let begin = |alloc: &str, own: &Path, go: &Path| {
         let wait = format!("while [ ! -e {} ]; do sleep 0.05; done", go.display());
@@ -150,24 +151,24 @@ async fn what_ended_while_agent_and_bus_were_away_is_given_back_when_they_return
 }
 
 #[tokio::test]
-async fn what_the_command_leaves_running_ends_before_its_volume_goes() {
+async fn processes_left_by_the_command_end_before_its_volume_is_released() {
     if !root::or_skip("mounts volumes") {
         return;
     }
     let system = System::start(1).await;
     system.volume("data", "single-node-writer");
-    let left = system.dir.join("left");
+    let left_file = system.dir.join("left");
     let script = format!(
         "sleep 600 & (setsid sleep 700 & echo $! > {}) & sleep 0.2; exit 7",
-        left.display()
+        left_file.display()
     );
     let run = ["run", "--node", "n1", "--volume", "data", "--", "sh", "-c", &script];
     let ran = system.berth(&run);
     assert_eq!(ran.code, 7, "{ran:?}");
     assert!(ran.err.contains("left running: sleep"), "{ran:?}");
-    assert!(!is_running(pid_in(&left).await));
-    let told = ran.err.find("left running").unwrap();
-    assert!(ran.err.find("data: unpublishing").unwrap() > told, "{ran:?}");
+    assert!(!is_running(pid_in(&left_file).await));
+    let position = ran.err.find("left running").unwrap();
+    assert!(ran.err.find("data: unpublishing").unwrap() > position, "{ran:?}");
     assert_eq!(unpublished(&system, "data"), 1);
     system.stop().await;
 }
@@ -179,17 +180,20 @@ async fn signals_are_handed_on() {
     }
     let system = System::start(1).await;
     system.volume("data", "single-node-writer");
-    let told = system.dir.join("told");
+    let told_file = system.dir.join("told");
     let traps = ["INT", "HUP", "QUIT", "USR1", "USR2", "WINCH"]
-        .map(|name| format!("trap 'echo {name} >> {}' {name};", told.display()));
-    let script =
-        format!("{} echo up > {}; while :; do sleep 0.05; done", traps.join(" "), told.display());
+        .map(|name| format!("trap 'echo {name} >> {}' {name};", told_file.display()));
+    let script = format!(
+        "{} echo up > {}; while :; do sleep 0.05; done",
+        traps.join(" "),
+        told_file.display()
+    );
     let run = ["run", "--node", "n1", "--volume", "data", "--", "sh", "-c", &script];
     let run = system.spawn(&run);
     let mut expected = "up\n".to_owned();
     let says = async |expected: &str| {
         wait::until(&format!("it was told {expected:?}"), SOON, async || {
-            let text = fs::read_to_string(&told).unwrap_or_default();
+            let text = fs::read_to_string(&told_file).unwrap_or_default();
             if text == expected { Ok(()) } else { Err(text) }
         })
         .await;
@@ -258,7 +262,7 @@ async fn one_volume_at_several_paths_and_paths_that_will_not_do() {
         assert!(ran.err.contains(words) && ran.err.contains("data: free"), "{ran:?}");
     }
 
-    // A request that cannot be met is refused before anything is claimed.
+    // A run whose volumes cannot be mounted is refused before anything is claimed.
     let none = ["run", "--node", "n1", "--volume", "data", "--task-driver-mounts", "none"];
     let ran = system.berth(&[&none[..], &["--", "true"]].concat());
     assert_eq!(ran.code, 125, "{ran:?}");
@@ -270,13 +274,13 @@ async fn one_volume_at_several_paths_and_paths_that_will_not_do() {
 }
 
 #[tokio::test]
-async fn of_fifty_who_wait_for_one_volume_each_gets_it_alone() {
+async fn each_of_fifty_waiting_runs_gets_the_volume_alone() {
     if !root::or_skip("mounts volumes") {
         return;
     }
     let system = System::start(1).await;
     system.volume("data", "single-node-single-writer");
-    // A command that finds another's directory was not alone.
+    // A command that finds another command's directory was not alone with the volume.
     let script = "cd $BERTH_VOLUME_DATA && mkdir alone && echo x >> all && rmdir alone";
     let run = ["run", "--node", "n1", "--volume", "data", "--wait=10m", "--no-wait-release", "--"];
     let runs: Vec<_> =

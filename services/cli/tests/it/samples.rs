@@ -48,14 +48,17 @@ const HERE: [&str; 14] = [
 
 #[test]
 fn every_sample_of_a_command_is_made_to_happen() {
-    let all = samples();
-    for sample in all.iter().filter(|sample| sample.command.starts_with("berth ")) {
+    let page_samples = samples();
+    for sample in page_samples.iter().filter(|sample| sample.command.starts_with("berth ")) {
         let command = sample.command.as_str();
-        let known = HERE.contains(&command) || ELSEWHERE.contains(&command);
-        assert!(known || sample.lines.is_empty(), "no test makes `{command}` print this");
+        let is_reproduced = HERE.contains(&command) || ELSEWHERE.contains(&command);
+        assert!(is_reproduced || sample.lines.is_empty(), "no test makes `{command}` print this");
     }
     for command in HERE.into_iter().chain(ELSEWHERE) {
-        assert!(all.iter().any(|sample| sample.command == command), "`{command}` is not shown");
+        assert!(
+            page_samples.iter().any(|sample| sample.command == command),
+            "`{command}` is not shown"
+        );
     }
 }
 
@@ -87,14 +90,14 @@ async fn block_appears(system: &System, begins: &str, commands: &[&[&str]]) {
 }
 
 /// Compares the page's `nats micro info` of a controller with the service's answer. The host is in
-/// the id and the metadata, and the data has the fields that the page shows.
+/// the id and in the metadata, and the data has the fields that the page shows.
 async fn statistics_look_so(system: &System) {
     let page = page::json("{\"errors\": {\"BERTH0004\"");
     let bus = Bus::connect(system.bus_config("samples")).await.unwrap();
     wait::until("the statistics look as the page shows", SOON, async || {
         let call = Call::within(clock::begin_trace(), Duration::from_secs(2));
-        let asked = bus.request("$SRV.STATS.berth-controller", &json!({}), &call).await;
-        let stats: Value = asked.map_err(|error| error.to_string())?;
+        let answer = bus.request("$SRV.STATS.berth-controller", &json!({}), &call).await;
+        let stats: Value = answer.map_err(|error| error.to_string())?;
         let wrong = || format!("{stats:#}");
         let node = stats["metadata"]["node"].as_str().ok_or_else(wrong)?;
         let id = stats["id"].as_str().ok_or_else(wrong)?;
@@ -134,8 +137,8 @@ fn plant(system: &System, faults: &Value) {
 }
 
 fn pid(system: &System, name: &str) -> u32 {
-    let found = system.processes().into_iter().find(|(process, _)| process == name);
-    u32::try_from(found.unwrap().1).unwrap()
+    let process_entry = system.processes().into_iter().find(|(process, _)| process == name);
+    u32::try_from(process_entry.unwrap().1).unwrap()
 }
 
 fn run<'a>(node: &'a str, alloc: &'a str, volume: &'a str, more: &[&'a str]) -> Vec<&'a str> {
@@ -183,7 +186,7 @@ async fn claims_that_hang_or_wait_look_as_the_page_shows() {
     // A claim in the queue.
     let holder = system.spawn(&run("n1", "holder", "line", &["--", "sleep", "600"]));
     system.claims_become("line", &["taken holder"]).await;
-    let next = system.spawn(&run("n2", "next", "line", &["--wait", "--", "true"]));
+    let next_run = system.spawn(&run("n2", "next", "line", &["--wait", "--", "true"]));
     system.claims_become("line", &["taken holder", "waiting next"]).await;
     appears(&system, "berth why holder").await;
     appears(&system, "berth why next").await;
@@ -202,7 +205,7 @@ async fn claims_that_hang_or_wait_look_as_the_page_shows() {
     appears(&system, "berth claim status --volume nfs").await;
 
     plant(&system, &json!([]));
-    for run in [hung, next, holder, mounts] {
+    for run in [hung, next_run, holder, mounts] {
         end(run);
     }
     for volume in ["ref", "line", "hung", "nfs"] {
@@ -228,13 +231,13 @@ async fn a_plugin_that_is_down_looks_as_the_page_shows() {
     appears(&system, "berth plugin status dev.berth").await;
 
     let mut begins = system.spawn(&run("n1", "later", "new", &["--", "true"]));
-    let told = page::block("claim.take: the plugin cannot serve the volume there");
-    let said = BufReader::new(begins.stderr.take().unwrap()).lines();
-    let mut said = said.map(Result::unwrap).map(|line| {
+    let block = page::block("claim.take: the plugin cannot serve the volume there");
+    let printed_lines = BufReader::new(begins.stderr.take().unwrap()).lines();
+    let mut printed_lines = printed_lines.map(Result::unwrap).map(|line| {
         // The step follows the time.
         line.trim().split_once(": ").map(|(_, rest)| rest.to_owned()).unwrap_or_default()
     });
-    assert!(said.any(|line| told.missing(&line).is_ok()), "{told:?}");
+    assert!(printed_lines.any(|line| block.missing(&line).is_ok()), "{block:?}");
     end(begins);
 
     end(held);
@@ -247,7 +250,7 @@ async fn a_plugin_that_is_down_looks_as_the_page_shows() {
 }
 
 #[tokio::test]
-async fn what_is_away_looks_as_the_page_shows() {
+async fn samples_of_absent_services_match_the_page() {
     if !root::or_skip("mounts volumes") {
         return;
     }
@@ -298,14 +301,14 @@ async fn the_nats_cli_prints_what_the_page_shows() {
     plant(&system, &json!([unmount]));
     let ran = system.berth(&run("n1", "h1", "h", &["--no-wait-release", "--", "true"]));
     assert_eq!(ran.code, 0, "{ran:?}");
-    let all = samples();
+    let page_samples = samples();
     let command = "nats kv get berth-volumes default.h.claim.h1";
-    let shown = all.iter().find(|sample| sample.command == command).unwrap();
+    let shown = page_samples.iter().find(|sample| sample.command == command).unwrap();
     wait::until("the record looks as the page shows", SOON, async || {
         let mut get = Command::new(&nats);
         get.envs(system.nats_variables()).args(["kv", "get", "berth-volumes"]);
-        let got = get.arg("default.h.claim.h1").output().unwrap();
-        shown.missing(&String::from_utf8_lossy(&got.stdout))
+        let printed = get.arg("default.h.claim.h1").output().unwrap();
+        shown.missing(&String::from_utf8_lossy(&printed.stdout))
     })
     .await;
     plant(&system, &json!([]));
@@ -317,10 +320,10 @@ async fn the_nats_cli_prints_what_the_page_shows() {
 fn nats_cli() -> Option<std::path::PathBuf> {
     let dirs = [std::env::var("BERTH_NATS_CLI"), std::env::var("PATH")];
     let dirs = dirs.into_iter().flatten().collect::<Vec<_>>().join(":");
-    let found =
+    let found_cli =
         std::env::split_paths(&dirs).map(|dir| dir.join("nats")).find(|nats| nats.is_file());
-    if found.is_none() {
+    if found_cli.is_none() {
         eprintln!("skipped: no `nats` CLI in PATH nor in the directory BERTH_NATS_CLI");
     }
-    found
+    found_cli
 }

@@ -25,14 +25,14 @@ fn plant(system: &System, faults: &Value) {
     fs::write(system.state("faults.json"), faults.to_string()).unwrap();
 }
 
-/// A command that must succeed.
+/// Runs a command that must succeed.
 fn done(system: &System, args: &[&str]) -> Ran {
     let ran = system.berth(args);
     assert_eq!(ran.code, 0, "{args:?}: {ran:?}");
     ran
 }
 
-/// What it printed, with single spaces: columns are as wide as the others need.
+/// The printed text with single spaces, because columns are as wide as other rows need.
 fn words(ran: &Ran) -> String {
     ran.out.split_whitespace().collect::<Vec<_>>().join(" ")
 }
@@ -45,9 +45,9 @@ fn read(system: &System, args: &[&str]) -> Value {
 async fn cause_becomes(system: &System, volume: &str, cause: &str) -> Value {
     wait::until(&format!("why {volume} says {cause}"), SOON, async || {
         let ran = system.berth(&["why", &format!("volume/{volume}"), "--json"]);
-        let told: Value = serde_json::from_str(&ran.out).unwrap_or_default();
-        let found = told["diagnoses"][0].clone();
-        if found["cause"] == cause { Ok(found) } else { Err(format!("{ran:?}")) }
+        let answer: Value = serde_json::from_str(&ran.out).unwrap_or_default();
+        let diagnosis = answer["diagnoses"][0].clone();
+        if diagnosis["cause"] == cause { Ok(diagnosis) } else { Err(format!("{ran:?}")) }
     })
     .await
 }
@@ -62,8 +62,8 @@ async fn a_volume_is_created_grown_and_deleted() {
     let ran = done(&system, &create);
     assert!(ran.out.starts_with("volume default/data is created: 10MiB at plugin"), "{ran:?}");
     assert!(done(&system, &create).out.contains("was created so already: 10MiB"));
-    let other = system.berth(&["volume", "create", "data", "--class", "fast"]);
-    assert_eq!(other.code, 5, "{other:?}");
+    let second_create = system.berth(&["volume", "create", "data", "--class", "fast"]);
+    assert_eq!(second_create.code, 5, "{second_create:?}");
     let status = words(&done(&system, &["volume", "status", "data"]));
     for line in ["stage ready", "class fast", "reclaim delete", "size 10MiB", "secrets given"] {
         assert!(status.contains(line), "{line}: {status}");
@@ -71,7 +71,7 @@ async fn a_volume_is_created_grown_and_deleted() {
     let row = words(&done(&system, &["volume", "list"]));
     assert!(row.contains("data dev.berth fast 10MiB ready healthy"), "{row}");
 
-    // It grows while it is in use.
+    // The volume grows while it is in use.
     let run = ["run", "--node", "n1", "--alloc", "a", "--volume", "data", "--", "sleep", "600"];
     let run = system.spawn(&run);
     system.claims_become("data", &["taken a"]).await;
@@ -82,8 +82,11 @@ async fn a_volume_is_created_grown_and_deleted() {
     assert_eq!(smaller.code, 1, "{smaller:?}");
     let ran = done(&system, &["volume", "modify", "data", "iops=1"]);
     assert_eq!(ran.out, "volume default/data is changed\n", "{ran:?}");
-    let held = system.berth(&["volume", "delete", "data", "--yes"]);
-    assert!(held.code == 5 && held.err.contains("BERTH0110"), "{held:?}");
+    let refused_delete = system.berth(&["volume", "delete", "data", "--yes"]);
+    assert!(
+        refused_delete.code == 5 && refused_delete.err.contains("BERTH0110"),
+        "{refused_delete:?}"
+    );
     signal(run.id(), Signal::SIGTERM);
     run.wait_with_output().unwrap();
 
@@ -99,20 +102,20 @@ async fn a_volume_is_created_grown_and_deleted() {
 }
 
 #[tokio::test]
-async fn what_the_storage_refuses_is_said_with_its_words_and_what_to_do() {
+async fn a_refused_change_is_printed_with_the_plugins_words_and_what_to_do() {
     if !root::or_skip("runs a system") {
         return;
     }
     let system = start().await;
-    // Refused for good.
+    // A creation that the plugin refuses for good.
     let wrong = ["volume", "create", "no", "--plugin", "dev.berth", "--param", "backing=tape"];
     let ran = system.berth(&wrong);
     assert_eq!((ran.code, ran.out.as_str()), (1, ""), "{ran:?}");
     for part in ["volume no was not created", "INVALID_ARGUMENT", "`berth volume delete no`"] {
         assert!(ran.err.contains(part), "{part}: {ran:?}");
     }
-    let told = cause_becomes(&system, "no", "change-refused").await;
-    assert!(told["evidence"][0].as_str().unwrap().contains("INVALID_ARGUMENT"), "{told}");
+    let diagnosis = cause_becomes(&system, "no", "change-refused").await;
+    assert!(diagnosis["evidence"][0].as_str().unwrap().contains("INVALID_ARGUMENT"), "{diagnosis}");
     // Nothing is at the storage, so no confirmation is needed.
     let ran = done(&system, &["volume", "delete", "no"]);
     assert!(ran.out.contains("nothing was at its storage"), "{ran:?}");
@@ -121,7 +124,7 @@ async fn what_the_storage_refuses_is_said_with_its_words_and_what_to_do() {
     let large = system.berth(&["volume", "create", "x", "--class", "fast", "--size", "2GiB"]);
     assert!(large.code == 1 && large.err.contains("BERTH0133"), "{large:?}");
 
-    // Tried again, visibly, whether anybody waits or not.
+    // A creation that is retried visibly, whether anybody waits or not.
     plant(&system, &json!([{"rpc": "CreateVolume", "code": "UNAVAILABLE"}]));
     let create = ["volume", "create", "late", "--class", "fast", "--timeout", "2s"];
     let ran = system.berth(&create);
@@ -129,28 +132,28 @@ async fn what_the_storage_refuses_is_said_with_its_words_and_what_to_do() {
     for part in ["late: creating; try 1 failed: ", "UNAVAILABLE", "`berth why late`"] {
         assert!(ran.err.contains(part), "{part}: {ran:?}");
     }
-    let told = cause_becomes(&system, "late", "plugin-retries").await;
-    assert_eq!(told["state"], "creating");
+    let diagnosis = cause_becomes(&system, "late", "plugin-retries").await;
+    assert_eq!(diagnosis["state"], "creating");
     let status = words(&done(&system, &["volume", "status", "late"]));
     assert!(status.contains("operation creating for"), "{status}");
     assert!(status.contains("last error controller.create: "), "{status}");
-    let found = wait::until("the doctor finds it", SOON, async || {
+    let finding = wait::until("the doctor finds it", SOON, async || {
         let report: Value =
             serde_json::from_str(&system.berth(&["doctor", "--json"]).out).unwrap_or_default();
         let checks = report["checks"].as_array().cloned().unwrap_or_default();
         let check = checks.into_iter().find(|check| check["check"] == "storage");
-        let found = check.map(|check| check["findings"][0].clone()).unwrap_or_default();
-        if found.is_object() { Ok(found) } else { Err(report.to_string()) }
+        let finding = check.map(|check| check["findings"][0].clone()).unwrap_or_default();
+        if finding.is_object() { Ok(finding) } else { Err(report.to_string()) }
     });
-    assert_eq!(found.await["where"], "volume default/late");
+    assert_eq!(finding.await["where"], "volume default/late");
     // A second caller joins the wait, and the creation goes on.
-    let again = system.spawn(&["volume", "create", "late", "--class", "fast"]);
+    let second_create = system.spawn(&["volume", "create", "late", "--class", "fast"]);
     plant(&system, &json!([]));
-    let again: Ran = again.wait_with_output().unwrap().into();
-    assert_eq!(again.code, 0, "{again:?}");
+    let second_create: Ran = second_create.wait_with_output().unwrap().into();
+    assert_eq!(second_create.code, 0, "{second_create:?}");
     done(&system, &["volume", "delete", "late", "--yes"]);
 
-    // Nobody waits.
+    // A creation that nobody waits for.
     let ran = done(&system, &["volume", "create", "bg", "--class", "fast", "--no-wait"]);
     assert!(ran.err.contains("berth volume status bg --watch"), "{ran:?}");
     cause_becomes(&system, "bg", "nothing").await;
@@ -170,7 +173,7 @@ async fn snapshots_are_cut_restored_and_deleted() {
         return;
     }
     let system = System::start(1).await;
-    // Without secrets, so that no snapshot needs those of a volume that is gone.
+    // The class has no secrets, so that no snapshot needs the secrets of a deleted volume.
     let class = CLASS.split("[secrets]").next().unwrap_or_default();
     assert_eq!(system.run(&["class", "create", "-"], class).code, 0);
     for volume in ["a", "b"] {
@@ -219,7 +222,7 @@ async fn snapshots_are_cut_restored_and_deleted() {
 }
 
 #[tokio::test]
-async fn what_a_plugin_has_is_listed_and_adopted() {
+async fn external_volumes_and_snapshots_are_listed_and_adopted() {
     if !root::or_skip("runs a system") {
         return;
     }
@@ -229,8 +232,11 @@ async fn what_a_plugin_has_is_listed_and_adopted() {
     let listed = read(&system, &["volume", "list", "--external", "dev.berth"]);
     let external_id = listed["volumes"][0]["external_id"].as_str().unwrap().to_owned();
     assert_eq!(listed["volumes"][0]["registration"], "known", "{listed}");
-    let known = system.berth(&["volume", "adopt", "dev.berth", &external_id]);
-    assert!(known.code == 5 && known.err.contains("as default/data"), "{known:?}");
+    let refused_adopt = system.berth(&["volume", "adopt", "dev.berth", &external_id]);
+    assert!(
+        refused_adopt.code == 5 && refused_adopt.err.contains("as default/data"),
+        "{refused_adopt:?}"
+    );
     // Its data stays at the storage, and it can be registered again.
     done(&system, &["volume", "deregister", "data"]);
     let table = done(&system, &["volume", "list", "--external", "dev.berth"]).out;
@@ -242,21 +248,25 @@ async fn what_a_plugin_has_is_listed_and_adopted() {
         (&mine["capacity_bytes"], &mine["storage"]["stage"]),
         (&json!(8 << 20), &json!("ready"))
     );
-    let none = system.berth(&["volume", "adopt", "dev.berth", "nothing"]);
-    assert_eq!(none.code, 3, "{none:?}");
+    let unknown_volume = system.berth(&["volume", "adopt", "dev.berth", "nothing"]);
+    assert_eq!(unknown_volume.code, 3, "{unknown_volume:?}");
 
     let listed = read(&system, &["snapshot", "list", "--external", "dev.berth"]);
     let snapshot = listed["snapshots"][0]["external_id"].as_str().unwrap().to_owned();
-    let known = system.berth(&["snapshot", "adopt", "dev.berth", &snapshot, "mine@monday"]);
-    assert!(known.code == 5 && known.err.contains("BERTH0128"), "{known:?}");
+    let refused_adopt = system.berth(&["snapshot", "adopt", "dev.berth", &snapshot, "mine@monday"]);
+    assert!(
+        refused_adopt.code == 5 && refused_adopt.err.contains("BERTH0128"),
+        "{refused_adopt:?}"
+    );
     let capacity = done(&system, &["plugin", "capacity", "--class", "fast"]).out;
     assert!(capacity.starts_with("plugin dev.berth\n") && capacity.contains("iB"), "{capacity}");
     let both = done(&system, &["plugin", "capacity", "dev.berth", "--class", "fast"]).out;
     assert!(both.starts_with("plugin dev.berth\n"), "{both}");
-    let other = system.berth(&["plugin", "capacity", "no.such", "--class", "fast"]);
+    let unknown_plugin = system.berth(&["plugin", "capacity", "no.such", "--class", "fast"]);
     assert!(
-        other.code != 0 && other.err.contains("class fast is of plugin dev.berth"),
-        "{other:?}"
+        unknown_plugin.code != 0
+            && unknown_plugin.err.contains("class fast is of plugin dev.berth"),
+        "{unknown_plugin:?}"
     );
     let ran = done(&system, &["volume", "delete", "mine", "--yes"]);
     assert_eq!(ran.out, "volume default/mine is deleted at its storage\n", "{ran:?}");
@@ -276,12 +286,12 @@ async fn a_run_has_a_volume_of_its_own_that_is_gone_after_it() {
     let run = ["run", "--node", "n1", "--alloc", "r", "--volume", &volume, "--", "sh", "-c", &look];
     let ran = done(&system, &run);
     assert_eq!(ran.out, "f\n", "{ran:?}");
-    let said = |what: &str| ran.err.find(what);
+    let position_of = |what: &str| ran.err.find(what);
     let steps = [
-        said("created r-new-0: 8MiB for this run"),
-        said("mounted r-new-0"),
-        said("r-new-0: free"),
-        said("r-new-0: deleted"),
+        position_of("created r-new-0: 8MiB for this run"),
+        position_of("mounted r-new-0"),
+        position_of("r-new-0: free"),
+        position_of("r-new-0: deleted"),
     ];
     assert!(steps.iter().all(Option::is_some) && steps.is_sorted(), "{steps:?}: {ran:?}");
     assert_eq!(read(&system, &["volume", "list"])["volumes"], json!([]));
@@ -298,7 +308,7 @@ async fn a_run_has_a_volume_of_its_own_that_is_gone_after_it() {
     assert_eq!(read(&system, &["alloc", "list", "--all"])["allocs"].as_array().unwrap().len(), 1);
     plant(&system, &json!([]));
 
-    // When `berth run` is killed, the volume is deleted all the same.
+    // When `berth run` is killed, the volumewatcher deletes the volume.
     let killed =
         ["run", "--node", "n1", "--alloc", "k", "--volume", "new:8MiB", "--", "sleep", "600"];
     let mut killed = system.spawn(&killed);
@@ -311,7 +321,7 @@ async fn a_run_has_a_volume_of_its_own_that_is_gone_after_it() {
     })
     .await;
 
-    // Of several classes one has to be named.
+    // The namespace has several classes, so one must be named.
     let plain = CLASS.replace("'fast'", "'plain'");
     assert_eq!(system.run(&["class", "create", "-"], &plain).code, 0);
     let run = ["run", "--node", "n1", "--volume", "new:8MiB"];

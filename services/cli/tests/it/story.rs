@@ -47,7 +47,7 @@ impl Story {
         self.events.last_mut().unwrap()
     }
 
-    /// A refused claim of the alloc, in a trace.
+    /// A claim of the alloc is refused, in a trace of its own.
     pub fn refused(mut self, ms: u64, digit: char) -> Self {
         let event = Event {
             volume: Some(volume_id(self.volume)),

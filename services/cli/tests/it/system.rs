@@ -72,7 +72,7 @@ impl System {
         self.dir.join("s").join(name)
     }
 
-    /// Creates a volume in the storage and registers it.
+    /// Creates a volume at the storage and registers it.
     pub fn volume(&self, id: &str, access: &str) {
         self.volume_of("dev.berth", "backend", id, access);
     }
@@ -92,7 +92,7 @@ impl System {
         assert_eq!(ran.code, 0, "{ran:?}");
     }
 
-    /// How `berth` reaches its bus: as the person that `berth dev` serves, over TLS.
+    /// The variables with which `berth` reaches the bus, as the user of `berth dev`, over TLS.
     pub fn connection(&self) -> [(&'static str, String); 4] {
         let file = |name: &str| self.state("access").join(name).display().to_string();
         [
@@ -103,13 +103,13 @@ impl System {
         ]
     }
 
-    /// The same, for the `nats` CLI.
+    /// The variables for the `nats` CLI.
     pub fn nats_variables(&self) -> [(&'static str, String); 3] {
         let [(_, url), (_, creds), (_, authority), _] = self.connection();
         [("NATS_URL", url), ("NATS_CREDS", creds), ("NATS_CA", authority)]
     }
 
-    /// The same, for a test's own connection.
+    /// The settings for a test's own connection.
     pub fn bus_config(&self, name: &str) -> Config {
         let [(_, url), (_, creds), (_, authority), _] = self.connection();
         Config {
@@ -120,7 +120,7 @@ impl System {
         }
     }
 
-    /// Runs `berth` with its bus.
+    /// Runs `berth` on this bus.
     pub fn berth(&self, args: &[&str]) -> Ran {
         self.run(args, "")
     }
@@ -130,7 +130,7 @@ impl System {
         berth::run_with(&self.connection(), args, stdin)
     }
 
-    /// Starts `berth` with its bus; the caller waits for it.
+    /// Starts `berth` on this bus; the caller waits for it.
     pub fn spawn(&self, args: &[&str]) -> Child {
         berth::command(args)
             .envs(self.connection())
@@ -141,25 +141,25 @@ impl System {
             .unwrap()
     }
 
-    /// Waits until the claims on a volume are these, as `state alloc`.
+    /// Waits until these are the claims on a volume, each as `state alloc`.
     pub async fn claims_become(&self, volume: &str, expected: &[&str]) {
         wait::until(&format!("{volume} has the claims {expected:?}"), SOON, async || {
             let ran = self.berth(&["claim", "status", "--volume", volume, "--json"]);
             let reply: serde_json::Value = serde_json::from_str(&ran.out).unwrap_or_default();
             let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
             let claims = reply["claims"].as_array().cloned().unwrap_or_default();
-            let found: Vec<String> = claims
+            let claims_found: Vec<String> = claims
                 .iter()
                 .map(|claim| format!("{} {}", text(&claim["state"]), text(&claim["alloc"])))
                 .collect();
-            if found == expected { Ok(()) } else { Err(format!("{ran:?}")) }
+            if claims_found == expected { Ok(()) } else { Err(format!("{ran:?}")) }
         })
         .await;
     }
 
     /// The name and pid of every process.
     pub fn processes(&self) -> Vec<(String, i32)> {
-        let mut found: Vec<(String, i32)> = fs::read_dir(self.state("pids"))
+        let mut processes: Vec<(String, i32)> = fs::read_dir(self.state("pids"))
             .unwrap()
             .map(|entry| entry.unwrap().path())
             .filter_map(|path| {
@@ -167,8 +167,8 @@ impl System {
                 Some((name, fs::read_to_string(&path).ok()?.trim().parse().ok()?))
             })
             .collect();
-        found.sort();
-        found
+        processes.sort();
+        processes
     }
 
     /// Stops the system. All its processes and mounts must be gone, and the judge must find no
@@ -182,8 +182,8 @@ impl System {
         }
         let logs = (1..=self.nodes).map(|node| self.state(&format!("calls/n{node}.jsonl")));
         judge::assert_right(logs);
-        let left = berth_harness::dirs::mounts_beneath(self.dir.path());
-        assert!(left.is_empty(), "still mounted: {left:?}");
+        let left_mounts = berth_harness::dirs::mounts_beneath(self.dir.path());
+        assert!(left_mounts.is_empty(), "still mounted: {left_mounts:?}");
     }
 }
 

@@ -22,105 +22,107 @@ fn placements() {
 }
 
 #[test]
-fn one_in_line_says_who_is_ahead() {
+fn a_claim_in_line_names_the_claims_ahead() {
     insta::assert_snapshot!(show::list(&[data::in_line("web-2")], None, NOW));
 }
 
 #[test]
-fn a_volume_with_its_claims() {
+fn a_volume_is_shown_with_its_claims() {
     insta::assert_snapshot!(show::volume(&data::volume(), NOW));
 }
 
 #[test]
-fn claims_at_rest_and_in_trouble() {
+fn claims_are_listed_with_details_of_their_trouble() {
     insta::assert_snapshot!(show::list(&[data::taken("web-1"), data::stuck("web-0")], None, NOW));
 }
 
 #[test]
-fn plugins_and_one_with_its_instances() {
+fn plugins_are_listed_and_one_is_shown_with_its_instances() {
     let plugins = [data::plugin()];
-    let both =
+    let list_and_page =
         format!("{}\n{}", show::list(&plugins, None, NOW), show::plugin(&data::plugin(), NOW));
-    insta::assert_snapshot!(both);
+    insta::assert_snapshot!(list_and_page);
 }
 
 #[test]
-fn nodes_and_one_with_its_instances() {
+fn nodes_are_listed_and_one_is_shown_with_its_instances() {
     let nodes = [data::node(), data::node_down()];
-    let both = format!("{}\n{}", show::list(&nodes, None, NOW), show::node(&data::node(), NOW));
-    insta::assert_snapshot!(both);
+    let list_and_page =
+        format!("{}\n{}", show::list(&nodes, None, NOW), show::node(&data::node(), NOW));
+    insta::assert_snapshot!(list_and_page);
 }
 
 #[test]
 fn a_node_that_is_gone_or_has_left() {
     let (n3, gone) = (data::node_gone(), data::proof());
     let stuck = data::stuck("web-1");
-    let left = |known, instances, gone| show::left(&n3.id, &NodeLeft { known, instances, gone });
+    let departed =
+        |known, instances, gone| show::departed(&n3.id, &NodeLeft { known, instances, gone });
     let nodes = [n3.clone()];
-    let all = [
+    let texts = [
         show::list(&nodes, None, NOW),
         show::node(&n3, NOW),
         show::declared(&n3.id, &Declared { proof: gone.clone(), claims: None }, NOW),
         show::declared(&n3.id, &Declared { proof: gone.clone(), claims: Some(Vec::new()) }, NOW),
         show::declared(&n3.id, &Declared { proof: gone, claims: Some(vec![stuck]) }, NOW),
-        left(true, 2, false),
-        left(true, 1, true),
-        left(false, 0, false),
+        departed(true, 2, false),
+        departed(true, 1, true),
+        departed(false, 0, false),
     ];
-    insta::assert_snapshot!(all.join("\n"));
+    insta::assert_snapshot!(texts.join("\n"));
 }
 
 #[test]
-fn allocs_and_one_with_its_claims() {
-    let both = format!(
+fn allocs_are_listed_and_one_is_shown_with_its_claims() {
+    let list_and_page = format!(
         "{}\n{}",
         show::list(&data::allocs().allocs, None, NOW),
         show::alloc(&data::alloc(), NOW)
     );
-    insta::assert_snapshot!(both);
+    insta::assert_snapshot!(list_and_page);
 }
 
 #[test]
-fn a_sweep_and_what_it_kept() {
+fn a_sweep_prints_what_it_collected_and_kept() {
     insta::assert_snapshot!(show::sweep(&data::sweep()));
 }
 
 #[test]
 fn snapshots_and_groups_of_them() {
-    let all = data::snapshots();
-    let both = format!(
+    let snapshots = data::snapshots();
+    let lists = format!(
         "{}\n{}\n{}",
-        show::list(&all, None, NOW),
-        show::list(&all, Some("state"), NOW),
-        show::snapshot_groups(&all, NOW)
+        show::list(&snapshots, None, NOW),
+        show::list(&snapshots, Some("state"), NOW),
+        show::snapshot_groups(&snapshots, NOW)
     );
-    insta::assert_snapshot!(both);
+    insta::assert_snapshot!(lists);
 }
 
 #[test]
-fn classes_and_one_of_them() {
+fn classes_are_listed_and_one_is_shown() {
     let classes = data::classes();
-    let all: Vec<String> = classes.classes.iter().map(show::class).collect();
+    let pages: Vec<String> = classes.classes.iter().map(show::class).collect();
     insta::assert_snapshot!(format!(
         "{}\n{}",
         show::list(&classes.classes, None, NOW),
-        all.join("\n")
+        pages.join("\n")
     ));
 }
 
 #[test]
-fn what_a_plugin_has_and_how_much_room() {
+fn external_volumes_snapshots_and_capacity_are_shown() {
     let externals = data::externals();
-    let all = [
+    let pages = [
         show::external_volumes(&externals, None, NOW),
         show::external_snapshots(&externals, None, NOW),
         show::capacities(&data::capacities()),
     ];
-    insta::assert_snapshot!(all.join("\n"));
+    insta::assert_snapshot!(pages.join("\n"));
 }
 
 #[test]
-fn nothing_is_said_in_words() {
+fn an_empty_list_prints_a_sentence() {
     let nowhere =
         serde_json::from_value(serde_json::json!({"plugin": "p", "volumes": []})).unwrap();
     let nothing = [

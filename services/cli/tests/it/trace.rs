@@ -26,7 +26,7 @@ fn under_way(id: &str, call: CallKind, worker: &str, deadline_ms: u64) -> Attemp
     Attempt { id, call, worker, deadline: at(deadline_ms), bound: None }
 }
 
-/// A claim with two failed tries in its release, and a watcher that is killed during the third.
+/// A claim whose release has two failed tries, and a watcher that is killed during the third.
 fn troubled() -> Story {
     Story::new()
         .alloc(0, E::AllocRegistered)
@@ -56,14 +56,14 @@ fn troubled() -> Story {
 }
 
 #[test]
-fn granted() {
+fn a_granted_claim_is_drawn() {
     let story = Story::new().alloc(0, E::AllocRegistered).granted(4);
     let held = story.status(28, State::Taken);
     insta::assert_snapshot!(drawn(&seen(&story.events, &[held], 9_000)));
 }
 
 #[test]
-fn under_way_at_the_plugin() {
+fn a_call_in_progress_is_drawn_with_its_duration() {
     let worker = "claim/h/41";
     let story = Story::new().alloc(0, E::AllocRegistered).begin(
         4,
@@ -81,7 +81,7 @@ fn under_way_at_the_plugin() {
 }
 
 #[test]
-fn in_line() {
+fn a_waiting_claim_is_drawn() {
     let story = Story::new().alloc(0, E::AllocRegistered).record(4, E::ClaimWaiting, |_| ());
     let claim = ClaimStatus {
         waits_for: Some("its turn, after web-0 on n2 (taken)".to_owned()),
@@ -91,7 +91,7 @@ fn in_line() {
 }
 
 #[test]
-fn in_line_and_then_granted_and_nobody_to_release_it() {
+fn a_claim_is_drawn_through_its_wait_grant_and_stalled_release() {
     let story = Story::new().record(0, E::ClaimWaiting, |_| ());
     let mut story = story.granted(7_000).released(32_000);
     let ended = story.events.iter_mut().find(|event| event.event == E::AllocComplete);
@@ -100,7 +100,7 @@ fn in_line_and_then_granted_and_nobody_to_release_it() {
 }
 
 #[test]
-fn freed_after_trouble() {
+fn a_release_with_failed_tries_is_drawn() {
     let story = troubled()
         .begin(65_430, E::ClaimNodeDetached, "3-u0000001", "controller.unpublish", WATCHER)
         .call(
@@ -110,7 +110,7 @@ fn freed_after_trouble() {
             "n2",
             &[("ControllerUnpublishVolume", 65_440, 19_000, "OK")],
         )
-        // That watcher was killed too.
+        // This watcher is killed too.
         .begin(68_730, E::ClaimNodeDetached, "3-u0000002", "controller.unpublish", "w/j/1")
         .fail(
             68_740,
@@ -126,7 +126,7 @@ fn freed_after_trouble() {
 }
 
 #[test]
-fn under_way_with_its_retries_and_a_takeover() {
+fn a_change_in_progress_is_drawn_with_its_retries_and_a_takeover() {
     let story = troubled();
     let events: Vec<Event> = story.events[..story.events.len() - 1].to_vec();
     let worker = "volumewatcher/i/9";
@@ -140,7 +140,7 @@ fn under_way_with_its_retries_and_a_takeover() {
 }
 
 #[test]
-fn stuck_for_two_days() {
+fn a_release_that_is_stuck_for_two_days_is_drawn_shortly() {
     let mut story = Story::new().alloc(0, E::AllocRegistered).granted(4);
     let error = "agent.detach: the agent of node n1 is not there: no responders";
     for try_ in 0..2880 {
@@ -152,22 +152,22 @@ fn stuck_for_two_days() {
             error,
         );
     }
-    let end = 60_000 + 2879 * 60_000;
+    let ended_ms = 60_000 + 2879 * 60_000;
     let claim = ClaimStatus {
         waits_for: Some("agent.detach, again at 2026-11-23T12:01:00.000Z".to_owned()),
         tries: 2880,
         failure: Some(error.into()),
-        next_try: Some(at(end + 60_000)),
+        next_try: Some(at(ended_ms + 60_000)),
         ..story.status(60_000, State::Unpublishing)
     };
-    let tree = seen(&story.events, &[claim], end + 12_030);
+    let tree = seen(&story.events, &[claim], ended_ms + 12_030);
     insta::assert_snapshot!(drawn(&tree));
-    let all = draw(&tree, &Drawing { zone: Zone::utc(), all: true });
-    assert_eq!(all.matches("✗ agent.detach").count(), 2880);
+    let full = draw(&tree, &Drawing { zone: Zone::utc(), all: true });
+    assert_eq!(full.matches("✗ agent.detach").count(), 2880);
 }
 
 #[test]
-fn freed_without_a_controller() {
+fn a_release_without_a_controller_is_drawn() {
     let story = Story::new()
         .alloc(0, E::AllocRegistered)
         .record(4, E::ClaimTaken, |event| event.took_us = Some(0))
@@ -192,7 +192,7 @@ fn freed_without_a_controller() {
 }
 
 #[test]
-fn refused_by_the_plugin_and_undone() {
+fn a_claim_that_the_plugin_refused_is_drawn() {
     let mut story = Story::new()
         .begin(4, E::ClaimPublishing, "1-p0000001", "controller.publish", "claim/h/41")
         .call(
@@ -203,7 +203,7 @@ fn refused_by_the_plugin_and_undone() {
             &[("ControllerPublishVolume", 6, 22_000, "INVALID_ARGUMENT")],
         )
         .fail(32, "1-p0000001", 28, "controller.publish: INVALID_ARGUMENT: no");
-    // The same write gave the claim up.
+    // The same write that recorded the refusal gave the claim up.
     let refused = story.events.last_mut().unwrap();
     (refused.claim_trace, refused.trace) = (refused.trace.clone(), Some(trace('b')));
     let story = story
@@ -220,7 +220,7 @@ fn refused_by_the_plugin_and_undone() {
 }
 
 #[test]
-fn answered_too_late_and_yet_granted() {
+fn a_call_that_is_answered_late_still_grants_the_claim() {
     let story = Story::new()
         .begin(0, E::ClaimPublishing, "1-p0000001", "controller.publish", "claim/h/41")
         .fail(2_000, "1-p0000001", 2_000, "controller.publish: no answer within 2s")
@@ -240,28 +240,33 @@ fn claimed_twice_the_newest_is_drawn() {
     // Two claims in one trace: `berth run` retries, and all its requests are one trace.
     let story = Story::new().granted(4).released(100).again('a', 'c').granted(5_004);
     let held = story.status(5_028, State::Taken);
-    let known = TreeSource { events: &story.events, claims: &[held], begins: None, now: at(9_000) };
-    insta::assert_snapshot!(drawn(&tree(known, ClaimSelection::Newest)));
-    let all = tree(known, ClaimSelection::All);
-    let begun: Vec<Option<Timestamp>> = all.claims.iter().map(|claim| claim.claim.at).collect();
+    let source =
+        TreeSource { events: &story.events, claims: &[held], begins: None, now: at(9_000) };
+    insta::assert_snapshot!(drawn(&tree(source, ClaimSelection::Newest)));
+    let all_claims = tree(source, ClaimSelection::All);
+    let begun: Vec<Option<Timestamp>> =
+        all_claims.claims.iter().map(|claim| claim.claim.at).collect();
     assert_eq!(begun, [Some(at(4)), Some(at(5_004))], "newest last");
-    assert_eq!((all.claims[0].state, all.claims[1].state), (None, Some(State::Taken)));
-    assert_eq!(all.left_out, 0);
-    let first = all.claims[0].release.as_ref().unwrap();
+    assert_eq!(
+        (all_claims.claims[0].state, all_claims.claims[1].state),
+        (None, Some(State::Taken))
+    );
+    assert_eq!(all_claims.left_out, 0);
+    let first = all_claims.claims[0].release.as_ref().unwrap();
     assert_eq!((first.how, first.took_us), (StepOutcome::Done, Some(37_000)));
     // Each trace finds its own claim.
     let (b, c, e) = (trace('b'), trace('c'), trace('e'));
-    assert_eq!(tree(known, ClaimSelection::Trace(&b)).claims, all.claims[..1]);
+    assert_eq!(tree(source, ClaimSelection::Trace(&b)).claims, all_claims.claims[..1]);
     assert_eq!(
-        tree(known, ClaimSelection::Trace(&c)).claims,
-        all.claims[1..],
+        tree(source, ClaimSelection::Trace(&c)).claims,
+        all_claims.claims[1..],
         "not known, so the newest"
     );
-    assert_eq!(tree(known, ClaimSelection::Trace(&e)).left_out, 1);
+    assert_eq!(tree(source, ClaimSelection::Trace(&e)).left_out, 1);
 }
 
 #[test]
-fn several_claims_of_one_alloc() {
+fn several_claims_of_one_alloc_are_drawn() {
     let mut data = Story::new().alloc(0, E::AllocRegistered).granted(4);
     let mut models = Story::new().again('c', 'd');
     models.volume = "models";
@@ -272,29 +277,29 @@ fn several_claims_of_one_alloc() {
 }
 
 #[test]
-fn events_have_aged_out() {
+fn events_that_have_aged_out_are_mentioned() {
     let story = troubled();
     let claim = ClaimStatus {
         waits_for: Some("a volumewatcher to make the call agent.detach".to_owned()),
         ..story.status(60_010, State::Unpublishing)
     };
-    let left = &story.events[9..];
-    let known = |begins| TreeSource {
-        events: left,
+    let kept_events = &story.events[9..];
+    let source_since = |begins| TreeSource {
+        events: kept_events,
         claims: std::slice::from_ref(&claim),
         begins,
         now: at(100_000),
     };
-    let gone = drawn(&tree(known(Some(at(60_800))), ClaimSelection::Newest));
-    let lost = tree(known(None), ClaimSelection::Newest);
+    let gone = drawn(&tree(source_since(Some(at(60_800))), ClaimSelection::Newest));
+    let lost = tree(source_since(None), ClaimSelection::Newest);
     assert!(lost.claims[0].claim.begins_before && lost.claims[0].claim.at.is_none());
-    let nothing = TreeSource { events: &[], ..known(Some(at(90_000))) };
+    let nothing = TreeSource { events: &[], ..source_since(Some(at(90_000))) };
     let nothing = drawn(&tree(nothing, ClaimSelection::Newest));
     insta::assert_snapshot!(format!("{gone}\n{}\n{nothing}", drawn(&lost)));
 }
 
 #[test]
-fn a_record_that_no_event_tells_of() {
+fn a_claim_without_events_is_drawn_from_its_record() {
     let story = Story::new();
     let claim = ClaimStatus {
         attempt: Some(under_way("3-u0000009", CallKind::ControllerUnpublish, WATCHER, 9_000)),
@@ -304,7 +309,7 @@ fn a_record_that_no_event_tells_of() {
 }
 
 #[test]
-fn order_and_repetition_make_no_difference() {
+fn order_and_repetition_of_events_make_no_difference() {
     let story = Story::new().alloc(0, E::AllocRegistered).granted(4).released(100);
     let expected = seen(&story.events, &[], 900);
     let mut events = story.events.clone();
@@ -315,7 +320,7 @@ fn order_and_repetition_make_no_difference() {
     assert!(seen(&[], &[], 900).claims.is_empty());
 }
 
-/// Whichever events are lost, the tree shows the rest, and invents nothing.
+/// Whichever events are lost, the tree shows the remaining ones, and invents nothing.
 #[test]
 fn any_event_may_be_missing() {
     let story = Story::new().alloc(0, E::AllocRegistered).granted(4).released(100);
@@ -330,14 +335,14 @@ fn any_event_may_be_missing() {
         assert_eq!(claimed.how == StepOutcome::Done, event.event != E::ClaimTaken, "{text}");
         assert_eq!(release.how == StepOutcome::Done, event.event != E::ClaimFreed, "{text}");
         let calls = ["ControllerPublishVolume", "NodeUnstageVolume", "ControllerUnpublishVolume"];
-        let told = calls.iter().filter(|call| text.contains(*call)).count();
+        let shown_calls = calls.iter().filter(|call| text.contains(*call)).count();
         let lost = usize::from(event.event == E::CallDone);
-        assert_eq!(told, calls.len() - lost, "without {event:?}:\n{text}");
+        assert_eq!(shown_calls, calls.len() - lost, "without {event:?}:\n{text}");
     }
 }
 
 #[test]
-fn nobody_speaks_to_the_terminal() {
+fn control_characters_never_reach_the_terminal() {
     let mut story = Story::new().granted(4);
     for event in &mut story.events {
         event.detail = Some("\u{1b}]0;owned\u{7}\n└─ freed".to_owned());
@@ -355,17 +360,17 @@ fn nobody_speaks_to_the_terminal() {
 fn refused_requests_are_below_the_claims() {
     let story = Story::new().refused(0, 'c').alloc(1, E::AllocRegistered).granted(4);
     let story = story.refused(9_000, 'd');
-    let all = seen(&story.events, &[], 10_000);
-    insta::assert_snapshot!(drawn(&all));
+    let whole_tree = seen(&story.events, &[], 10_000);
+    insta::assert_snapshot!(drawn(&whole_tree));
     let events = [story.events.clone(), story.events.clone()].concat();
-    assert_eq!(seen(&events, &[], 10_000).refusals, all.refusals, "what is read twice");
+    assert_eq!(seen(&events, &[], 10_000).refusals, whole_tree.refusals, "what is read twice");
 }
 
 #[test]
 fn the_trace_of_a_refused_request_is_the_refusal_alone() {
     let story = Story::new().alloc(0, E::AllocRegistered).granted(4).refused(9_000, 'd');
-    let known = TreeSource { events: &story.events, claims: &[], begins: None, now: at(10_000) };
-    let trace = tree(known, ClaimSelection::Trace(&trace('d')));
+    let source = TreeSource { events: &story.events, claims: &[], begins: None, now: at(10_000) };
+    let trace = tree(source, ClaimSelection::Trace(&trace('d')));
     assert_eq!((trace.claims.len(), trace.refusals.len()), (0, 1), "{trace:?}");
     insta::assert_snapshot!(drawn(&trace));
 }
@@ -398,7 +403,7 @@ fn storage_call(ms: u64, name: E, digit: char, detail: &str, code: &str) -> Even
     }
 }
 
-/// A creation that succeeds at its second try, an earlier life of the same name, and a snapshot.
+/// A creation that succeeds at its second try, an earlier volume of the same name, and a snapshot.
 fn created() -> Vec<Event> {
     let worker = format!("controller.create by {WATCHER}");
     vec![
@@ -422,12 +427,12 @@ fn a_creation_at_the_storage_and_a_snapshot_under_way() {
 #[test]
 fn a_trace_finds_the_change_that_one_of_its_calls_is_of() {
     let events = created();
-    let known = TreeSource { events: &events, claims: &[], begins: None, now: at(9_000) };
-    let of_call = tree(known, ClaimSelection::Trace(&trace('d')));
+    let source = TreeSource { events: &events, claims: &[], begins: None, now: at(9_000) };
+    let of_call = tree(source, ClaimSelection::Trace(&trace('d')));
     let [change] = of_call.changes.as_slice() else { panic!("{of_call:?}") };
     assert_eq!((change.what.as_str(), change.phase.how), ("creating", StepOutcome::Done));
     assert_eq!(change.phase.took_us, Some(610_000));
-    assert!(tree(known, ClaimSelection::Trace(&trace('0'))).changes.is_empty());
+    assert!(tree(source, ClaimSelection::Trace(&trace('0'))).changes.is_empty());
 }
 
 #[test]
@@ -436,10 +441,10 @@ fn a_creation_that_is_followed_by_its_deletion_is_two_changes() {
     events.truncate(5);
     events.push(of_storage(650, E::VolumeDeleting, 'e', ""));
     events.push(of_storage(900, E::VolumeDeleted, 'f', ""));
-    let known = TreeSource { events: &events, claims: &[], begins: None, now: at(9_000) };
-    let all = tree(known, ClaimSelection::All);
+    let source = TreeSource { events: &events, claims: &[], begins: None, now: at(9_000) };
+    let all_changes = tree(source, ClaimSelection::All);
     let ends: Vec<(&str, StepOutcome)> =
-        all.changes.iter().map(|change| (change.what.as_str(), change.phase.how)).collect();
+        all_changes.changes.iter().map(|change| (change.what.as_str(), change.phase.how)).collect();
     assert_eq!(ends, [("creating", StepOutcome::Done), ("deleting", StepOutcome::Done)]);
-    assert_eq!(tree(known, ClaimSelection::Newest).changes.len(), 1);
+    assert_eq!(tree(source, ClaimSelection::Newest).changes.len(), 1);
 }

@@ -1,4 +1,4 @@
-//! Claims without a running alloc, and volumes that are to go with their last claim (F1).
+//! Claims without a running alloc, and volumes that are removed with their last claim (F1).
 
 use std::time::Duration;
 
@@ -10,18 +10,18 @@ use super::{Plan, SweepView, UnwantedClaim, describe};
 use crate::evidence;
 
 enum ClaimVerdict {
-    /// Wanted, or too young to say.
+    /// Wanted, or too young to decide.
     AtRest,
     Unwanted,
     Stuck,
 }
 
 impl SweepView<'_> {
-    /// Judges every claim. The volumewatcher has the grace to release a claim first.
+    /// Judges every claim. The volumewatcher has the grace period to release a claim first.
     pub(super) fn claims(&self, grace: Duration, plan: &mut Plan) {
-        let mut all: Vec<(&VolumeKey, &Subtree)> = self.volumes.iter().collect();
-        all.sort_by_key(|(volume, _)| *volume);
-        for (volume, subtree) in all {
+        let mut subtrees: Vec<(&VolumeKey, &Subtree)> = self.volumes.iter().collect();
+        subtrees.sort_by_key(|(volume, _)| *volume);
+        for (volume, subtree) in subtrees {
             if let Some(record) = subtree.first_unreadable() {
                 plan.kept.push(format!("volume {volume}: {record}"));
                 continue;
@@ -53,9 +53,10 @@ impl SweepView<'_> {
     ) -> ClaimVerdict {
         match claim.state {
             State::Waiting | State::Publishing | State::Taken => {
-                let known = self.allocs.get(&volume.namespace, alloc).map(|(_, alloc)| alloc);
-                let ended = known.map_or(claim.since, |alloc| alloc.since.max(claim.since));
-                match evidence::of_alloc(known) {
+                let alloc_record =
+                    self.allocs.get(&volume.namespace, alloc).map(|(_, alloc)| alloc);
+                let ended = alloc_record.map_or(claim.since, |alloc| alloc.since.max(claim.since));
+                match evidence::of_alloc(alloc_record) {
                     Some(_) if self.overdue(ended, grace) => ClaimVerdict::Unwanted,
                     _ => ClaimVerdict::AtRest,
                 }
@@ -68,7 +69,7 @@ impl SweepView<'_> {
     }
 }
 
-/// A claim that is being released for long, and why it is not released yet.
+/// Describes a claim whose release takes long, and why it is not released yet.
 fn stuck(volume: &VolumeKey, alloc: &AllocId, claim: &Claim) -> String {
     let Claim { state, since, node, progress, .. } = claim;
     let why = match (&progress.failure, &progress.attempt) {

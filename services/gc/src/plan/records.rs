@@ -15,7 +15,7 @@ use berth_domain::{AllocId, Namespace, NodeId};
 
 use super::{EndedAlloc, Plan, SweepView, describe};
 
-/// What is in the way of forgetting a node: the first thing found, and how many there are.
+/// What keeps a node: the first thing found, and the number of things.
 #[derive(Default)]
 struct NodeBurden {
     first: String,
@@ -23,8 +23,8 @@ struct NodeBurden {
 }
 
 impl SweepView<'_> {
-    /// Allocs that ended before, and have no claim anywhere. One that may still be mounted stays:
-    /// the registry believes its node only by the alloc's record.
+    /// Allocs that ended longer ago than `after`, and have no claim anywhere. An alloc that may
+    /// still be mounted stays: the registry trusts its node only by the alloc's record.
     pub(super) fn allocs(&self, after: Duration, plan: &mut Plan) {
         let claimants = self.claimants();
         let over = self.allocs.iter().filter(|(namespace, alloc, record)| {
@@ -43,15 +43,15 @@ impl SweepView<'_> {
             .collect();
         let mut unreadable: Vec<_> = self.allocs.unreadable().collect();
         unreadable.sort_by_key(|(namespace, alloc, _)| (*namespace, *alloc));
-        let kept = |(namespace, alloc, record): (_, _, &UnreadableRecord)| {
+        let describe_kept = |(namespace, alloc, record): (_, _, &UnreadableRecord)| {
             format!("alloc {alloc} of namespace {namespace}: {record}")
         };
-        plan.kept.extend(unreadable.into_iter().map(kept));
+        plan.kept.extend(unreadable.into_iter().map(describe_kept));
         plan.ended.sort_by(|a, b| (&a.namespace, &a.alloc).cmp(&(&b.namespace, &b.alloc)));
     }
 
     fn claimants(&self) -> HashSet<(&Namespace, AllocId)> {
-        let all = self.volumes.iter().flat_map(|(volume, subtree)| {
+        let claimants = self.volumes.iter().flat_map(|(volume, subtree)| {
             let unreadable = subtree.unreadable.keys().filter_map(|key| match parse_volume(key) {
                 Some(VolumeEntry::Claim(_, alloc)) => Some(alloc),
                 _ => None,
@@ -59,10 +59,10 @@ impl SweepView<'_> {
             let readable = subtree.volume.claims.keys().cloned();
             readable.chain(unreadable).map(|alloc| (&volume.namespace, alloc))
         });
-        all.collect()
+        claimants.collect()
     }
 
-    /// Nodes that are down since before, and carry nothing.
+    /// Nodes that are down for longer than `after`, with nothing on them.
     pub(super) fn nodes(&self, after: Duration, plan: &mut Plan) {
         let unreadable = self.nodes.unreadable().iter();
         plan.kept.extend(unreadable.map(|(id, record)| format!("node {id}: {record}")));
@@ -88,8 +88,8 @@ impl SweepView<'_> {
                 (None, Some(NodeBurden { first, all }), _) => {
                     Some(format!("there is the {first}, and {} more", all - 1))
                 }
-                (None, None, Some(what)) => {
-                    Some(format!("{what} cannot be read, and may be there"))
+                (None, None, Some(burden)) => {
+                    Some(format!("{burden} cannot be read, and may be there"))
                 }
                 (None, None, None) => None,
             };
@@ -102,14 +102,14 @@ impl SweepView<'_> {
         }
     }
 
-    /// What is on each node, as far as anybody knows.
+    /// What may be on each node.
     fn burdens(&self) -> BTreeMap<&NodeId, NodeBurden> {
         let mut burdens: BTreeMap<&NodeId, NodeBurden> = BTreeMap::new();
-        let mut add = |node, what: &dyn Fn() -> String| {
+        let mut add = |node, describe_burden: &dyn Fn() -> String| {
             let burden = burdens.entry(node).or_default();
             burden.all += 1;
             if burden.all == 1 {
-                burden.first = what();
+                burden.first = describe_burden();
             }
         };
         for (volume, subtree) in self.volumes.iter() {
@@ -139,7 +139,7 @@ impl SweepView<'_> {
         })
     }
 
-    /// Unknown nodes that have plugin instances, all of them older than the grace.
+    /// Unknown nodes with plugin instances, all of them older than the grace period.
     pub(super) fn plugins(&self, after: Duration, plan: &mut Plan) {
         let mut strays: BTreeMap<&NodeId, bool> = BTreeMap::new();
         for (_, plugin) in self.plugins.iter() {

@@ -1,4 +1,4 @@
-//! What is found, row by row.
+//! The candidates in given records, case by case.
 
 use berth_bus::Fold;
 use berth_domain::VolumeId;
@@ -8,7 +8,7 @@ use super::*;
 
 const GRACE: Duration = Duration::from_secs(30);
 
-/// Seconds after an arbitrary noon.
+/// A time in seconds after an arbitrary noon.
 fn at(seconds: u64) -> Timestamp {
     Timestamp::from_unix_ms(1_800_000_000_000 + 1000 * seconds)
 }
@@ -52,14 +52,14 @@ fn folded<F: Fold + Default>(records: &[(&str, Value)]) -> F {
     fold
 }
 
-/// What is found of a kind in these records, at second 100.
+/// The plan for one kind in these records, at second 100.
 fn looked(kind: Kind, records: &Records<'_>, after: Duration) -> Plan {
     let (volumes, allocs) = (folded(records.volumes), folded(records.allocs));
     let (nodes, plugins) = (folded(records.nodes), folded(records.plugins));
     let (volumes, allocs, nodes, plugins) = (&volumes, &allocs, &nodes, &plugins);
     let mut plan = Plan::default();
-    let sight = SweepView { volumes, allocs, nodes, plugins, now: at(100) };
-    sight.find(kind, after, &mut plan);
+    let view = SweepView { volumes, allocs, nodes, plugins, now: at(100) };
+    view.find(kind, after, &mut plan);
     plan
 }
 
@@ -83,9 +83,9 @@ fn a_claim_is_unwanted_when_its_alloc_has_ended_or_is_not_there_for_longer_than_
         ("publishing", 10, Some(("complete", 20)), true),
         ("taken", 10, None, true),
         ("waiting", 70, None, true),
-        // It may have been registered after the mirror looked.
+        // The alloc may have been registered after the mirror was read.
         ("taken", 71, None, false),
-        // Younger than the end of its alloc would say.
+        // The claim is younger than the end of the alloc.
         ("taken", 90, Some(("complete", 20)), false),
         ("unpublishing", 10, Some(("complete", 5)), false),
         ("node-detached", 10, None, false),
@@ -160,7 +160,7 @@ fn a_volume_with_a_record_of_a_newer_version_is_named_and_left_alone() {
         ("default.w.claim.a", claim("taken", 1)),
     ];
     let plan = planned(&volumes, &[], GRACE);
-    let unwanted: Vec<VolumeKey> = plan.unwanted.into_iter().map(|one| one.volume).collect();
+    let unwanted: Vec<VolumeKey> = plan.unwanted.into_iter().map(|claim| claim.volume).collect();
     assert_eq!(unwanted, [volume("w")]);
     assert_eq!(plan.closing, []);
     let [line] = plan.kept.as_slice() else { panic!("{:?}", plan.kept) };
@@ -171,12 +171,12 @@ fn a_volume_with_a_record_of_a_newer_version_is_named_and_left_alone() {
 fn what_is_found_comes_in_order() {
     let keys = ["default.b.claim.y", "default.b.claim.x", "a.z.claim.y", "default.a.claim.y"];
     let volumes: Vec<(&str, Value)> = keys.iter().map(|key| (*key, claim("taken", 1))).collect();
-    let found: Vec<String> = planned(&volumes, &[], GRACE)
+    let claims: Vec<String> = planned(&volumes, &[], GRACE)
         .unwanted
         .iter()
-        .map(|one| format!("{}/{}", one.volume, one.alloc))
+        .map(|claim| format!("{}/{}", claim.volume, claim.alloc))
         .collect();
-    assert_eq!(found, ["a/z/y", "default/a/y", "default/b/x", "default/b/y"]);
+    assert_eq!(claims, ["a/z/y", "default/a/y", "default/b/x", "default/b/y"]);
 }
 
 fn node(state: &str, since: u64) -> Value {
@@ -243,7 +243,7 @@ fn an_ended_alloc_stays_while_its_node_may_have_a_mount_of_it() {
 fn a_node_is_forgotten_when_it_is_down_since_before_and_nothing_is_there() {
     let mut gone = node("down", 1);
     gone["gone"] = json!({"kind": "powered-off", "by": "ada", "at": at(1)});
-    let on = |node: &str, mut record: Value| {
+    let on_node = |node: &str, mut record: Value| {
         record["node"] = json!(node);
         record
     };
@@ -259,19 +259,19 @@ fn a_node_is_forgotten_when_it_is_down_since_before_and_nothing_is_there() {
         row(gone, None, None, Some("counts as gone (powered-off, says ada")),
         row(
             node("down", 1),
-            Some(("default.v.claim.a", on("n1", claim("node-detached", 1)))),
+            Some(("default.v.claim.a", on_node("n1", claim("node-detached", 1)))),
             None,
             Some("claim of alloc a on volume default/v (epoch 1)"),
         ),
         row(
             node("down", 1),
-            Some(("default.v.claim.a", on("n2", claim("taken", 1)))),
+            Some(("default.v.claim.a", on_node("n2", claim("taken", 1)))),
             None,
             Some(""),
         ),
         row(node("down", 1), None, Some(alloc("live", 1)), Some("alloc a of namespace default")),
         row(node("down", 1), None, Some(alloc("failed", 1)), Some("")),
-        // Anything that cannot be read may be there.
+        // Something that cannot be read may be on any node.
         row(node("down", 1), None, Some(newer.clone()), Some("cannot be read, and may be there")),
         row(
             node("down", 1),
@@ -281,7 +281,7 @@ fn a_node_is_forgotten_when_it_is_down_since_before_and_nothing_is_there() {
         ),
         row(node("down", 1), Some(("default.v.spec", newer.clone())), None, Some("")),
     ] {
-        let what = format!("{node}, {volume:?}, {alloc:?}");
+        let case = format!("{node}, {volume:?}, {alloc:?}");
         let volumes: Vec<(&str, Value)> = volume.into_iter().collect();
         let allocs: Vec<(&str, Value)> =
             alloc.map(|alloc| ("default.a", alloc)).into_iter().collect();
@@ -291,12 +291,12 @@ fn a_node_is_forgotten_when_it_is_down_since_before_and_nothing_is_there() {
         let plan = looked(Kind::Nodes, &records, GRACE);
         let idle: Vec<&str> = plan.idle.iter().map(NodeId::as_str).collect();
         match kept {
-            None => assert_eq!(plan, Plan::default(), "{what}"),
-            Some("") => assert_eq!((idle, plan.kept.len()), (vec!["n1"], 0), "{what}"),
+            None => assert_eq!(plan, Plan::default(), "{case}"),
+            Some("") => assert_eq!((idle, plan.kept.len()), (vec!["n1"], 0), "{case}"),
             Some(why) => {
-                let [line] = plan.kept.as_slice() else { panic!("{what}: {plan:?}") };
+                let [line] = plan.kept.as_slice() else { panic!("{case}: {plan:?}") };
                 assert!(line.starts_with("node n1: ") && line.contains(why), "{line}");
-                assert!(idle.is_empty(), "{what}");
+                assert!(idle.is_empty(), "{case}");
             }
         }
     }

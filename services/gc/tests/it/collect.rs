@@ -1,4 +1,4 @@
-//! What is found, asked for, and left alone.
+//! What is collected, and what is kept.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ use berth_service::clock;
 use crate::site::{ON_DEMAND, PATIENCE, Pace, Site, alloc_id, namespace};
 
 fn line<'a>(lines: &'a [String], part: &str) -> &'a str {
-    let found: Vec<&String> = lines.iter().filter(|line| line.contains(part)).collect();
-    match found.as_slice() {
+    let matching: Vec<&String> = lines.iter().filter(|line| line.contains(part)).collect();
+    match matching.as_slice() {
         [one] => one,
         _ => panic!("{part:?} in {lines:#?}"),
     }
@@ -54,11 +54,12 @@ async fn a_forced_sweep_releases_what_nobody_wants_and_nothing_else() {
     assert_eq!(site.claim("data", "live").await, live);
     assert_eq!(site.claim("data", "queued").await, None);
 
-    // Again: they are on their way, and named until they are gone. There is no watcher here.
-    let again = site.force().await.unwrap();
-    assert_eq!(again.collected, Vec::<String>::new());
-    assert_eq!(again.kept.len(), 2, "{again:#?}");
-    assert!(again.kept[0].contains("is berth-volumewatcher running?"), "{again:#?}");
+    // A second sweep: the claims are being released, and are named until they are gone. No watcher
+    // runs here.
+    let second_sweep = site.force().await.unwrap();
+    assert_eq!(second_sweep.collected, Vec::<String>::new());
+    assert_eq!(second_sweep.kept.len(), 2, "{second_sweep:#?}");
+    assert!(second_sweep.kept[0].contains("is berth-volumewatcher running?"), "{second_sweep:#?}");
 }
 
 #[tokio::test]
@@ -68,7 +69,7 @@ async fn what_the_watcher_missed_is_collected_after_the_grace_without_being_aske
     site.start_claim().await;
     site.plant_volume("data", None).await;
     let planted = clock::now();
-    // First: a claim without an alloc is overdue at once.
+    // The claim comes before its alloc: a claim without an alloc is overdue at once.
     site.plant_alloc("a", AllocState::Stopped).await;
     site.plant_claim("data", "a", State::Taken).await;
     let claim = wait::until("the claim is released", PATIENCE, async || {
@@ -90,7 +91,7 @@ async fn one_that_fails_stops_no_other_and_is_found_again() {
     let newer = br#"{"state":"dreaming","schema":7}"#.to_vec();
     site.plant(&bucket::ALLOCS, &key::alloc(&namespace(), &alloc_id("newer")), newer).await;
 
-    // Nobody there to ask.
+    // No claim service runs.
     let sweep = site.force().await.unwrap();
     assert_eq!(sweep.collected, Vec::<String>::new());
     // Besides the three claims, the alloc whose record cannot be read.
@@ -104,7 +105,7 @@ async fn one_that_fails_stops_no_other_and_is_found_again() {
     site.start_claim().await;
     let sweep = site.force().await.unwrap();
     assert_eq!(sweep.collected.len(), 2, "{sweep:#?}");
-    // An alloc that cannot be read may live.
+    // An alloc that cannot be read may be live.
     let [record, kept] = sweep.kept.as_slice() else { panic!("{sweep:#?}") };
     assert!(record.contains("the record team/a.newer cannot be read here"), "{record}");
     assert!(kept.contains("cannot be read, and may live") && kept.contains("schema 7"), "{kept}");

@@ -1,4 +1,4 @@
-//! One leads; another takes over when it ends, however it ends (F3).
+//! One collector leads; another takes over when it ends, however it ends (F3).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,10 +18,10 @@ use tokio::sync::watch;
 use crate::site::{ON_DEMAND, PATIENCE, Pace, Site, trace};
 
 fn times_led(site: &Site) -> Vec<usize> {
-    site.collectors.iter().map(|one| one.log().matches("leads fence").count()).collect()
+    site.collectors.iter().map(|collector| collector.log().matches("leads fence").count()).collect()
 }
 
-/// Waits until another than `before` leads and answers.
+/// Waits until a collector other than `before` leads and answers.
 async fn next_leader(site: &Site, before: usize) -> usize {
     wait::until("another leads and answers", PATIENCE, async || match site.leader().await {
         Some(leader) if leader != before => {
@@ -41,13 +41,13 @@ async fn one_leads_and_another_takes_over_when_it_is_killed() {
     let second = next_leader(&site, first).await;
     assert_eq!(times_led(&site).iter().sum::<usize>(), 2);
 
-    // The first replica is a standby now.
+    // The restarted replica is a standby now.
     site.collectors[first].restart();
     site.collectors[second].kill9();
     next_leader(&site, second).await;
 }
 
-/// The place is empty for as long as the lease says, and not longer than it takes to see that.
+/// No collector leads for as long as the lease lasts, plus the time in which a standby notices.
 #[tokio::test]
 async fn another_takes_over_in_the_time_that_the_lease_says() {
     let site = Site::start(2, Pace { lease_ttl_s: 4, ..ON_DEMAND }).await;
@@ -59,12 +59,13 @@ async fn another_takes_over_in_the_time_that_the_lease_says() {
     })
     .await;
     let empty = killed.elapsed();
-    // Renewed every third of it, so two thirds were left at least; and a look every second.
+    // The lease is renewed every third of its TTL, so at least two thirds were left; and a standby
+    // tries every second.
     let (shortest, longest) = (Duration::from_secs(2), Duration::from_secs(4 + 8));
     assert!((shortest..=longest).contains(&empty), "it was empty for {empty:?}");
 }
 
-/// A leader that wakes up in the middle of a sweep asks for nothing more.
+/// A leader that was paused in a sweep sends no more requests when it goes on.
 #[tokio::test]
 async fn a_leader_that_was_paused_in_a_sweep_does_not_go_on_with_it() {
     const CLAIMS: usize = 40;
@@ -73,17 +74,17 @@ async fn a_leader_that_was_paused_in_a_sweep_does_not_go_on_with_it() {
     for at in 0..CLAIMS {
         site.plant_claim(&format!("v{at}"), "gone", State::Taken).await;
     }
-    // A claim service that answers releases once the channel is closed.
+    // A claim service that answers releases once `closed` is set.
     let (open, closed) = watch::channel(false);
-    let asked = Arc::new(AtomicUsize::new(0));
-    let mine = trace().trace_id();
+    let request_count = Arc::new(AtomicUsize::new(0));
+    let own_trace = trace().trace_id();
     let service =
         site.bus.service(ServiceSpec::describe(service::CLAIM, "0.0.0", &[])).await.unwrap();
-    let count = Arc::clone(&asked);
+    let count = Arc::clone(&request_count);
     let answer = move |request: VerbRequest<verb::ClaimRelease>| {
         let mut closed = closed.clone();
-        // A collector that leads sweeps by itself, too: of one trace are those of one sweep.
-        count.fetch_add(usize::from(request.trace.trace_id() == mine), Ordering::SeqCst);
+        // The leader also sweeps by itself: requests of one trace belong to one sweep.
+        count.fetch_add(usize::from(request.trace.trace_id() == own_trace), Ordering::SeqCst);
         async move {
             let _ = closed.wait_for(|open| *open).await;
             Ok(Released { state: None })
@@ -99,8 +100,8 @@ async fn a_leader_that_was_paused_in_a_sweep_does_not_go_on_with_it() {
         bus.request::<Sweep>(&subject, &Force::default(), &Call::within(trace(), PATIENCE)).await
     });
     wait::until("the sweep stands at its first claims", PATIENCE, async || {
-        let asked = asked.load(Ordering::SeqCst);
-        if asked == AT_ONCE { Ok(()) } else { Err(asked) }
+        let request_count = request_count.load(Ordering::SeqCst);
+        if request_count == AT_ONCE { Ok(()) } else { Err(request_count) }
     })
     .await;
     site.collectors[first].pause();
@@ -115,14 +116,14 @@ async fn a_leader_that_was_paused_in_a_sweep_does_not_go_on_with_it() {
         if log.contains("leads no more") { Ok(()) } else { Err(log) }
     })
     .await;
-    // The sweep ends with the request; whether its answer is heard is of no interest here.
+    // The sweep ends with the request; its answer does not matter here.
     let _ = forced.await;
-    assert_eq!(asked.load(Ordering::SeqCst), AT_ONCE, "it went on when it woke up");
+    assert_eq!(request_count.load(Ordering::SeqCst), AT_ONCE, "it went on when it woke up");
 }
 
 #[tokio::test]
 async fn a_leader_that_ends_gives_its_place_up() {
-    // A lease that would outlast the test's patience, were it not given up.
+    // The lease would last longer than the test, if it were not released.
     let site = Site::start(2, Pace { lease_ttl_s: 300, ..ON_DEMAND }).await;
     let first = site.leader().await.unwrap();
     let status = site.collectors[first].terminate().await;
@@ -135,7 +136,8 @@ async fn a_leader_that_was_paused_steps_down_when_it_wakes() {
     let site = Site::start(2, ON_DEMAND).await;
     let first = site.leader().await.unwrap();
     site.collectors[first].pause();
-    // It is still subscribed, and a request that it gets is not answered: people ask again.
+    // The old leader is still subscribed, and a request that it gets is not answered: callers
+    // retry.
     let second = wait::until("another leads", PATIENCE, async || {
         site.leader().await.filter(|leader| *leader != first).ok_or("not yet")
     })

@@ -13,8 +13,8 @@ fn bad_configuration_is_answered_with_every_fault_and_64() {
         .output()
         .unwrap();
     assert_eq!(output.status.code(), Some(64));
-    let said = String::from_utf8(output.stderr).unwrap();
+    let stderr_text = String::from_utf8(output.stderr).unwrap();
     for field in ["log.format", "gc.interval_ms", "gc.lease_ttl_s", "gc.colour"] {
-        assert!(said.contains(field), "{said}");
+        assert!(stderr_text.contains(field), "{stderr_text}");
     }
 }

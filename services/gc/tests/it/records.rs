@@ -1,4 +1,4 @@
-//! Records that are of no use any more, beside the real services that own them (F2, D4).
+//! Records that are not needed any more, with the real services that own them (F2, D4).
 
 use std::time::Duration;
 
@@ -82,7 +82,7 @@ async fn allocs_that_ended_before_are_forgotten_unless_they_claim_something() {
     {
         assert_eq!(site.remembers(alloc).await, remembered, "{alloc}");
     }
-    // By force, and once its claim is gone.
+    // On request, and after the claim is gone.
     let sweep = site.force_with(&of(&[Kind::Allocs], Some(Duration::ZERO))).await.unwrap();
     assert_eq!(sweep.collected.len(), 1, "{sweep:#?}");
     assert!(!site.remembers("young").await && site.remembers("live").await);
@@ -103,7 +103,7 @@ async fn a_node_that_is_down_goes_with_its_instances_and_one_that_is_back_stays(
     site.plant_node("gone", Node { gone: Some(proof), ..down(LONG_AGO) }).await;
     site.plant_node("n1", down(LONG_AGO)).await;
     site.plant_alloc_since("a", AllocState::Live, LONG_AGO).await;
-    // Its agent is back, and the registry is about to say so.
+    // The node's agent holds its lease again, and the registry is about to record that.
     let leases = site.bus.bucket(&bucket::LEASES, 1).await.unwrap();
     let lease = key::node_lease(&node_id("back"));
     let lease = leases.acquire(&lease, "{}".into(), PATIENCE, trace()).await.unwrap();
@@ -134,12 +134,12 @@ async fn instances_of_a_node_that_nobody_knows_are_removed_and_only_those() {
     let newer = br#"{"state":"dreaming","schema":7}"#.to_vec();
     site.plant(&bucket::NODES, &key::node(&node_id("newer")), newer).await;
     let stray = site.plant_instance("stray").await;
-    let others = [site.plant_instance("n1").await, site.plant_instance("newer").await];
+    let other_instances = [site.plant_instance("n1").await, site.plant_instance("newer").await];
     let sweep = site.force_with(&of(&[Kind::Plugins], None)).await.unwrap();
     let line = "plugin instances on node stray: nobody knows such a node; 1 instances removed";
     assert_eq!((sweep.collected, sweep.kept), (vec![line.to_owned()], vec![]));
     assert!(!site.stands(&bucket::PLUGINS, &stray).await);
-    for other in &others {
-        assert!(site.stands(&bucket::PLUGINS, other).await, "{other}");
+    for instance in &other_instances {
+        assert!(site.stands(&bucket::PLUGINS, instance).await, "{instance}");
     }
 }

@@ -1,4 +1,4 @@
-//! One nats-server, some collectors, a claim service when wanted, and records planted by hand.
+//! One nats-server, some collectors, a claim service if needed, and records that the test writes.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,10 +21,10 @@ use berth_harness::wait;
 use berth_service::clock;
 use serde_json::{Value, json};
 
-/// A patience that only a broken run uses up.
+/// The deadline of each wait, which only a failing test reaches.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How the collectors of a test are configured.
+/// The configuration of the collectors of a test.
 #[derive(Clone, Copy)]
 pub struct Pace {
     pub interval_ms: u64,
@@ -32,7 +32,7 @@ pub struct Pace {
     pub lease_ttl_s: u64,
 }
 
-/// One that sweeps only when asked.
+/// A collector that sweeps on request only.
 pub const ON_DEMAND: Pace = Pace { interval_ms: 3_600_000, grace_ms: 3_600_000, lease_ttl_s: 2 };
 
 impl Pace {
@@ -44,9 +44,9 @@ impl Pace {
     }
 }
 
-/// A site; what it started ends with it.
+/// A bus with the services of a test; it ends with the test.
 pub struct Site {
-    // Dropped in this order.
+    // The fields are dropped in this order.
     pub collectors: Vec<Daemon>,
     claim: Option<Daemon>,
     registry: Option<Daemon>,
@@ -56,7 +56,7 @@ pub struct Site {
 }
 
 impl Site {
-    /// Starts a server and so many collectors, and waits until one of them leads.
+    /// Starts a server and this many collectors, and waits until one of them leads.
     pub async fn start(collectors: usize, pace: Pace) -> Self {
         let server = Server::start().await;
         let bus =
@@ -118,7 +118,7 @@ impl Site {
         wait::until("a collector leads", PATIENCE, async || self.force().await).await;
     }
 
-    /// Which of the collectors holds the lease.
+    /// The index of the collector that holds the lease.
     pub async fn leader(&self) -> Option<usize> {
         let leases = self.bus.bucket(&bucket::LEASES, 1).await.unwrap();
         let value = leases.get(&key::leader_lease("gc")).await.unwrap()?.value?;
@@ -128,7 +128,7 @@ impl Site {
         self.collectors.iter().position(|collector| collector.pid() == pid)
     }
 
-    /// Writes a record, whatever stood there.
+    /// Writes a record over any other.
     pub async fn plant(&self, spec: &BucketSpec, key: &str, value: Vec<u8>) -> u64 {
         let bucket = self.bus.bucket(spec, 1).await.unwrap();
         let revision = bucket.head(key).await.unwrap();
@@ -146,7 +146,7 @@ impl Site {
         self.plant_alloc_since(id, state, clock::now()).await;
     }
 
-    /// An alloc on n1 that asked for the volume `data`.
+    /// Writes an alloc on n1 that requested the volume `data`.
     pub async fn plant_alloc_since(&self, id: &str, state: AllocState, since: Timestamp) {
         let alloc = Alloc {
             state,
@@ -183,7 +183,7 @@ impl Site {
         self.plant(&bucket::VOLUMES, &key, record::write(spec, None).unwrap()).await;
     }
 
-    /// Answers the claim's epoch.
+    /// Writes a claim and returns its epoch.
     pub async fn plant_claim(&self, id: &str, alloc: &str, state: State) -> u64 {
         let value = record::write(claim(state), None).unwrap();
         let key = key::claim(&volume(id), &alloc_id(alloc));

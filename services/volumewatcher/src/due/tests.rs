@@ -1,4 +1,4 @@
-//! Which claims are asked about, and when.
+//! Which claims may be asked about, and when.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -35,7 +35,7 @@ fn context(ms: u64) -> Context {
     }
 }
 
-/// A volume with claims by these allocs, each on its node; changed by the domain's own steps.
+/// A volume with claims of these allocs, each on its node, changed by the domain's own commands.
 struct Site(Volume, u64);
 
 impl Site {
@@ -48,12 +48,12 @@ impl Site {
         let spec: VolumeSpec = serde_json::from_value(spec).unwrap();
         let volume = Volume { spec: Some(spec), claims: Claims::default(), ..Volume::default() };
         let mut site = Self(volume, 1_000_000);
-        for (at, on) in claims {
+        for (at, node_index) in claims {
             let route = Route { controller: true, ..Route::default() };
             let worker = WorkerId::new("claim").unwrap();
             let take = Take {
                 alloc: alloc(*at),
-                node: node(*on),
+                node: node(*node_index),
                 mode: Mode::Write,
                 capability: CapabilityFilter::default(),
                 wait: false,
@@ -70,17 +70,17 @@ impl Site {
 
     fn apply(&mut self, command: &Command) -> Step {
         self.1 += 10;
-        let done = step(&self.0, command, &context(self.1)).unwrap();
-        match done.write.clone() {
+        let stepped = step(&self.0, command, &context(self.1)).unwrap();
+        match stepped.write.clone() {
             Some(Write::PutClaim(alloc, mut claim)) => {
-                // As its reader does.
+                // The projection fills in the epoch in this way.
                 claim.epoch = if claim.epoch == 0 { self.1 } else { claim.epoch };
                 self.0.claims.insert(alloc, claim);
             }
             Some(Write::DeleteClaim(alloc)) => drop(self.0.claims.remove(&alloc)),
             other => assert_eq!(other, None),
         }
-        done
+        stepped
     }
 
     fn answer(&mut self, at: usize, attempt: &Attempt) -> Step {
@@ -114,9 +114,9 @@ impl Site {
         self.apply(&begin).call
     }
 
-    fn due(&self, at: usize, known: WorkFacts) -> Due {
+    fn due(&self, at: usize, facts: WorkFacts) -> Due {
         let look = VolumeLook::new(&self.0, Timestamp::from_unix_ms(self.1 + 10)).unwrap();
-        look.due(&CallOwner::Claim(alloc(at)), known)
+        look.due(&CallOwner::Claim(alloc(at)), facts)
     }
 
     fn going(&self) -> BTreeSet<&str> {
@@ -125,7 +125,7 @@ impl Site {
     }
 }
 
-/// A publish that was begun.
+/// A recorded attempt of a publish.
 fn attempt(deadline: Timestamp) -> Attempt {
     let (id, worker) = (AttemptId::new("publish").unwrap(), WorkerId::new("claim").unwrap());
     Attempt { id, call: CallKind::ControllerPublish, worker, deadline, bound: None }
@@ -182,22 +182,22 @@ fn a_reservation_is_looked_at_when_its_publish_may_act_no_more() {
     assert_eq!(site.due(1, WANTED), controller());
 }
 
-/// Rule 9: beside another on its node a claim goes without a call, so it waits for its own only.
+/// Rule 9: a claim beside another one on its node needs no call, so it waits for its own call only.
 #[test]
 fn a_claim_that_needs_no_call_waits_for_none_of_others() {
     let mut site = Site::new(&[(1, 1), (2, 1), (3, 2)]);
-    let others = site.begin(3);
-    let mut left = site.0.claims.get(&alloc(1)).unwrap().clone();
-    left.state = State::NodeDetached;
-    site.0.claims.insert(alloc(1), left.clone());
+    let other_attempt = site.begin(3);
+    let mut alone = site.0.claims.get(&alloc(1)).unwrap().clone();
+    alone.state = State::NodeDetached;
+    site.0.claims.insert(alloc(1), alone.clone());
     assert_eq!(site.due(1, ENDED), controller());
-    left.progress.attempt = Some(attempt(others.deadline));
-    site.0.claims.insert(alloc(1), left.clone());
-    assert_eq!(site.due(1, ENDED), Due::At(others.deadline), "its own publish may act");
-    left.progress.attempt = None;
-    site.0.claims.insert(alloc(1), left);
+    alone.progress.attempt = Some(attempt(other_attempt.deadline));
+    site.0.claims.insert(alloc(1), alone.clone());
+    assert_eq!(site.due(1, ENDED), Due::At(other_attempt.deadline), "its own publish may act");
+    alone.progress.attempt = None;
+    site.0.claims.insert(alloc(1), alone);
     site.0.claims.remove(&alloc(2));
-    assert_eq!(site.due(1, ENDED), Due::At(others.deadline), "now it needs a call");
+    assert_eq!(site.due(1, ENDED), Due::At(other_attempt.deadline), "now it needs a call");
 }
 
 #[test]
@@ -213,7 +213,7 @@ fn what_is_on_a_node_that_is_gone_leaves_it_wanted_or_not() {
     let mut site = Site::new(&[(1, 1), (2, 2)]);
     let gone = WorkFacts { gone: true, ..WANTED };
     assert_eq!(site.due(1, gone), controller());
-    // Nothing acts there any more, whatever the record says is under way.
+    // Nothing acts on the node any more, whatever the record says.
     site.begin(1);
     assert_eq!(site.due(1, gone), controller());
     assert_eq!(site.due(2, WANTED), Due::Rest);
@@ -244,15 +244,15 @@ fn no_newcomer_is_released_before_an_older_claim() {
         assert_eq!(site.going(), BTreeSet::from([oldest]));
         let detach = site.begin(at);
         site.answer(at, &detach);
-        // It goes beside the others, or by a call of the controller for the last of them.
+        // The claim needs no call while others are there, and a controller call if it is the last.
         while let Some(attempt) = site.0.claims.contains_key(&alloc(at)).then(|| site.begin(at)) {
             site.answer(at, &attempt);
         }
     }
 }
 
-/// Thousands that leave one volume do not all ask at each step of one: and each that is woken gets
-/// what it asks for.
+/// Of thousands of claims that leave one volume, few are asked about at each step, and each of
+/// these may begin its call.
 #[test]
 fn only_those_are_woken_that_can_go_on_side_by_side() {
     let claims: Vec<(usize, usize)> = (0..30).map(|at| (at, at % 3)).collect();

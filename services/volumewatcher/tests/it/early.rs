@@ -1,4 +1,4 @@
-//! Woken early when what failed calls waited for is there again.
+//! Early tries when the cause of failed calls is gone.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ use serde_json::json;
 use crate::executor::Answer;
 use crate::site::{NODE, PATIENCE, Site};
 
-/// A release that would be tried again in minutes is tried when its controller is well again; and
-/// however often that flaps, it is not tried oftener than it may be.
+/// A release whose next try is minutes away is tried when its controller is healthy again. However
+/// often the controller flaps, it is not tried more often than the configured interval.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_controller_that_is_well_again_is_asked_at_once_and_not_at_each_flap() {
     let site = Site::start(&[
@@ -23,8 +23,8 @@ async fn a_controller_that_is_well_again_is_asked_at_once_and_not_at_each_flap()
     .await;
     let unpublish = CallKind::ControllerUnpublish;
     site.plugin("p", true).await;
-    // A try that meets the controller between two flaps asks whether it is still at the first.
-    site.executor.say_idle().await;
+    // A try between two flaps asks whether the controller still works on the first call.
+    site.executor.answer_idle().await;
     site.executor.tell("p", unpublish, Answer::Error);
     site.taken("v", "p").await;
     site.stop("v").await;
@@ -42,13 +42,13 @@ async fn a_controller_that_is_well_again_is_asked_at_once_and_not_at_each_flap()
     let tries = site.executor.seen("p", unpublish).len() - 1;
     assert!(flaps > 20 && (1..=2).contains(&tries), "{tries} tries in {flaps} flaps");
 
-    // The last of them is not forgotten.
+    // The last change is not forgotten.
     site.executor.tell("p", unpublish, Answer::After(Duration::ZERO));
     site.freed("v").await;
     assert!(site.executor.seen("p", unpublish).len() <= 4);
 }
 
-/// A node that is there again is asked at once to detach.
+/// A node that is ready again is asked at once to detach.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_is_there_again_is_asked_at_once() {
     let slow = ("BERTH__POLICY__RETRY_FIRST_MS", "600000");
@@ -69,8 +69,8 @@ async fn a_node_that_is_there_again_is_asked_at_once() {
     .await;
 }
 
-/// What was refused for a claim is asked again at once when a claim beside it goes on: it may have
-/// been in the way.
+/// A refused call of a claim is tried at once when another claim of the volume changes, because
+/// that claim may have been the cause.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_is_asked_for_at_once_when_one_beside_it_goes_on() {
     let slow = ("BERTH__POLICY__RETRY_FIRST_MS", "600000");

@@ -1,4 +1,4 @@
-//! Whoever is called: a node's agent and controllers that answer as they are told.
+//! The executors: a node's agent and controllers whose answers the test chooses.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -15,7 +15,7 @@ use berth_domain::{NodeId, PluginId, Timestamp};
 use berth_service::clock;
 use serde_json::json;
 
-/// What becomes of the calls of a plugin.
+/// The answer to the calls of a plugin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
     After(Duration),
@@ -56,7 +56,7 @@ impl Executor {
         executor
     }
 
-    /// The controller of a plugin is there from now on.
+    /// Hosts the controller of the plugin from now on.
     pub async fn host(&self, plugin: &str) {
         let plugin = PluginId::new(plugin).unwrap();
         let group = || Some(controller_queue(&plugin));
@@ -80,8 +80,8 @@ impl Executor {
         self.service.endpoint(spec, yes).await.unwrap();
     }
 
-    /// The node's agent says from now on that it is at nothing.
-    pub async fn say_idle(&self) {
+    /// From now on the node's agent answers that it works on no call.
+    pub async fn answer_idle(&self) {
         let spec = EndpointSpec {
             name: "status".to_owned(),
             subject: verb::AgentStatus::subject(&NodeAndNamespace::any_of(self.node.clone())),
@@ -113,9 +113,9 @@ impl Executor {
     async fn answer(&self, call: ClaimCall) -> Result<Called, Problem> {
         let answer = self.answer_to(&call);
         let at = {
-            let mut seen = self.seen.lock().unwrap();
-            seen.push(Seen { call, began: clock::now(), answered: false });
-            seen.len() - 1
+            let mut seen_calls = self.seen.lock().unwrap();
+            seen_calls.push(Seen { call, began: clock::now(), answered: false });
+            seen_calls.len() - 1
         };
         match answer {
             Answer::After(wait) => tokio::time::sleep(wait).await,
@@ -129,21 +129,21 @@ impl Executor {
     }
 
     fn answer_to(&self, call: &ClaimCall) -> Answer {
-        let told = self.answers.lock().unwrap();
-        let to = |of: &str| told.get(&(of.to_owned(), call.call.as_str())).copied();
+        let answers = self.answers.lock().unwrap();
+        let to = |of: &str| answers.get(&(of.to_owned(), call.call.as_str())).copied();
         let answer = to(call.volume.as_str()).or_else(|| to(call.plugin.as_str()));
         answer.unwrap_or(Answer::After(Duration::ZERO))
     }
 
-    /// From now on calls of this kind for the plugin, or for the volume, are answered so.
+    /// Answers calls of this kind for the plugin, or for the volume, in this way from now on.
     pub fn tell(&self, of: &str, call: CallKind, answer: Answer) {
         self.answers.lock().unwrap().insert((of.to_owned(), call.as_str()), answer);
     }
 
     /// The calls of a kind to a plugin so far.
     pub fn seen(&self, plugin: &str, call: CallKind) -> Vec<Seen> {
-        let seen = self.seen.lock().unwrap();
-        let of = |seen: &&Seen| seen.call.plugin.as_str() == plugin && seen.call.call == call;
-        seen.iter().filter(of).cloned().collect()
+        let seen_calls = self.seen.lock().unwrap();
+        let is_meant = |seen: &&Seen| seen.call.plugin.as_str() == plugin && seen.call.call == call;
+        seen_calls.iter().filter(is_meant).cloned().collect()
     }
 }

@@ -1,4 +1,5 @@
-//! A node that is gone by a proof (rule 12): its claims leave it, wanted or not.
+//! A node that is gone by a proof (rule 12): its claims leave it, whether or not their allocs have
+//! ended.
 
 use std::time::Duration;
 
@@ -30,9 +31,9 @@ async fn claims_leave_a_node_that_is_gone_without_asking_it() {
     site.freed("wanted").await;
     site.freed("ended").await;
     assert_eq!(site.executor.seen("p", CallKind::ControllerUnpublish).len(), 2);
-    let asked = site.executor.seen("p", CallKind::NodeDetach);
-    let of_ended = asked.iter().filter(|seen| seen.call.volume.as_str() == "ended").count();
-    assert!(of_ended >= 2 && of_ended == asked.len(), "{asked:?}");
+    let detach_calls = site.executor.seen("p", CallKind::NodeDetach);
+    let of_ended = detach_calls.iter().filter(|seen| seen.call.volume.as_str() == "ended").count();
+    assert!(of_ended >= 2 && of_ended == detach_calls.len(), "{detach_calls:?}");
 }
 
 /// A repeated grant writes nothing, so no guard stops it. A release with the proof of the earlier

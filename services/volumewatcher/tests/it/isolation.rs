@@ -1,4 +1,4 @@
-//! One slow or dead plugin delays no other.
+//! A slow or dead plugin delays no other.
 
 use std::time::Duration;
 
@@ -12,8 +12,9 @@ const MANY: usize = 1_000;
 /// The default of `watcher.per_plugin`.
 const PER_PLUGIN: usize = 128;
 
-/// A thousand releases hang at a plugin for as long as the test takes. Those of another plugin end
-/// meanwhile, on the same node; and what waits for the first has no attempt whose time would run.
+/// A thousand releases hang at one plugin throughout the test. Releases of another plugin on the
+/// same node end meanwhile, and releases that wait for the first plugin have no attempt whose time
+/// would run.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_thousand_releases_behind_a_hung_plugin_delay_no_other() {
     let site = Site::start(&[("BERTH__POLICY__CALL_TIMEOUT_MS", "600000")]).await;
@@ -46,7 +47,7 @@ async fn a_thousand_releases_behind_a_hung_plugin_delay_no_other() {
     assert_eq!(begun, PER_PLUGIN, "who waits for room has no attempt on the record");
 }
 
-/// Volumes that hang, rather than their plugin: claims that failed before wait among themselves.
+/// Volumes that hang, rather than their plugin: claims with a failed call wait for each other only.
 #[tokio::test(flavor = "multi_thread")]
 async fn volumes_that_hang_again_and_again_leave_room_for_others_of_their_plugin() {
     let site = Site::start(&[
@@ -78,7 +79,8 @@ async fn volumes_that_hang_again_and_again_leave_room_for_others_of_their_plugin
     site.freed("well").await;
     let calls = site.executor.seen("p", CallKind::NodeDetach);
     let well = calls.iter().find(|seen| seen.call.volume.as_str() == "well").unwrap();
-    // Its call may have come between two rounds of theirs: the margin and a retry lie there.
+    // Its call may have come between two rounds of the other calls, which are a margin and a retry
+    // apart.
     let between = Duration::from_millis(500);
     let live = |seen: &&crate::executor::Seen| {
         seen.began < well.began && well.began < seen.call.deadline.after(between) && !seen.answered
@@ -104,6 +106,6 @@ async fn releases_of_one_plugin_run_side_by_side() {
         };
         calls.iter().filter(during).count()
     };
-    let most = calls.iter().map(at_once).max().unwrap_or_default();
-    assert!((40..=PER_PLUGIN).contains(&most), "{most} at once");
+    let most_at_once = calls.iter().map(at_once).max().unwrap_or_default();
+    assert!((40..=PER_PLUGIN).contains(&most_at_once), "{most_at_once} at once");
 }

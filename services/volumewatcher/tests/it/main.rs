@@ -1,5 +1,5 @@
-//! The real watcher and the real claim service on a real nats-server. Nodes and controllers are
-//! played by the test, which thereby sees each call and says when it is answered.
+//! The real watcher and the real claim service on a real nats-server. The test plays the nodes and
+//! the controllers: it sees each call, and decides when it is answered.
 
 #![expect(clippy::unwrap_used, reason = "a test stops where its footing fails")]
 

@@ -1,4 +1,4 @@
-//! A call that was not answered and is no longer wanted is negated, not forgotten.
+//! A call that was not answered and is not wanted any more is undone, not forgotten.
 
 use std::time::Duration;
 

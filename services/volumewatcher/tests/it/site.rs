@@ -22,14 +22,14 @@ use serde_json::{Value, json};
 
 use crate::executor::Executor;
 
-/// A patience that only a broken run uses up.
+/// The deadline of each wait, which only a failing test reaches.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 /// The node of every claim.
 pub const NODE: &str = "n1";
 
-/// A site; what it started ends with it.
+/// A bus with the services of a test; it ends with the test.
 pub struct Site {
-    // Dropped in this order.
+    // The fields are dropped in this order.
     pub watcher: Daemon,
     pub claim: Daemon,
     pub executor: Executor,
@@ -83,18 +83,18 @@ impl Site {
         bucket.commit(write).await.unwrap();
     }
 
-    /// The node is there, or gone by a proof.
+    /// Writes the node's record: ready, or gone by a proof.
     pub async fn node(&self, gone: Option<Proof>) {
         let state = if gone.is_some() { NodeState::Down } else { NodeState::Ready };
         self.stand(json!({"state": state, "gone": gone})).await;
     }
 
-    /// The node's agent is not there.
+    /// Writes the node's record as down.
     pub async fn down(&self) {
         self.stand(json!({"state": NodeState::Down})).await;
     }
 
-    /// The node is there, and was last back from being gone then.
+    /// Writes the node's record as ready again since this time.
     pub async fn back(&self, at: Timestamp) {
         self.stand(json!({"state": NodeState::Ready, "back": at})).await;
     }
@@ -105,7 +105,7 @@ impl Site {
         self.plant(&bucket::NODES, &key::node(&node_id()), node).await;
     }
 
-    /// A plugin is on the node, with a controller that attaches or without.
+    /// Writes an instance of the plugin on the node; with a controller if the plugin attaches.
     pub async fn plugin(&self, plugin: &str, controller: bool) {
         let abilities = NodeAbilities {
             external_node: "external-n1".to_owned(),
@@ -120,7 +120,7 @@ impl Site {
         }
     }
 
-    /// The plugin's controller is well, or not.
+    /// Writes the health of the plugin's controller.
     pub async fn controller(&self, plugin: &str, healthy: bool) {
         self.instance(plugin, Half::Controller, healthy, None).await;
     }
@@ -141,7 +141,7 @@ impl Site {
         self.plant(&bucket::PLUGINS, &key::instance(&plugin, &node_id(), half), instance).await;
     }
 
-    /// A volume of the plugin, and an alloc of the same name that asks for it.
+    /// Registers a volume of the plugin, and an alloc of the same name that requests it.
     pub async fn volume(&self, id: &str, plugin: &str) {
         let access = json!([{"access": "single-node-writer"}]);
         let volume = json!({"id": id, "plugin": plugin, "capability": access});
@@ -150,7 +150,7 @@ impl Site {
         self.about::<verb::AllocRegister>(&alloc).await;
     }
 
-    /// Asks for the volume once.
+    /// Requests the claim once.
     pub async fn try_take(&self, id: &str, within: Duration) -> bool {
         let take = json!({"alloc": id, "volume": id, "node": NODE, "mode": "write"});
         let subject = verb::ClaimTake::subject(&Namespace::default());
@@ -158,14 +158,14 @@ impl Site {
         self.bus.request::<Value>(&subject, &take, &call).await.is_ok()
     }
 
-    /// A volume that is taken.
+    /// Registers a volume and has it taken.
     pub async fn taken(&self, id: &str, plugin: &str) {
         self.volume(id, plugin).await;
         let take = json!({"alloc": id, "volume": id, "node": NODE, "mode": "write"});
         self.about::<verb::ClaimTake>(&take).await;
     }
 
-    /// The alloc has ended.
+    /// Ends the alloc.
     pub async fn stop(&self, id: &str) {
         self.about::<verb::AllocStop>(&json!({"id": id})).await;
     }
@@ -185,7 +185,7 @@ impl Site {
         .await;
     }
 
-    /// Waits until the volume's one claim is so.
+    /// Waits until the volume's only claim matches.
     pub async fn until(&self, volume: &str, is: impl Fn(&ClaimStatus) -> bool) -> ClaimStatus {
         wait::until(&format!("the claim of {volume} has come so far"), PATIENCE, async || {
             let claim = self.claims(volume).await.pop().ok_or("it is gone".to_owned())?;
@@ -194,7 +194,7 @@ impl Site {
         .await
     }
 
-    /// Waits until a release has failed so often in a state.
+    /// Waits until a release has failed this often in a state.
     pub async fn failed(&self, volume: &str, state: State, tries: u32) -> ClaimStatus {
         self.until(volume, |claim| claim.state == state && claim.tries >= tries).await
     }
@@ -204,7 +204,7 @@ fn node_id() -> NodeId {
     NodeId::new(NODE).unwrap()
 }
 
-/// Does something for each number below `many`, a good deal of them at once.
+/// Runs `each` for each number below `many`, with a bounded number at once.
 pub async fn all<F: Future<Output = ()>>(many: usize, each: impl Fn(usize) -> F) {
     let next = std::cell::Cell::new(0);
     let worker = || async {

@@ -43,8 +43,8 @@ pub struct Config {
     pub credentials: Credentials,
     /// How the connection is encrypted.
     pub tls: Tls,
-    /// Whether the process also connects without credentials and without TLS. The senders of
-    /// requests are then not proved.
+    /// Whether the process may also connect without credentials and without TLS. Then the actor of
+    /// a request is not proved.
     pub insecure: bool,
     /// Timeout of the first connection, and of opening a bucket. A cluster of three needs 10 to 12
     /// s from its start until it makes a stream.
@@ -98,7 +98,7 @@ impl Config {
     pub(crate) fn reach(&self) -> (Vec<String>, Credentials) {
         let mut credentials = self.credentials.clone();
         let mut bare = Vec::new();
-        for address in self.servers.iter().flat_map(|some| some.split(',')) {
+        for address in self.servers.iter().flat_map(|entry| entry.split(',')) {
             let (address, contained) = take_from_address(address);
             if let (Credentials::None, Some(contained)) = (&credentials, contained) {
                 credentials = contained;

@@ -28,12 +28,13 @@ use crate::connection::link::{Link, is_certificate};
 use crate::connection::pulse;
 use crate::connection::version::{OLDEST, Version};
 
-/// How long one TCP and NATS handshake may take before the next server is tried.
-const HANDSHAKE: Duration = Duration::from_secs(2);
+/// How long one TCP and NATS handshake may take before the client tries the next server.
+const HANDSHAKE_MAX: Duration = Duration::from_secs(2);
 /// How often the client itself pings an idle connection; three unanswered pings end it. `pulse`
 /// tests a connection in use sooner. A fleet has thousands of idle connections.
 const PING_EVERY: Duration = Duration::from_secs(30);
-/// The pauses between attempts to reconnect: their jitter spreads a fleet that comes back.
+/// The pauses between attempts to reconnect. Their jitter spreads the load when a server comes back
+/// to many clients.
 const RECONNECT: Schedule =
     Schedule { first: Duration::from_millis(20), max: Duration::from_secs(1) };
 
@@ -70,7 +71,7 @@ pub enum ConnectError {
         /// Which side refused what, and what to do.
         reason: String,
     },
-    /// None of the ways to prove who the process is was given.
+    /// No credentials were given, and no permission to connect without them.
     #[error(
         "no credentials for nats-server at {servers}: give a .creds file (of `berth access`), \
          or say `insecure` where anyone on the bus may do anything"
@@ -85,7 +86,7 @@ pub enum ConnectError {
     /// A file for TLS cannot be read.
     #[error("the {what} file {} cannot be read", path.display())]
     TlsFile {
-        /// What it holds.
+        /// What the file holds: an authority, a certificate or a key.
         what: &'static str,
         /// The file.
         path: PathBuf,
@@ -120,7 +121,7 @@ impl Bus {
         let identity = credentials.identity()?;
         check_tls_files(&config.tls)?;
         let inbox = identity.as_ref().map(Identity::inbox_prefix);
-        let link = Arc::new(Link::with_inbox(inbox.as_deref().unwrap_or(CLIENTS_INBOX)));
+        let link = Arc::new(Link::with_inbox(inbox.as_deref().unwrap_or(CLIENT_INBOX_PREFIX)));
         let started = Instant::now();
         let options = options(credentials.options(), inbox, &config, &link);
         let client = options.connect(addresses).await.map_err(|error| ConnectError::Address {
@@ -146,7 +147,7 @@ impl Bus {
 
     fn check_version(&self) -> Result<(), ConnectError> {
         let found = self.client().try_server_info().map(|info| info.version).unwrap_or_default();
-        // An unreadable version belongs to a custom build: let it try.
+        // An unreadable version belongs to a custom build, which may have what Berth needs.
         match Version::parse(&found) {
             Some(version) if version < OLDEST => Err(ConnectError::TooOld { found }),
             _ => Ok(()),
@@ -154,8 +155,8 @@ impl Bus {
     }
 }
 
-/// What the client prefixes its inboxes with when nothing else is said.
-const CLIENTS_INBOX: &str = "_INBOX";
+/// The prefix of inboxes that the client uses by default.
+const CLIENT_INBOX_PREFIX: &str = "_INBOX";
 
 fn check_tls_files(tls: &Tls) -> Result<(), ConnectError> {
     let check = |what, path: &Path| match std::fs::File::open(path) {
@@ -172,7 +173,7 @@ fn check_tls_files(tls: &Tls) -> Result<(), ConnectError> {
     Ok(())
 }
 
-/// What a refusal means, for the person who has to end it.
+/// The meaning of a refusal, and how to end it.
 fn explain(refusal: &str, identity: Option<&Identity>) -> String {
     if is_certificate(refusal) {
         return explain_certificate(refusal.trim_start_matches("IO error: "));
@@ -185,11 +186,11 @@ fn explain(refusal: &str, identity: Option<&Identity>) -> String {
         "give credentials that the server knows"
     };
     let name = identity.map(|own| own.name.as_deref().unwrap_or(&own.key));
-    let of = name.map(|name| format!(" for {name}")).unwrap_or_default();
-    format!("{refusal}{of}; {next}")
+    let subject = name.map(|name| format!(" for {name}")).unwrap_or_default();
+    format!("{refusal}{subject}; {next}")
 }
 
-/// What it means that the server's certificate is not trusted.
+/// The meaning of an untrusted certificate, and how to end it.
 fn explain_certificate(refusal: &str) -> String {
     let has = |text: &str| refusal.contains(text);
     let next = if has("expired") || has("not valid yet") {
@@ -216,7 +217,7 @@ fn options(
         .name(&config.name)
         .retry_on_initial_connect()
         .max_reconnects(None)
-        .connection_timeout(HANDSHAKE)
+        .connection_timeout(HANDSHAKE_MAX)
         .ping_interval(PING_EVERY)
         .request_timeout(Some(config.request_timeout))
         .require_tls(!config.insecure)
@@ -224,7 +225,8 @@ fn options(
             let attempts = u32::try_from(attempts).unwrap_or(u32::MAX);
             RECONNECT.wait(attempts, rand::rng().random())
         })
-        // Only this callback is told why an attempt failed. The client chooses the server.
+        // Only this callback gets the reason of a failed attempt. It returns the servers unchanged:
+        // the client chooses one.
         .reconnect_to_server_callback(move |servers, _| {
             attempts.record_attempts(&connection, &servers);
             std::future::ready(None)

@@ -1,7 +1,7 @@
-//! How the process proves to nats-server who it is.
+//! The credentials of this process for nats-server.
 //!
-//! **Owns** the credentials: it reads their files for each connection, so a replaced file is
-//! used from the next one on, without a restart.
+//! **Owns** the credentials: it reads their files for each connection, so a replaced file is used
+//! from the next one on, without a restart.
 //!
 //! **Promises** that credentials that cannot work are refused before anything is sent, with the
 //! file and what is wrong with it.
@@ -29,7 +29,7 @@ use crate::clock::now;
 /// How the process authenticates to nats-server. Its `Debug` shows no secret.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub enum Credentials {
-    /// None, or those that a server's address contains.
+    /// No credentials, or those in a server's address.
     #[default]
     None,
     /// A file with a user's token and the seed of its key (`.creds`), as `berth access` and `nsc`
@@ -81,7 +81,7 @@ pub struct Identity {
     pub name: Option<String>,
     /// When the token expires.
     pub expires: Option<Timestamp>,
-    /// What the token allows; none where the server alone knows it.
+    /// What the token allows; none where only the server has the permissions.
     pub permissions: Option<Permissions>,
 }
 
@@ -104,7 +104,7 @@ fn strip_kind(name: &str) -> &str {
 }
 
 impl Credentials {
-    /// Whose credentials these are, if a file says so.
+    /// The identity in the credentials file; none if there is no file, or it names none.
     pub fn identity(&self) -> Result<Option<Identity>, BadCredentials> {
         match self {
             Self::CredsFile(file) => Ok(Some(CredsFile::read(file)?.identity)),
@@ -116,7 +116,7 @@ impl Credentials {
         }
     }
 
-    /// Who a person or a program is to the services: as the credentials name them, or else so.
+    /// The actor of a person or a program: by the name in the credentials, or else `otherwise`.
     pub fn user_actor(&self, otherwise: &str) -> Result<Actor, BadCredentials> {
         let name = match self {
             Self::Password { user, .. } => Some(user.clone()),
@@ -136,15 +136,15 @@ impl Credentials {
             Self::CredsFile(file) => {
                 let first = CredsFile::read(&file).ok();
                 proving(move |nonce| {
-                    let found = CredsFile::read(&file)?;
-                    keep_key(first.as_ref(), &found, |creds| creds.key.public_key()).prove(nonce)
+                    let current = CredsFile::read(&file)?;
+                    keep_key(first.as_ref(), &current, |creds| creds.key.public_key()).prove(nonce)
                 })
             }
             Self::NkeySeedFile(file) => {
                 let first = read_seed(&file).ok();
                 proving(move |nonce| {
-                    let found = read_seed(&file)?;
-                    let key = keep_key(first.as_ref(), &found, KeyPair::public_key);
+                    let current = read_seed(&file)?;
+                    let key = keep_key(first.as_ref(), &current, KeyPair::public_key);
                     let signature = sign(key, &file, nonce)?;
                     let mut auth = Auth::new();
                     (auth.nkey, auth.signature) = (Some(key.public_key()), Some(signature));
@@ -155,13 +155,13 @@ impl Credentials {
     }
 }
 
-/// What to connect with: what the file has now, unless that is another key. Replies come to an
-/// inbox of the first key, so another key is for the next start of this process.
-fn keep_key<'a, T>(first: Option<&'a T>, found: &'a T, key: impl Fn(&T) -> String) -> &'a T {
-    first.filter(|first| key(first) != key(found)).unwrap_or(found)
+/// The key to connect with: the file's current key, unless it differs from the first. Replies come
+/// to an inbox of the first key, so another key is used from the next start of this process on.
+fn keep_key<'a, T>(first: Option<&'a T>, current: &'a T, key: impl Fn(&T) -> String) -> &'a T {
+    first.filter(|first| key(first) != key(current)).unwrap_or(current)
 }
 
-/// Options that sign the nonce of the server for each connection.
+/// Options that sign the server's nonce anew for each connection.
 fn proving(
     prove: impl Fn(&[u8]) -> Result<Auth, BadCredentials> + Send + Sync + 'static,
 ) -> ConnectOptions {
@@ -178,7 +178,7 @@ struct CredsFile {
     identity: Identity,
 }
 
-/// What is read of a user's token.
+/// The fields of a user's token that are read.
 #[derive(Deserialize)]
 struct Claims {
     sub: String,
@@ -292,12 +292,12 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_cannot_work_is_named_with_the_reason_and_without_its_secret() {
+    fn an_unusable_credentials_file_is_named_with_the_reason_and_without_its_secret() {
         let dir = berth_harness::dirs::Dir::new("creds");
         let (user, other) = (KeyPair::new_user(), KeyPair::new_user());
         let seed = user.seed().unwrap();
         let claims = format!(r#"{{"sub":"{}","name":"anna","exp":1}}"#, user.public_key());
-        // A signature in some 3 000 has three dashes.
+        // One signature in about 3 000 has three dashes.
         let token = format!("e30.{}.c2---ln", BASE64URL_NOPAD.encode(claims.as_bytes()));
         let creds = |token: &str, seed: &str| {
             format!(
@@ -311,9 +311,9 @@ mod tests {
             let identity = Credentials::CredsFile(file).identity();
             identity.map(Option::unwrap).map_err(|error| error.to_string())
         };
-        let found = read(&creds(&token, &seed)).unwrap();
-        assert_eq!((found.name.as_deref(), found.has_expired()), (Some("anna"), true));
-        assert_eq!(found.inbox_prefix(), format!("_INBOX.{}", user.public_key()));
+        let parsed = read(&creds(&token, &seed)).unwrap();
+        assert_eq!((parsed.name.as_deref(), parsed.has_expired()), (Some("anna"), true));
+        assert_eq!(parsed.inbox_prefix(), format!("_INBOX.{}", user.public_key()));
         assert_eq!(CredsFile::read(&dir.join("test.creds")).unwrap().token, token);
         let cases = [
             (String::new(), "no NATS USER JWT"),
@@ -324,9 +324,9 @@ mod tests {
             (creds(&token, &other.seed().unwrap()), "not the one that its token is for"),
         ];
         for (text, reason) in cases {
-            let said = read(&text).unwrap_err();
-            assert!(said.contains("test.creds") && said.contains(reason), "{said}");
-            assert!(!said.contains(&seed), "{said}");
+            let refusal = read(&text).unwrap_err();
+            assert!(refusal.contains("test.creds") && refusal.contains(reason), "{refusal}");
+            assert!(!refusal.contains(&seed), "{refusal}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What the server's permissions refuse, told to the exchanges that wait for it.
+//! Passes refusals of the server's permissions on to the exchanges that wait for them.
 //!
 //! The server sends no answer to a request that may not be sent. It sends an error that names the
 //! subject, to the connection. So each exchange is entered here by its subject before it is sent.
@@ -6,7 +6,7 @@
 //! **Owns** the exchanges that wait, by subject, and whether this connection may read its inboxes.
 //!
 //! **Promises** that an exchange ends as soon as its refusal arrives. The server refuses in the
-//! order in which it was asked, so each refusal ends the oldest exchange of its subject.
+//! order of the requests, so each refusal ends the oldest exchange of its subject.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,8 +26,8 @@ pub(crate) enum Denial {
 impl Denial {
     /// Reads `Permissions Violation for Publish to "subject"`.
     pub(crate) fn read(error: &str) -> Option<Self> {
-        let (before, rest) = error.split_once('"')?;
-        let (subject, _) = rest.split_once('"')?;
+        let (before, after_kind) = error.split_once('"')?;
+        let (subject, _) = after_kind.split_once('"')?;
         let subject = subject.to_owned();
         match before.to_ascii_lowercase() {
             before if before.contains("publish") => Some(Self::Publish(subject)),
@@ -45,7 +45,7 @@ impl Denial {
     }
 }
 
-/// The exchanges that a refusal would end.
+/// The exchanges that a refusal would end, by subject.
 #[derive(Debug, Default)]
 pub(crate) struct Denials {
     waiting: Mutex<HashMap<String, Waiting>>,
@@ -65,12 +65,12 @@ impl Denials {
     }
 
     /// Enters an exchange, before it is sent.
-    pub(crate) fn expect<'a>(&'a self, subject: &'a str) -> Expected<'a> {
+    pub(crate) fn expect<'a>(&'a self, subject: &'a str) -> WatchedExchange<'a> {
         let mut waiting = self.lock();
         let entry = waiting.entry(subject.to_owned());
         let entry = entry.or_insert_with(|| Waiting { count: 0, denied: Arc::default() });
         entry.count += 1;
-        Expected { denials: self, subject, denied: Arc::clone(&entry.denied) }
+        WatchedExchange { denials: self, subject, denied: Arc::clone(&entry.denied) }
     }
 
     pub(crate) fn record(&self, denial: &Denial) {
@@ -80,8 +80,8 @@ impl Denials {
                     waiting.denied.notify_one();
                 }
             }
-            // Without its inbox no exchange of this connection has an answer. What was sent may
-            // have been received.
+            // Without its inbox no exchange of this connection gets an answer. A request may have
+            // been received.
             Denial::Subscribe(subject) if subject.starts_with(&self.inbox_prefix) => {
                 self.inbox_is_denied.store(true, Ordering::Relaxed);
                 for waiting in self.lock().values() {
@@ -97,7 +97,7 @@ impl Denials {
         self.inbox_is_denied.load(Ordering::Relaxed)
     }
 
-    /// A new connection subscribes to its inboxes again.
+    /// Forgets the refusal: a new connection subscribes to its inboxes again.
     pub(crate) fn forget_inbox(&self) {
         self.inbox_is_denied.store(false, Ordering::Relaxed);
     }
@@ -108,20 +108,20 @@ impl Denials {
 }
 
 /// An exchange that a refusal would end. Dropping it removes the entry.
-pub(crate) struct Expected<'a> {
+pub(crate) struct WatchedExchange<'a> {
     denials: &'a Denials,
     subject: &'a str,
     denied: Arc<Notify>,
 }
 
-impl Expected<'_> {
-    /// Where the refusal is told, if it comes.
+impl WatchedExchange<'_> {
+    /// Notified when the exchange is refused.
     pub(crate) fn denied(&self) -> Arc<Notify> {
         Arc::clone(&self.denied)
     }
 }
 
-impl Drop for Expected<'_> {
+impl Drop for WatchedExchange<'_> {
     fn drop(&mut self) {
         let mut waiting = self.denials.lock();
         if let Some(entry) = waiting.get_mut(self.subject) {
@@ -170,17 +170,17 @@ mod tests {
     #[tokio::test]
     async fn a_refusal_ends_the_exchanges_of_its_subject_and_leaves_nothing() {
         let denials = Denials::default();
-        let (one, other) = (denials.expect("a"), denials.expect("b"));
-        let (here, there) = (one.denied(), other.denied());
-        let (here, there) = (here.notified(), there.notified());
-        tokio::pin!(here, there);
-        here.as_mut().enable();
-        there.as_mut().enable();
+        let (first, other) = (denials.expect("a"), denials.expect("b"));
+        let (first_refusal, other_refusal) = (first.denied(), other.denied());
+        let (first_refusal, other_refusal) = (first_refusal.notified(), other_refusal.notified());
+        tokio::pin!(first_refusal, other_refusal);
+        first_refusal.as_mut().enable();
+        other_refusal.as_mut().enable();
         denials.record(&Denial::Publish("a".into()));
-        here.await;
+        first_refusal.await;
         let still = std::time::Duration::from_millis(1);
-        assert!(tokio::time::timeout(still, there).await.is_err());
-        drop((one, other));
+        assert!(tokio::time::timeout(still, other_refusal).await.is_err());
+        drop((first, other));
         assert!(denials.lock().is_empty());
     }
 }

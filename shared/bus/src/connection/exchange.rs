@@ -131,7 +131,7 @@ impl Bus {
         })
     }
 
-    /// What a refusal means for an exchange that was sent.
+    /// What a refusal means for this exchange.
     fn denied(&self, subject: &str) -> ExchangeError {
         if self.link().denials().inbox_is_denied() {
             return ExchangeError::Broken(Cause::new("the permissions keep its answer away"));
@@ -144,8 +144,8 @@ impl Bus {
     /// `within`.
     pub async fn flush(&self, within: Duration) -> bool {
         // Nothing subscribes to the bare prefix of the inboxes. The server's *no responders* shows
-        // that it has processed everything before, and so does a refusal. An identity may not
-        // publish to its inboxes themselves.
+        // that it has processed everything before, and so does a refusal. The inboxes themselves
+        // cannot be used: an identity may not publish to them.
         let inbox = self.client().new_inbox();
         let nowhere = inbox.rsplit_once('.').map_or(inbox.as_str(), |(prefix, _)| prefix);
         let nowhere = nowhere.to_owned();

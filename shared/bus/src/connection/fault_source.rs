@@ -1,17 +1,17 @@
-//! Buckets and mirrors that can tell a fault of theirs.
+//! Buckets and mirrors that can report a fault.
 //!
-//! **Owns** the list of those of one connection, without keeping any open.
+//! **Owns** the list of the buckets and mirrors of one connection, without keeping any open.
 //!
-//! **Promises** that one that was dropped is not reported.
+//! **Promises** that a dropped bucket or mirror is not reported.
 
 use std::sync::{PoisonError, RwLock, Weak};
 
 /// A bucket or a mirror.
 pub(crate) trait FaultSource: Send + Sync {
-    /// Its fault now, in words.
+    /// Its present fault, in words.
     fn fault(&self) -> Option<String>;
 
-    /// That the server does not store what this process writes, in words.
+    /// Why the server stores no write of this process, in words; none while it stores them.
     fn store_fault(&self) -> Option<String> {
         None
     }
@@ -22,22 +22,22 @@ pub(crate) trait FaultSource: Send + Sync {
 pub(crate) struct FaultSources(RwLock<Vec<Weak<dyn FaultSource>>>);
 
 impl FaultSources {
-    /// Adds one, and forgets those that were dropped.
+    /// Adds a bucket or mirror, and forgets those that were dropped.
     pub(crate) fn add(&self, source: Weak<dyn FaultSource>) {
-        let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        all.retain(|known| known.strong_count() > 0);
-        all.push(source);
+        let mut sources = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        sources.retain(|source| source.strong_count() > 0);
+        sources.push(source);
     }
 
-    /// The buckets whose writes are not stored now.
+    /// The faults of the buckets whose writes are not stored now.
     pub(crate) fn list_store_faults(&self) -> Vec<String> {
-        let all = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        all.iter().filter_map(|source| source.upgrade()?.store_fault()).collect()
+        let sources = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        sources.iter().filter_map(|source| source.upgrade()?.store_fault()).collect()
     }
 
-    /// The faults now.
+    /// The present faults.
     pub(crate) fn list_faults(&self) -> Vec<String> {
-        let all = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        all.iter().filter_map(|source| source.upgrade()?.fault()).collect()
+        let sources = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        sources.iter().filter_map(|source| source.upgrade()?.fault()).collect()
     }
 }

@@ -52,9 +52,9 @@ struct BusInner {
     /// The streams that this process opened.
     opened: Mutex<BTreeSet<String>>,
     fault_sources: FaultSources,
-    /// Tells this process's kept events from those of others.
+    /// Distinguishes this process's kept events from those of other processes.
     id: String,
-    /// What its identity lacks, for those who monitor it.
+    /// The rights that its identity lacks, for monitoring.
     access: Mutex<Option<AccessReport>>,
     config: Config,
 }
@@ -92,7 +92,7 @@ impl Bus {
         self.client().connection_state() == State::Connected
     }
 
-    /// What went wrong so far, for metrics.
+    /// Counts of events of the connection, for metrics.
     pub fn counts(&self) -> Counts {
         self.link().counts()
     }
@@ -102,7 +102,7 @@ impl Bus {
         &self.config().credentials
     }
 
-    /// The name others see in `nats server report connections`.
+    /// The name of the connection in `nats server report connections`.
     pub fn name(&self) -> &str {
         &self.config().name
     }
@@ -114,7 +114,8 @@ impl Bus {
             self.record_ends(within / 2).await;
         }
         let drained = timeout(within, async {
-            // Written to the socket, if there is one; then the subscriptions end.
+            // The client writes its queue to the socket, if there is one; then the subscriptions
+            // end.
             if self.connected() && self.client().flush().await.is_err() {
                 tracing::warn!("the connection ended before its queue was sent");
             }
@@ -165,17 +166,17 @@ impl Bus {
         WeakBus(Arc::downgrade(&self.inner))
     }
 
-    /// What the process's identity lacks; its services tell it to those who monitor them.
+    /// Sets the rights that the process's identity lacks; its services report them to monitoring.
     pub fn set_access(&self, report: Option<AccessReport>) {
         *self.inner.access.lock().unwrap_or_else(PoisonError::into_inner) = report;
     }
 
-    /// What the process's identity lacks; none if it lacks nothing.
+    /// The rights that the process's identity lacks; none if it lacks none.
     pub fn access(&self) -> Option<AccessReport> {
         self.inner.access.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Waits for the next connection after this many; returns how many there were by then.
+    /// Waits until there were more connections than `after`; returns their number.
     pub async fn await_connection(&self, after: u64) -> u64 {
         let mut changes = self.link().changes();
         while self.counts().connects <= after {
@@ -220,17 +221,17 @@ impl Bus {
         &self.inner.standings
     }
 
-    /// Who sends the requests of this process.
+    /// The actor of the requests of this process.
     pub fn actor(&self) -> &Actor {
         &self.config().actor
     }
 
-    /// How the bus is reached.
+    /// The settings with which the bus was opened.
     pub fn config(&self) -> &Config {
         &self.inner.config
     }
 
-    /// The addresses of servers that the connected one knows.
+    /// The addresses of further servers that the connected server announced.
     pub fn learned_servers(&self) -> Vec<String> {
         self.client().try_server_info().map(|info| info.connect_urls).unwrap_or_default()
     }
@@ -252,7 +253,7 @@ impl Watch {
 
     /// Returns when the connection is gone, even if a new one exists by now. Cancel-safe.
     pub(crate) async fn broken(&mut self) {
-        // Events come late, so an event alone proves nothing.
+        // The state is checked, because an event may be about an earlier connection.
         while self.bus.connected() && self.bus.connection() == self.connection {
             if self.changes.changed().await.is_err() {
                 return;

@@ -1,4 +1,4 @@
-//! Header names of the server's, and the one way in which we set a header.
+//! Names of the server's headers, and the only function that sets a header.
 //!
 //! **Promises** that no value splits a header. The client library panics on a line break, and texts
 //! of plugins and users contain line breaks.
@@ -31,7 +31,7 @@ const VALUE_MAX: usize = 512;
 /// Sets a header to `value` in one line.
 pub(crate) fn set(headers: &mut HeaderMap, name: &str, value: impl ToString) {
     let value = value.to_string();
-    // Most values are our own numbers and ids.
+    // Most values are numbers and ids, which need no change.
     if value.len() <= VALUE_MAX && value.bytes().all(|byte| byte.is_ascii_graphic()) {
         headers.insert(name, value.as_str());
     } else {

@@ -1,4 +1,4 @@
-//! What keeps this process from answering, as far as its connection and its mirrors can tell.
+//! Faults that keep this process from answering, by its connection and its mirrors.
 //!
 //! **Promises** that each fault is a line of text without a secret.
 

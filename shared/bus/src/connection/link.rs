@@ -53,22 +53,22 @@ pub(crate) struct Link {
     refusal: Mutex<Option<String>>,
     denials: Denials,
     refused_events: RefusedEvents,
-    /// What was refused on this connection and is in the log.
+    /// The refusals of this connection that are in the log already.
     logged: Mutex<BTreeSet<String>>,
 }
 
 impl Link {
-    /// A link of a process whose answers come to inboxes with this prefix.
+    /// A link for a process whose answers come to inboxes with this prefix.
     pub(crate) fn with_inbox(prefix: &str) -> Self {
         Self { denials: Denials::with_inbox(prefix), ..Self::default() }
     }
 
-    /// What the server's permissions refuse.
+    /// The exchanges that a refusal would end.
     pub(crate) const fn denials(&self) -> &Denials {
         &self.denials
     }
 
-    /// The events that the server's permissions refuse.
+    /// The events that the server's permissions refuse, and that wait for another connection.
     pub(crate) const fn refused_events(&self) -> &RefusedEvents {
         &self.refused_events
     }
@@ -123,7 +123,7 @@ impl Link {
                 BUS_CONNECTED.set(1, []);
                 tracing::info!(connection, "connected to the bus");
                 self.set_refusal(None);
-                // So that the next loss of the connection is explained, too.
+                // Cleared, so that the next loss of the connection is explained, too.
                 *self.last_error.lock().unwrap_or_else(PoisonError::into_inner) = None;
                 self.denials.forget_inbox();
                 self.logged.lock().unwrap_or_else(PoisonError::into_inner).clear();
@@ -204,25 +204,29 @@ impl Link {
         }
     }
 
-    /// Records what the last attempt at each server ended with. The client's events say less:
-    /// `IO error`.
+    /// Records the errors of the last attempt at each server. The client's own events only say `IO
+    /// error`.
     pub(crate) fn record_attempts(&self, connection: &str, servers: &[Server]) {
         let errors = servers.iter().filter_map(|server| server.last_error.as_deref());
         let errors: BTreeSet<&str> = errors.collect();
         if errors.is_empty() {
             return;
         }
-        let all = errors.iter().copied().collect::<Vec<_>>().join("; ");
-        if !self.keep(&all) {
+        let all_errors = errors.iter().copied().collect::<Vec<_>>().join("; ");
+        if !self.keep(&all_errors) {
             return;
         }
         let is_untrusted = |server: &Server| {
             server.is_discovered || server.last_error.as_deref().is_some_and(is_certificate)
         };
         if servers.iter().all(is_untrusted) {
-            self.refuse(connection, &all);
+            self.refuse(connection, &all_errors);
         } else {
-            tracing::warn!(connection, error = all, "attempts to connect failed; trying again");
+            tracing::warn!(
+                connection,
+                error = all_errors,
+                "attempts to connect failed; trying again"
+            );
         }
     }
 
@@ -231,7 +235,7 @@ impl Link {
         tracing::error!(connection, error, "nats-server and this process refuse each other");
     }
 
-    /// Whether such a refusal is new on this connection. Events of all volumes are one line.
+    /// Whether such a refusal is new on this connection. Events of all volumes count as one.
     fn is_first_refusal(&self, error: &str) -> bool {
         let subject = error.split('"').nth(1).unwrap_or(error);
         let family = subject::event_family(subject).map(|family| format!("{family:?}"));
@@ -239,7 +243,7 @@ impl Link {
         logged.len() < REFUSALS_LOGGED_MAX && logged.insert(family.unwrap_or(subject.to_owned()))
     }
 
-    /// Keeps the error as the last one; whether it says more than the one before.
+    /// Keeps the error as the last one; returns whether it differs from the error before.
     fn keep(&self, error: &impl ToString) -> bool {
         let error = error.to_string();
         let mut last = self.last_error.lock().unwrap_or_else(PoisonError::into_inner);
@@ -291,7 +295,7 @@ mod tests {
             link.record_event("c", &Event::Connected);
             assert_eq!((link.last_error(), link.refusal()), (None, None));
         }
-        // One server that is only away may come back.
+        // A server that is only unreachable may come back.
         link.record_attempts("c", &[server(untrusted), server("IO error: refused")]);
         assert_eq!(link.refusal(), None);
     }

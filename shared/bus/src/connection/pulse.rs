@@ -20,30 +20,30 @@ use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
 use crate::connection::handle::{Bus, WeakBus};
 
-/// The interval of the checks.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// How long nothing was received before the connection is tested.
-const SILENT_FOR: Duration = Duration::from_secs(3);
+/// Interval of the checks.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// How long the connection may be silent before it is tested.
+const SILENCE_MAX: Duration = Duration::from_secs(3);
 /// How long the server has to answer the test. A connection that is replaced loses the answers on
 /// their way, and their callers wait until their deadlines. So a connection that stalls for a
 /// moment is kept.
-const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+const ANSWER_MAX: Duration = Duration::from_secs(5);
 
 /// Checks the connection until the last handle of the bus is dropped.
 pub(crate) async fn watch_pulse(bus: WeakBus) {
-    let mut looks = interval(LOOK_EVERY);
+    let mut looks = interval(CHECK_INTERVAL);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut heard = LastHeard::default();
     loop {
         looks.tick().await;
         let Some(bus) = bus.upgrade() else { return };
-        if heard.is_doubtful(&bus) && !bus.flush(ANSWER_WITHIN).await && heard.is_silent(&bus) {
+        if heard.is_doubtful(&bus) && !bus.flush(ANSWER_MAX).await && heard.is_silent(&bus) {
             tracing::warn!(
                 connection = bus.name(),
                 "the connection is open and carries nothing; the client reconnects"
             );
-            let made = timeout(ANSWER_WITHIN, bus.client().force_reconnect()).await;
-            if !matches!(made, Ok(Ok(()))) {
+            let reconnected = timeout(ANSWER_MAX, bus.client().force_reconnect()).await;
+            if !matches!(reconnected, Ok(Ok(()))) {
                 tracing::warn!(
                     "the client does not take the order; its own pings will end the connection"
                 );
@@ -57,9 +57,9 @@ pub(crate) async fn watch_pulse(bus: WeakBus) {
 struct LastHeard {
     connection: u64,
     bytes: u64,
-    /// The count of sent messages by then.
+    /// The count of sent messages at that time.
     sent: u64,
-    /// How many answers had not come by then.
+    /// The count of missing answers at that time.
     unanswered: u64,
     at: Instant,
 }
@@ -71,7 +71,8 @@ impl Default for LastHeard {
 }
 
 impl LastHeard {
-    /// Whether something was sent and nothing was received for long, or an answer did not come.
+    /// Whether something was sent and nothing was received for longer than [`SILENCE_MAX`], or an
+    /// answer did not come.
     fn is_doubtful(&mut self, bus: &Bus) -> bool {
         let sent = bus.client().statistics().out_messages.load(Ordering::Relaxed);
         let unanswered = bus.link().unanswered();
@@ -80,10 +81,10 @@ impl LastHeard {
             let (connection, bytes) = Self::now(bus);
             *self = Self { connection, bytes, sent, unanswered, at: Instant::now() };
         }
-        is_unanswered || sent > self.sent && self.at.elapsed() >= SILENT_FOR
+        is_unanswered || sent > self.sent && self.at.elapsed() >= SILENCE_MAX
     }
 
-    /// Whether nothing was received since, on the same connection.
+    /// Whether nothing was received since then, on the same connection.
     fn is_silent(&self, bus: &Bus) -> bool {
         bus.connected() && Self::now(bus) == (self.connection, self.bytes)
     }

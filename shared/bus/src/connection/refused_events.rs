@@ -25,8 +25,8 @@ use tokio::time::{Instant, timeout_at};
 
 /// Most events that are kept: half an hour of a busy claim service, in some ten megabytes.
 const KEPT_MAX: usize = 16_384;
-/// How long after a refusal it is tried again on the same connection: a reload of the server may
-/// change rights, too.
+/// How long after a refusal an event is tried again on the same connection: a reload of the server
+/// may change rights, too.
 const REFUSED_RETRY: Duration = Duration::from_secs(300);
 /// Events that were sent without an acknowledgement and may still be refused.
 const SENT_MAX: usize = 2_048;
@@ -61,15 +61,15 @@ pub(crate) struct RefusedEvents {
 /// How many events were refused and not sent yet.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeptCounts {
-    /// Those that are kept.
+    /// Events that are kept.
     pub kept: u64,
-    /// Those that are lost, because more came than are kept.
+    /// Events that are lost, because more were refused than are kept.
     pub lost: u64,
 }
 
 #[derive(Debug, Default)]
 struct KeptEvents {
-    /// Number of the next event: its place in the order of all.
+    /// Number of the next event, in the order of all events.
     next: u64,
     sent: VecDeque<(u64, QueuedEvent)>,
     families: BTreeMap<String, Family>,
@@ -81,7 +81,7 @@ struct KeptEvents {
 
 #[derive(Debug, Default)]
 struct Family {
-    /// Whether the server refused it the last time.
+    /// Whether the server refused the family the last time.
     refused: bool,
     events: VecDeque<(u64, QueuedEvent)>,
 }
@@ -108,10 +108,10 @@ impl RefusedEvents {
         self.changed.notify_one();
     }
 
-    /// A new connection may have other rights.
+    /// Lets kept events be tried: a new connection may have other rights.
     pub(crate) fn record_connected(&self) {
         let mut state = self.lock();
-        // What was refused on the connection before has been told by now.
+        // The server has reported the refusals of the earlier connection by now.
         state.sent.clear();
         state.reopen();
         self.changed.notify_one();
@@ -136,17 +136,17 @@ impl RefusedEvents {
         self.lock().first()
     }
 
-    /// The event was sent, or cannot be.
+    /// Removes an event that was sent, or that cannot be sent.
     pub(crate) fn remove(&self, number: u64) {
         self.lock().remove(number);
     }
 
-    /// All that are kept, in order.
+    /// All kept events, in order.
     pub(crate) fn list(&self) -> Vec<RefusedEvent> {
         self.lock().list()
     }
 
-    /// Keeps what an earlier process was refused, before everything else. It is tried at once.
+    /// Adds the refused events of an earlier process before all others. They are tried at once.
     pub(crate) fn take_up(&self, events: Vec<RefusedEvent>) {
         let mut state = self.lock();
         for RefusedEvent { subject, traceparent: trace, body } in events {
@@ -172,9 +172,9 @@ impl KeptEvents {
     }
 
     fn list(&self) -> Vec<RefusedEvent> {
-        let mut all: Vec<_> = self.families.values().flat_map(|family| &family.events).collect();
-        all.sort_unstable_by_key(|(number, _)| *number);
-        let refused = all.into_iter().filter_map(|(_, event)| {
+        let mut events: Vec<_> = self.families.values().flat_map(|family| &family.events).collect();
+        events.sort_unstable_by_key(|(number, _)| *number);
+        let refused = events.into_iter().filter_map(|(_, event)| {
             Some(RefusedEvent {
                 subject: event.subject.clone(),
                 traceparent: event.trace,
@@ -189,12 +189,12 @@ impl KeptEvents {
             return events;
         }
         let is_kept = |event: &QueuedEvent| self.families.contains_key(&family(&event.subject));
-        let (kept, free): (Vec<_>, Vec<_>) = events.into_iter().partition(is_kept);
+        let (kept, allowed): (Vec<_>, Vec<_>) = events.into_iter().partition(is_kept);
         for event in kept {
             let number = self.number();
             self.put(number, event);
         }
-        free
+        allowed
     }
 
     fn record_sent(&mut self, event: QueuedEvent) {
@@ -219,11 +219,11 @@ impl KeptEvents {
         }
         self.refuse(denied);
         let refused = family(denied);
-        // The rest of the family was refused with it, or will be.
+        // The rest of the family was refused with this event, or will be.
         let is_refused = |event: &QueuedEvent| family(&event.subject) == refused;
         let sent = std::mem::take(&mut self.sent);
-        let (kept, free) = sent.into_iter().partition(|(_, event)| is_refused(event));
-        self.sent = free;
+        let (kept, allowed) = sent.into_iter().partition(|(_, event)| is_refused(event));
+        self.sent = allowed;
         for (number, event) in kept {
             self.put(number, event);
         }
@@ -245,11 +245,11 @@ impl KeptEvents {
 
     fn remove(&mut self, number: u64) {
         for family in self.families.values_mut() {
-            // It is the first, unless an earlier one was refused meanwhile.
+            // The event is the first, unless an earlier one was refused meanwhile.
             if family.events.front().is_some_and(|(first, _)| *first == number) {
                 family.events.pop_front();
             } else {
-                family.events.retain(|(one, _)| *one != number);
+                family.events.retain(|(stored_number, _)| *stored_number != number);
             }
         }
         let before = self.families.len();
@@ -275,10 +275,10 @@ impl KeptEvents {
         }
     }
 
-    /// Keeps an event at its place. Refusals come late, so a later event may be there already.
+    /// Inserts an event by its number. Refusals come late, so a later event may be there already.
     fn put(&mut self, number: u64, event: QueuedEvent) {
         let events = &mut self.families.entry(family(&event.subject)).or_default().events;
-        let at = events.partition_point(|(one, _)| *one < number);
+        let at = events.partition_point(|(stored_number, _)| *stored_number < number);
         events.insert(at, (number, event));
         while self.count() > KEPT_MAX {
             self.lose_oldest();
@@ -343,7 +343,8 @@ mod tests {
             kept.record_sent(event("claim", id));
         }
         kept.record_sent(event("volume", 4));
-        // The refusal of the first keeps its family; later events do not overtake.
+        // The refusal of the first event blocks its family, so that later events do not overtake
+        // it.
         kept.record_denied(&event("claim", 1).subject);
         let free = kept.keep_refused(vec![event("claim", 5), event("volume", 6)]);
         assert_eq!(free.len(), 1, "{free:?}");
@@ -381,8 +382,8 @@ mod tests {
     #[test]
     fn the_oldest_of_too_many_is_lost_and_counted() {
         let mut kept = KeptEvents::default();
-        let most = u64::try_from(KEPT_MAX).unwrap();
-        kept.keep((0..most + 5).map(|id| event("claim", id)).collect());
+        let max = u64::try_from(KEPT_MAX).unwrap();
+        kept.keep((0..max + 5).map(|id| event("claim", id)).collect());
         assert_eq!((kept.count(), kept.lost), (KEPT_MAX, 5));
         assert_eq!(kept.families.values().next().unwrap().events[0].1.body, "5");
     }

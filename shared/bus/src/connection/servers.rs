@@ -17,12 +17,12 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::connection::handle::Bus;
 
-/// What every server of the cluster answers.
+/// The request that every server of the cluster answers.
 const PING: &str = "$SYS.REQ.ACCOUNT.PING.STATZ";
-/// A server without a connection of the account answers only with this.
+/// Without this body, a server without a connection of the account does not answer.
 const BODY: &[u8] = br#"{"include_unused":true}"#;
 /// How long the next answer may take after the last one.
-const QUIET: Duration = Duration::from_millis(750);
+const QUIET_MAX: Duration = Duration::from_millis(750);
 /// Most servers that are counted.
 const SERVERS_MAX: usize = 64;
 
@@ -54,21 +54,21 @@ impl Bus {
         let cluster = self.cluster();
         let inbox = self.client().new_inbox();
         let end = Instant::now() + self.config().request_timeout;
-        let asked = timeout_at(end, async {
+        let collecting = timeout_at(end, async {
             let answers = self.client().subscribe(inbox.clone()).await.ok()?;
             let body = Bytes::from_static(BODY);
             self.client().publish_with_reply(PING, inbox, body).await.ok()?;
             Some(answers)
         });
-        let Ok(Some(mut answers)) = asked.await else { return names };
+        let Ok(Some(mut answers)) = collecting.await else { return names };
         let mut until = end;
         while names.len() < SERVERS_MAX {
             let Ok(Some(message)) = timeout_at(until, answers.next()).await else { break };
-            // A message without a body says that no server answers such a request.
+            // A message without a body says that no server answers the request.
             if message.payload.is_empty() {
                 break;
             }
-            until = end.min(Instant::now() + QUIET);
+            until = end.min(Instant::now() + QUIET_MAX);
             // Servers of other clusters, behind gateways, answer too.
             match serde_json::from_slice::<PingAnswer>(&message.payload) {
                 Ok(PingAnswer { server }) if server.jetstream && server.cluster == cluster => {

@@ -19,12 +19,12 @@ impl Bus {
     /// Subscribes to events on subjects that these filters cover. A server that does not allow it
     /// says so later, and no event comes.
     pub async fn live_events(&self, filters: &[String]) -> Result<LiveEvents, Cause> {
-        let mut all = Vec::with_capacity(filters.len());
+        let mut subscriptions = Vec::with_capacity(filters.len());
         for filter in filters {
             let subscriber = self.client().subscribe(filter.clone()).await;
-            all.push(subscriber.map_err(Cause::new)?);
+            subscriptions.push(subscriber.map_err(Cause::new)?);
         }
-        Ok(LiveEvents(select_all(all)))
+        Ok(LiveEvents(select_all(subscriptions)))
     }
 }
 

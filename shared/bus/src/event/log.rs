@@ -77,12 +77,12 @@ impl Bus {
 
 impl Event {
     /// Reads the answer to a direct get: the message, with its position in headers.
-    fn got(all: &HeaderMap, body: Bytes) -> Option<Self> {
+    fn got(headers: &HeaderMap, body: Bytes) -> Option<Self> {
         Some(Self {
-            subject: headers::get(all, headers::SUBJECT)?.to_owned(),
-            sequence: headers::number(all, headers::SEQUENCE)?,
-            stored: Timestamp::try_from(headers::get(all, headers::TIME)?.to_owned()).ok()?,
-            trace: headers::get(all, header::TRACEPARENT).and_then(TraceContext::parse),
+            subject: headers::get(headers, headers::SUBJECT)?.to_owned(),
+            sequence: headers::number(headers, headers::SEQUENCE)?,
+            stored: Timestamp::try_from(headers::get(headers, headers::TIME)?.to_owned()).ok()?,
+            trace: headers::get(headers, header::TRACEPARENT).and_then(TraceContext::parse),
             body,
         })
     }
@@ -165,7 +165,7 @@ impl EventLog {
         if answer.status.is_some_and(|status| status.as_u16() == NOT_FOUND) {
             return Ok(None);
         }
-        let event = answer.headers.as_ref().and_then(|all| Event::got(all, answer.payload));
+        let event = answer.headers.as_ref().and_then(|headers| Event::got(headers, answer.payload));
         event.map(Some).ok_or_else(|| self.error(Cause::new("its answer is no message")))
     }
 
@@ -191,7 +191,7 @@ pub struct EventFeed {
     feed: Option<Feed>,
     /// The first sequence that was not returned yet.
     next: u64,
-    /// When the message right before that was stored, once it is known.
+    /// When the message before `next` was stored, once it is known.
     before: Option<Timestamp>,
     /// Set while the feed may repeat events: events stored up to this time were returned already.
     resumed: Option<Timestamp>,
@@ -219,14 +219,15 @@ impl EventFeed {
                 Ok(FeedItem::Message(message)) => {
                     let sequence = message.sequence;
                     let event = Event::from(message);
-                    if self.resumed.is_some_and(|given| event.stored <= given) {
+                    if self.resumed.is_some_and(|returned_until| event.stored <= returned_until) {
                         continue;
                     }
                     self.resumed = None;
                     (self.next, self.before) = (sequence + 1, Some(event.stored));
                     return event;
                 }
-                // An idle feed's sequence is no position to resume at: the stream may lose its end.
+                // The sequence of an idle feed is no position to resume at, because the stream may
+                // lose its end.
                 Ok(FeedItem::Idle(_)) => {}
                 Err(error) => {
                     tracing::debug!(%error, "the event feed ended; it is opened again");
@@ -240,17 +241,17 @@ impl EventFeed {
     /// of the last returned event.
     async fn open(&mut self) -> Result<Feed, FeedError> {
         let state = self.log.bus.describe(&self.log.stream).await?.state;
-        let place = self.next.saturating_sub(1);
+        let position = self.next.saturating_sub(1);
         // Messages before the stream's first were removed by age or size.
-        let stands = match place {
+        let stands = match position {
             0 => None,
-            place if place < state.first_seq => self.before,
-            place => self.log.stored_at(place).await?,
+            position if position < state.first_seq => self.before,
+            position => self.log.stored_at(position).await?,
         };
         match self.before {
             Some(before) if stands != self.before => {
                 tracing::info!(
-                    place,
+                    place = position,
                     "the stream lost its newest events; reading continues at {before}"
                 );
                 self.resumed = Some(before);

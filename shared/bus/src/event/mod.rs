@@ -43,8 +43,8 @@ use crate::stream::correction::SETTINGS_KEY;
 use crate::stream::names::nanoseconds;
 use crate::stream::open::{Drift, OpenError, REPLICAS, Settings, number};
 
-/// Events that may wait for the bus.
-const QUEUE: usize = 1024;
+/// Events that may wait in the queue before it drops events.
+const QUEUE_MAX: usize = 1024;
 
 /// A queue of events that a task sends: a cheap handle.
 #[derive(Debug, Clone)]
@@ -106,18 +106,18 @@ impl Bus {
         self.link().refused_events().counts()
     }
 
-    /// The events that are kept, in order, for the next process.
+    /// The kept events, in order, for the next process.
     pub fn refused_events(&self) -> Vec<RefusedEvent> {
         self.link().refused_events().list()
     }
 
-    /// Sends what an earlier process was refused, before its own events.
+    /// Sends the refused events of an earlier process, before this process's events.
     pub fn take_up_events(&self, events: Vec<RefusedEvent>) {
         self.link().refused_events().take_up(events);
     }
 
     fn queue_events(&self, by: SendMode) -> EventSender {
-        let (queue, outgoing) = mpsc::channel(QUEUE);
+        let (queue, outgoing) = mpsc::channel(QUEUE_MAX);
         let task = tokio::spawn(send::send(self.clone(), outgoing, by));
         let actor = self.config().actor.clone();
         let (lost, is_losing) = Default::default();
@@ -126,12 +126,12 @@ impl Bus {
 }
 
 impl EventSender {
-    /// Queues an event, on a subject that the actor is put behind; returns at once.
+    /// Queues an event, on this subject with the actor appended; returns at once.
     pub fn publish(&self, subject: &str, event: &(impl Serialize + ?Sized), trace: TraceContext) {
         self.publish_for(&self.inner.actor, subject, event, trace);
     }
 
-    /// Queues an event of another actor, which asked for it; returns at once.
+    /// Queues an event of another actor, which requested it; returns at once.
     pub fn publish_for(
         &self,
         actor: &Actor,
@@ -160,7 +160,7 @@ impl EventSender {
         let (done, sent) = tokio::sync::oneshot::channel();
         let flushed = timeout(within, async {
             if self.inner.queue.send(Outgoing::Flush(done)).await.is_ok() {
-                // The task answers or has ended: both end the wait.
+                // The task answers, or it has ended; both end the wait.
                 let _: Result<(), _> = sent.await;
             }
         });
@@ -172,7 +172,7 @@ impl EventSender {
     fn lose(&self, subject: &str, why: &impl std::fmt::Display) {
         self.inner.lost.fetch_add(1, Ordering::Relaxed);
         EVENTS_LOST.add(1, []);
-        // The metric counts the others.
+        // The first lost event is logged; the metric counts the others.
         if !self.inner.is_losing.swap(true, Ordering::Relaxed) {
             tracing::warn!(subject, %why, "an event is lost");
         }
@@ -188,7 +188,7 @@ impl Deref for Events {
 }
 
 impl Events {
-    /// The queue alone.
+    /// The queue in front of the stream.
     pub fn sender(&self) -> EventSender {
         self.sender.clone()
     }
@@ -244,8 +244,8 @@ fn config(spec: &StreamSpec, copies: u8, is_clustered: bool) -> Map<String, Valu
         "allow_atomic": is_clustered,
         "max_consumers": -1,
     });
-    // The server accepts this setting only with one copy, where it saves most. A stream that has it
-    // never gets more copies, so on a cluster no stream has it.
+    // The server accepts this setting only with one copy. A stream with this setting cannot get
+    // more copies later, so a stream on a cluster never has it.
     if spec.asynchronous && copies == 1 && !is_clustered {
         config["persist_mode"] = "async".into();
     }

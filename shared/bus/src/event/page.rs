@@ -18,7 +18,7 @@ use crate::stream::feed::{Delivery, Feed, FeedError, FeedItem, FeedStart};
 
 /// Most events that are read at once.
 pub const LAST_MAX: usize = 10_000;
-/// Length of the first step back, at least, in messages.
+/// Fewest messages of the first step back.
 const BACK_MIN: usize = 64;
 
 /// Which events to read.
@@ -106,7 +106,8 @@ impl EventLog {
         let next = state.last_seq + 1;
         let mut read = ReadWindow::default();
         let mut older = None;
-        // Each step back is four times as long as the last: few steps, and few events read in vain.
+        // Each step back is four times as long as the last, so that there are few steps, and few
+        // events are read in vain.
         let mut end = query.before.map_or(next, |before| before.min(next));
         let (mut back, mut is_first) = (count.max(BACK_MIN) as u64, true);
         while end > state.first_seq {
@@ -167,15 +168,15 @@ impl EventLog {
         keep: impl Fn(&Event) -> bool,
     ) -> Result<Stored, FeedError> {
         let limit = Limit::new(query.within);
-        let place = from.sequence;
+        let position = from.sequence;
         let (state, stands) = limit
             .hold(async {
                 let state = self.bus.describe(&self.stream).await?.state;
                 // Messages before the stream's first were removed by age or size.
-                let stands = match place {
+                let stands = match position {
                     0 => Some(from.stored),
-                    place if place < state.first_seq => Some(from.stored),
-                    place => self.stored_at(place).await?,
+                    position if position < state.first_seq => Some(from.stored),
+                    position => self.stored_at(position).await?,
                 };
                 Ok((state, stands))
             })
@@ -191,12 +192,15 @@ impl EventLog {
             begins: Timestamp::try_from(state.first_ts).ok().filter(|_| state.first_seq > 1),
         };
         let start = if has_lost_end {
-            tracing::info!(place, "the stream lost its newest events; reading goes on by time");
+            tracing::info!(
+                place = position,
+                "the stream lost its newest events; reading goes on by time"
+            );
             FeedStart::Since(from.stored)
         } else {
-            FeedStart::From(place + 1)
+            FeedStart::From(position + 1)
         };
-        if !has_lost_end && place >= state.last_seq {
+        if !has_lost_end && position >= state.last_seq {
             return Ok(read);
         }
         let (count, mut bytes) = (query.last.min(LAST_MAX), 0);
@@ -206,8 +210,8 @@ impl EventLog {
             let mut pending = Pending::new(&feed, last.sequence + 1);
             while let Some(message) = pending.next(&mut feed).await? {
                 let event = Event::from(message);
-                let at = Position { sequence: event.sequence, stored: event.stored };
-                // Returned before the stream lost its end.
+                let position = Position { sequence: event.sequence, stored: event.stored };
+                // The event was returned before the stream lost its end.
                 if has_lost_end && event.stored <= from.stored {
                     continue;
                 }
@@ -223,7 +227,7 @@ impl EventLog {
                     bytes += size;
                     read.events.push(event);
                 }
-                reached = Some(at);
+                reached = Some(position);
             }
             Ok(false)
         });
@@ -269,7 +273,7 @@ impl Limit {
     }
 }
 
-/// How much of a window is wanted.
+/// How many more events fit the page.
 #[derive(Clone, Copy)]
 struct Room {
     count: usize,
@@ -286,7 +290,7 @@ struct ReadWindow {
     bytes: usize,
     /// The sequence before which events were left out for lack of room.
     cut: Option<u64>,
-    /// Whether the window begins before the time that is asked for.
+    /// Whether the window begins before the requested time.
     is_before_since: bool,
 }
 
@@ -344,7 +348,7 @@ impl Pending {
                     (self.left, self.is_idle) = (message.pending, false);
                     return Ok(Some(message));
                 }
-                // Events that were counted and do not come were removed by age or size meanwhile.
+                // Messages that were counted and do not come were removed by age or size meanwhile.
                 FeedItem::Idle(reached) if self.is_idle || reached + 1 >= self.end => break,
                 FeedItem::Idle(_) => self.is_idle = true,
             }

@@ -36,20 +36,20 @@ use crate::stream::ack::{Ack, read_ack};
 /// Most events that are sent together.
 const TOGETHER_MAX: usize = 256;
 /// How long the registry may take to put events in its queue.
-const TOLD_WITHIN: Duration = Duration::from_secs(5);
+const REGISTRY_ANSWER_MAX: Duration = Duration::from_secs(5);
 /// Pauses while no registry takes events.
-const TELL_AGAIN: Schedule =
+const REGISTRY_RETRY: Schedule =
     Schedule { first: Duration::from_millis(50), max: Duration::from_secs(2) };
 /// Shortest time between two sends of several events.
-const GATHER: Duration = Duration::from_millis(5);
-/// How long the next events wait for the last ones to be stored.
-const PACE: Duration = Duration::from_millis(500);
+const GATHER_FOR: Duration = Duration::from_millis(5);
+/// How long the next events wait until the last ones are stored.
+const STORE_WAIT_MAX: Duration = Duration::from_millis(500);
 /// How long the acknowledgement of an event that was kept may take.
-const KEPT_SENT_WITHIN: Duration = Duration::from_secs(5);
+const KEPT_ANSWER_MAX: Duration = Duration::from_secs(5);
 /// The pause after a kept event was not acknowledged.
 const KEPT_RETRY: Duration = Duration::from_secs(1);
 
-/// What the queue in front of the stream holds.
+/// An entry of the queue in front of the stream.
 pub(super) enum Outgoing {
     Event(QueuedEvent),
     Flush(oneshot::Sender<()>),
@@ -57,9 +57,9 @@ pub(super) enum Outgoing {
 
 impl QueuedEvent {
     fn headers(&self) -> HeaderMap {
-        let mut all = HeaderMap::new();
-        headers::set(&mut all, header::TRACEPARENT, self.trace);
-        all
+        let mut headers = HeaderMap::new();
+        headers::set(&mut headers, header::TRACEPARENT, self.trace);
+        headers
     }
 }
 
@@ -87,7 +87,8 @@ pub(super) async fn send(bus: Bus, mut outgoing: Receiver<Outgoing>, send_mode: 
             }
         };
         let Some(next) = next else { return };
-        // Events queued in the client while disconnected would delay everything else.
+        // Events queued in the client while disconnected would delay everything else after the
+        // reconnect.
         while !bus.wait_connected(Instant::now() + Duration::from_secs(60)).await {}
         let (mut events, mut then) = (Vec::new(), Some(next));
         while let Some(Outgoing::Event(event)) = then {
@@ -97,7 +98,7 @@ pub(super) async fn send(bus: Bus, mut outgoing: Receiver<Outgoing>, send_mode: 
             let coming = timeout_at(gather_until, outgoing.recv());
             then = if more { coming.await.ok().flatten() } else { None };
         }
-        gather_until = Instant::now() + GATHER;
+        gather_until = Instant::now() + GATHER_FOR;
         let events = refused().keep_refused(events);
         match send_mode {
             _ if events.is_empty() => {}
@@ -124,7 +125,7 @@ async fn send_kept(bus: &Bus, send_mode: SendMode) {
     }
     let mut headers = event.headers();
     headers::set(&mut headers, headers::MESSAGE_ID, format_args!("{}.{number}", bus.id()));
-    let sent = bus.exchange(event.subject.clone(), headers, event.body, KEPT_SENT_WITHIN).await;
+    let sent = bus.exchange(event.subject.clone(), headers, event.body, KEPT_ANSWER_MAX).await;
     match sent.map(|answer| read_ack(&answer)) {
         Ok(Ok(Ack { error: Some(error), .. })) => {
             tracing::warn!(%error, "an event is lost");
@@ -177,7 +178,7 @@ async fn store(bus: &Bus, events: Vec<QueuedEvent>) {
     if count > 1 {
         headers::set(&mut headers, headers::BATCH_COMMIT, 1);
     }
-    match bus.exchange(subject, headers, body, PACE).await {
+    match bus.exchange(subject, headers, body, STORE_WAIT_MAX).await {
         Ok(answer) => match read_ack(&answer) {
             Ok(Ack { error: Some(error), .. }) if count > 1 => {
                 tracing::debug!(%error, "the batch was refused; its events are sent one by one");
@@ -187,7 +188,7 @@ async fn store(bus: &Bus, events: Vec<QueuedEvent>) {
             Ok(_) => {}
             Err(error) => tracing::debug!(%error, "the acknowledgement of events cannot be read"),
         },
-        // The others of the batch may have the right; alone, each one is stored or kept.
+        // Single events of the batch may be allowed; sent alone, each is stored or kept.
         Err(ExchangeError::Denied(_)) => publish(bus, events).await,
         Err(error) => tracing::debug!(%error, count, "events may be lost: no acknowledgement came"),
     }
@@ -207,7 +208,7 @@ async fn send_to_registry(bus: &Bus, events: Vec<QueuedEvent>) {
     let request = Tell { events: told.collect() };
     let mut tries = 0;
     loop {
-        let call = Call::within(trace, TOLD_WITHIN);
+        let call = Call::within(trace, REGISTRY_ANSWER_MAX);
         match bus.ask_service::<verb::NodeTell>(&(), &request, &call).await {
             Ok(_) => return,
             Err(RequestError::NotAllowed { .. }) => {
@@ -223,7 +224,7 @@ async fn send_to_registry(bus: &Bus, events: Vec<QueuedEvent>) {
             }
         }
         tries += 1;
-        let pause = TELL_AGAIN.wait(tries, rand::rng().random());
+        let pause = REGISTRY_RETRY.wait(tries, rand::rng().random());
         sleep(pause).await;
         while !bus.wait_connected(Instant::now() + Duration::from_secs(60)).await {}
     }

@@ -54,13 +54,13 @@ impl Losses {
     /// Records that a bucket is lost; logs it if the reason is new. Returns whether the bucket was
     /// not lost before.
     pub(crate) fn record_loss(&self, loss: BucketLoss) -> bool {
-        let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        if all.get(&loss.bucket) == Some(&loss) {
+        let mut losses = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        if losses.get(&loss.bucket) == Some(&loss) {
             return false;
         }
         let (code, next) = (Code::BucketLost.as_str(), Code::BucketLost.next());
         tracing::error!(code, bucket = loss.bucket, why = loss.why, next, "a bucket is lost");
-        all.insert(loss.bucket.clone(), loss).is_none()
+        losses.insert(loss.bucket.clone(), loss).is_none()
     }
 
     /// Records that a bucket is there and was read.

@@ -1,7 +1,7 @@
-//! Incarnations: which of the streams that ever had a bucket's name a stream is.
+//! Incarnations: they number the streams that had a bucket's name.
 //!
-//! **Owns** the part of a stream's metadata that says so. It is stored and restored with the
-//! stream, in one step with its messages, and services of older versions do not look at it.
+//! **Owns** the part of a stream's metadata that has the number. It is stored and restored with the
+//! stream, in one step with its messages, and services of older versions ignore it.
 //!
 //! **Promises** that each incarnation of a bucket has a higher number than those before it: it is
 //! the time at which it began. A stream that was restored by another tool has the number that it
@@ -20,18 +20,18 @@ const NUMBER: &str = "berth.incarnation";
 const ORIGIN: &str = "berth.origin";
 const UNFINISHED: &str = "berth.unfinished";
 
-/// Why a bucket has the stream that it has.
+/// Why a new stream with the bucket's name was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Origin {
     /// The bucket never existed before, or is older than incarnations.
     #[default]
     First,
-    /// It was made empty, after a person accepted that its records are lost.
+    /// It was made empty, after an operator accepted that its records are lost.
     Anew,
     /// `berth bus restore` restored it.
     Restored,
-    /// A person accepted the stream as it was found.
+    /// An operator accepted the stream as it was found.
     Accepted,
 }
 
@@ -47,7 +47,7 @@ impl Origin {
         }
     }
 
-    /// Whether records of before may be missing.
+    /// Whether records of the earlier incarnation may be missing.
     pub const fn may_lack_records(self) -> bool {
         !matches!(self, Self::First)
     }
@@ -63,25 +63,28 @@ pub struct Incarnation {
 }
 
 impl Incarnation {
-    /// The next incarnation of a bucket, of which this is the highest number that is known.
-    pub(crate) fn next(known: u64, origin: Origin) -> Self {
-        Self { number: now().unix_ms().max(known + 1), origin }
+    /// The next incarnation of a bucket, whose highest known number is this.
+    pub(crate) fn next(highest_known: u64, origin: Origin) -> Self {
+        Self { number: now().unix_ms().max(highest_known + 1), origin }
     }
 
-    /// What the stream's metadata says.
+    /// Reads the incarnation from the stream's metadata.
     pub(crate) fn read(config: &Map<String, Value>) -> Self {
         let text = |key: &str| config.get("metadata")?.get(key)?.as_str();
         let origin = text(ORIGIN).unwrap_or_default();
         Self {
             number: text(NUMBER).and_then(|number| number.parse().ok()).unwrap_or(0),
-            origin: Origin::ALL.into_iter().find(|one| one.as_str() == origin).unwrap_or_default(),
+            origin: Origin::ALL
+                .into_iter()
+                .find(|known_origin| known_origin.as_str() == origin)
+                .unwrap_or_default(),
         }
     }
 
-    /// Writes it into the settings of a stream.
+    /// Writes the incarnation into the settings of a stream.
     ///
-    /// A command that is at work on the stream gives the revision that the stream is to reach. It
-    /// finds it there again if it was interrupted.
+    /// A command that is working on the stream adds the revision that the stream must reach. If the
+    /// command is interrupted, the next one finds the revision there.
     pub(crate) fn write(self, config: &mut Map<String, Value>, unfinished: Option<u64>) {
         let metadata = config.entry("metadata").or_insert_with(|| Value::Object(Map::new()));
         let Value::Object(metadata) = metadata else { return };
@@ -94,8 +97,8 @@ impl Incarnation {
     }
 }
 
-/// The revision that the stream is to reach, if a person's command is at work on it or was killed
-/// in the middle.
+/// The revision that the stream must reach, if an operator's command is working on it or was killed
+/// in between.
 pub(crate) fn unfinished_above(config: &Map<String, Value>) -> Option<u64> {
     let above = config.get("metadata")?.get(UNFINISHED)?.as_str();
     Some(above.and_then(|above| above.parse().ok()).unwrap_or(0))

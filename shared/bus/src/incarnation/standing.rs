@@ -30,17 +30,17 @@ use crate::incarnation::{Incarnation, unfinished_above};
 
 /// How long one comparison is good for. `berth bus restore` keeps a stream away for longer.
 pub(crate) const CHECKED_FOR: Duration = Duration::from_secs(5);
-/// A stream that is missing for so long was deleted. A cluster that restarts may say so for a
-/// moment.
-const ABSENT_FOR: Duration = Duration::from_secs(3);
-/// For so long a stream may end below what was seen: a new leader may not have applied everything
-/// yet that it has.
-pub(crate) const BEHIND_FOR: Duration = Duration::from_secs(3);
-/// How many of the newest messages tell whether a stream is the known one. One that is overwritten
-/// tells nothing.
+/// How long a stream is missing before it counts as deleted. A cluster that restarts may report it
+/// as missing for a moment.
+const ABSENCE_MAX: Duration = Duration::from_secs(3);
+/// How long a stream may end below the highest revision that was seen: a new leader may not have
+/// applied all of its messages yet.
+pub(crate) const BEHIND_MAX: Duration = Duration::from_secs(3);
+/// How many of the newest messages are remembered to recognize a stream. An overwritten message
+/// cannot be compared.
 const MARKS_MAX: usize = 8;
-/// Interval at which a process that uses a bucket looks at its entry on the record of buckets.
-const LOOK_EVERY: Duration = Duration::from_secs(20);
+/// Interval at which a process that uses a bucket reads its entry on the record of buckets.
+const RECORD_READ_INTERVAL: Duration = Duration::from_secs(20);
 const RESTORING: &str = "is being restored or accepted; if that was interrupted, repeat the \
                          command (`berth bus restore` or `berth bus accept`)";
 
@@ -56,11 +56,11 @@ pub(crate) struct Mark {
 pub(crate) enum Verdict {
     /// The known stream, with everything that was seen still in it.
     Same,
-    /// No stream was known, or every message that would tell was overwritten.
+    /// No stream was known, or every remembered message was overwritten.
     Unsure,
     /// Another incarnation, which is known from now on.
     Next,
-    /// It ends below what was seen. It may be the known one, whose leader is not ready.
+    /// It ends below what was seen. It may be the known stream, whose leader is not ready.
     Behind,
     /// Not to be served, and why.
     Lost(String),
@@ -73,7 +73,7 @@ pub(crate) enum Fall {
     None,
     /// This process saw that the stream ended at `end`, or that it fell for good.
     Seen { why: String, end: u64 },
-    /// What is above that end is there again: the stream's leader was only late.
+    /// The messages above that end are there again: the stream's leader was only late.
     Refuted,
     /// It is on the record of buckets ([`fall`](crate::store::fall)).
     Told(String),
@@ -82,12 +82,13 @@ pub(crate) enum Fall {
 /// The end of a stream that fell for good.
 const FOR_GOOD: u64 = u64::MAX;
 
-/// What a write was decided on.
+/// The state that a write was decided on.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Footing {
     /// How many incarnations the process has seen.
     generation: u64,
-    /// A write that is stored now gets a higher revision, if the stream is the known one.
+    /// The highest revision seen: a write that is stored now gets a higher one, if the stream is
+    /// the known one.
     pub(crate) highest: u64,
 }
 
@@ -97,7 +98,7 @@ pub(crate) struct FoundStream<'a> {
     pub(crate) config: &'a Map<String, Value>,
     pub(crate) created: &'a str,
     pub(crate) last: u64,
-    /// Whether its leader has heard from a majority a moment ago.
+    /// Whether its leader heard from a majority a moment ago.
     pub(crate) has_majority: bool,
 }
 
@@ -113,7 +114,7 @@ struct KnownStream {
     was_absent: bool,
     behind_since: Option<Instant>,
     fall: Fall,
-    /// When the record of buckets was looked at.
+    /// When the entry on the record of buckets was read.
     looked: Option<Instant>,
     /// The mirrors, and whether each has read this incarnation.
     mirrors: BTreeMap<u64, bool>,
@@ -142,25 +143,25 @@ pub(crate) struct Standings(Mutex<BTreeMap<String, Arc<BucketStanding>>>);
 
 impl Standings {
     pub(crate) fn of_bucket(&self, bucket: &str) -> Arc<BucketStanding> {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(all.entry(bucket.to_owned()).or_default())
+        let mut standings = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(standings.entry(bucket.to_owned()).or_default())
     }
 
     pub(crate) fn list(&self) -> Vec<(String, Arc<BucketStanding>)> {
-        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.iter().map(|(bucket, standing)| (bucket.clone(), Arc::clone(standing))).collect()
+        let standings = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        standings.iter().map(|(bucket, standing)| (bucket.clone(), Arc::clone(standing))).collect()
     }
 
     /// The incarnation and the highest revision of each bucket, for `$SRV.STATS`: `berth bus`
     /// continues above the revisions that processes have seen.
     pub(crate) fn describe(&self) -> Value {
-        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let each = all.iter().map(|(bucket, standing)| {
-            let known = standing.lock();
-            let number = known.incarnation.unwrap_or_default().number;
-            (bucket.clone(), json!({ "incarnation": number, "highest": known.highest }))
+        let standings = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let entries = standings.iter().map(|(bucket, standing)| {
+            let stream = standing.lock();
+            let number = stream.incarnation.unwrap_or_default().number;
+            (bucket.clone(), json!({ "incarnation": number, "highest": stream.highest }))
         });
-        Value::Object(each.collect::<Map<_, _>>())
+        Value::Object(entries.collect::<Map<_, _>>())
     }
 }
 
@@ -169,7 +170,7 @@ impl BucketStanding {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The incarnation that is known; none before the stream was described once.
+    /// The known incarnation; none before the stream was described once.
     pub(crate) fn incarnation(&self) -> Option<Incarnation> {
         self.lock().incarnation
     }
@@ -179,10 +180,10 @@ impl BucketStanding {
     }
 
     pub(crate) fn add_mirror(&self) -> u64 {
-        let mut known = self.lock();
-        known.next_mirror += 1;
-        let id = known.next_mirror;
-        known.mirrors.insert(id, false);
+        let mut stream = self.lock();
+        stream.next_mirror += 1;
+        let id = stream.next_mirror;
+        stream.mirrors.insert(id, false);
         id
     }
 
@@ -192,33 +193,33 @@ impl BucketStanding {
 
     /// Records that a mirror has read all of a generation. Returns whether every mirror has.
     pub(crate) fn mark_read(&self, id: u64, generation: u64) -> bool {
-        let mut known = self.lock();
+        let mut stream = self.lock();
         if generation == *self.generation.borrow() {
-            known.mirrors.insert(id, true);
+            stream.mirrors.insert(id, true);
         }
-        known.is_read()
+        stream.is_read()
     }
 
     /// Records a message of the stream.
     pub(crate) fn record_message(&self, mark: Mark) {
-        let mut known = self.lock();
-        known.highest = known.highest.max(mark.sequence);
-        if known.marks.back().is_some_and(|last| last.sequence >= mark.sequence) {
+        let mut stream = self.lock();
+        stream.highest = stream.highest.max(mark.sequence);
+        if stream.marks.back().is_some_and(|last| last.sequence >= mark.sequence) {
             return;
         }
-        known.marks.push_back(mark);
-        if known.marks.len() > MARKS_MAX {
-            known.marks.pop_front();
+        stream.marks.push_back(mark);
+        if stream.marks.len() > MARKS_MAX {
+            stream.marks.pop_front();
         }
     }
 
     /// Records a revision that the server acknowledged.
     pub(crate) fn record_revision(&self, revision: u64) {
-        let mut known = self.lock();
-        known.highest = known.highest.max(revision);
+        let mut stream = self.lock();
+        stream.highest = stream.highest.max(revision);
     }
 
-    /// What a write rests on that is decided now.
+    /// The state on which a write is decided now.
     pub(crate) fn footing(&self) -> Footing {
         let highest = self.lock().highest;
         Footing { generation: *self.generation.borrow(), highest }
@@ -228,93 +229,95 @@ impl BucketStanding {
         *self.generation.borrow() == footing.generation
     }
 
-    /// Whether the last comparison is good for another moment.
+    /// Whether the last comparison is still valid.
     pub(crate) fn is_checked(&self) -> bool {
         self.lock().checked_until.is_some_and(|until| !until.left().is_zero())
     }
 
-    /// What the description alone says; none if only messages can tell.
+    /// Judges the stream by its description alone; none if only its messages can tell.
     pub(crate) fn judge_description(&self, stream: FoundStream<'_>) -> Option<Verdict> {
         let found = Incarnation::read(stream.config);
-        let mut known = self.lock();
-        known.absent_since = None;
+        let mut known_stream = self.lock();
+        known_stream.absent_since = None;
         if unfinished_above(stream.config).is_some() {
             return Some(Verdict::Lost(RESTORING.to_owned()));
         }
-        let Some(before) = known.incarnation else {
-            known.begin(found, stream.created);
+        let Some(before) = known_stream.incarnation else {
+            known_stream.begin(found, stream.created);
             return Some(Verdict::Unsure);
         };
         if found.number > before.number {
-            known.begin(found, stream.created);
+            known_stream.begin(found, stream.created);
             self.generation.send_modify(|generation| *generation += 1);
             return Some(Verdict::Next);
         }
         let last = stream.last;
-        let is_behind = last < known.highest;
+        let is_behind = last < known_stream.highest;
         let mut end = FOR_GOOD;
-        // Without a majority, a leader cannot know what was stored since.
+        // A leader without a majority cannot know what was stored since.
         let counts = is_behind && stream.has_majority;
-        let since = counts.then(|| known.behind_since.unwrap_or_else(Instant::now));
-        known.behind_since = since;
+        let since = counts.then(|| known_stream.behind_since.unwrap_or_else(Instant::now));
+        known_stream.behind_since = since;
         let why = if found.number < before.number {
             "an older one was put in its place".to_owned()
-        } else if known.was_absent {
+        } else if known_stream.was_absent {
             "it was away meanwhile".to_owned()
-        } else if stream.created != known.created {
+        } else if stream.created != known_stream.created {
             "another one was made in its place".to_owned()
-        } else if is_behind && since.is_none_or(|since| since.elapsed() < BEHIND_FOR) {
+        } else if is_behind && since.is_none_or(|since| since.elapsed() < BEHIND_MAX) {
             return Some(Verdict::Behind);
         } else if is_behind {
             end = last;
-            format!("it ends at revision {last}, and {} was seen", known.highest)
-        } else if known.marks.is_empty() {
-            return Some(known.conclude(Verdict::Same, None));
+            format!("it ends at revision {last}, and {} was seen", known_stream.highest)
+        } else if known_stream.marks.is_empty() {
+            return Some(known_stream.conclude(Verdict::Same, None));
         } else {
             return None;
         };
-        Some(known.fall(why, end))
+        Some(known_stream.fall(why, end))
     }
 
-    /// Records that the stream fell for good.
     pub(crate) fn record_fall(&self, why: String) -> Verdict {
         self.lock().fall(why, FOR_GOOD)
     }
 
-    /// Takes a fall back: the stream ends where it ended, and none of its messages can tell more.
+    /// Takes a fall back: the stream still ends where it ended, and none of its messages can be
+    /// compared.
     pub(crate) fn refute(&self) {
-        let mut known = self.lock();
-        if matches!(known.fall, Fall::Seen { end, .. } if end != FOR_GOOD) {
-            known.fall = Fall::Refuted;
+        let mut stream = self.lock();
+        if matches!(stream.fall, Fall::Seen { end, .. } if end != FOR_GOOD) {
+            stream.fall = Fall::Refuted;
         }
     }
 
-    /// What a comparison says that found nothing wrong: it saw this message, if any.
+    /// Concludes a comparison that found no difference; `seen` is the message that it compared, if
+    /// any.
     pub(crate) fn conclude(&self, verdict: Verdict, seen: Option<Mark>) -> Verdict {
         self.lock().conclude(verdict, seen)
     }
 
-    /// The incarnation, the highest revision and the fall that are known.
+    /// The incarnation's number, its highest revision and its fall.
     pub(crate) fn find_fall(&self) -> Option<(u64, u64, Fall)> {
-        let known = self.lock();
-        Some((known.incarnation?.number, known.highest, known.fall.clone()))
+        let stream = self.lock();
+        Some((stream.incarnation?.number, stream.highest, stream.fall.clone()))
     }
 
-    /// Records what the record of buckets says of a fall, unless this process knows better.
-    pub(crate) fn hear(&self, number: u64, told: Option<String>) {
-        let mut known = self.lock();
-        let is_current = known.incarnation.is_some_and(|one| one.number == number);
-        if is_current && !matches!(known.fall, Fall::Seen { .. }) {
-            known.fall = told.map_or(Fall::None, Fall::Told);
+    /// Takes over what the record of buckets says of a fall, unless this process saw the stream
+    /// fall itself.
+    pub(crate) fn hear(&self, number: u64, recorded_fall: Option<String>) {
+        let mut stream = self.lock();
+        let is_current = stream.incarnation.is_some_and(|incarnation| incarnation.number == number);
+        if is_current && !matches!(stream.fall, Fall::Seen { .. }) {
+            stream.fall = recorded_fall.map_or(Fall::None, Fall::Told);
         }
     }
 
-    /// Whether it is time to look at the record of buckets.
+    /// Whether the entry on the record of buckets is due to be read; records that it is read now.
     pub(crate) fn is_look_due(&self) -> bool {
-        let mut known = self.lock();
-        let is_due = known.looked.is_none_or(|looked| looked.elapsed() >= LOOK_EVERY);
+        let mut stream = self.lock();
+        let is_due = stream.looked.is_none_or(|looked| looked.elapsed() >= RECORD_READ_INTERVAL);
         if is_due {
-            known.looked = Some(Instant::now());
+            stream.looked = Some(Instant::now());
         }
         is_due
     }
@@ -335,9 +338,9 @@ impl BucketStanding {
 
     /// Records that a comparison found the known stream.
     pub(crate) fn record_comparison(&self, sent: BootTime, last: u64) {
-        let mut known = self.lock();
-        known.checked_until = Some(sent.after(CHECKED_FOR));
-        known.highest = known.highest.max(last);
+        let mut stream = self.lock();
+        stream.checked_until = Some(sent.after(CHECKED_FOR));
+        stream.highest = stream.highest.max(last);
     }
 
     /// Whether every mirror has read the incarnation.
@@ -352,12 +355,12 @@ impl BucketStanding {
 
     /// Records that the stream does not exist.
     pub(crate) fn record_absence(&self) {
-        let mut known = self.lock();
-        known.checked_until = None;
-        let since = *known.absent_since.get_or_insert_with(Instant::now);
-        if since.elapsed() >= ABSENT_FOR && known.incarnation.is_some() {
-            known.was_absent = true;
-            known.fall("it was away".to_owned(), FOR_GOOD);
+        let mut stream = self.lock();
+        stream.checked_until = None;
+        let since = *stream.absent_since.get_or_insert_with(Instant::now);
+        if since.elapsed() >= ABSENCE_MAX && stream.incarnation.is_some() {
+            stream.was_absent = true;
+            stream.fall("it was away".to_owned(), FOR_GOOD);
         }
     }
 }
@@ -399,7 +402,7 @@ impl KnownStream {
     }
 }
 
-/// The reason of a loss that only a person ends.
+/// The reason of a loss that only an operator can end.
 pub(crate) fn went_back(why: &str) -> String {
     format!("was restored or set back by another tool ({why}), and nobody has accepted it")
 }

@@ -22,7 +22,7 @@ use crate::connection::handle::Bus;
 const DESCRIPTION: &str = "backup.json";
 const CONTENT: &str = "stream.tar.s2";
 /// Bytes of one message of a transfer.
-const CHUNK: usize = 128 * 1024;
+const CHUNK_BYTES: usize = 128 * 1024;
 
 /// A backup of a stream.
 #[derive(Debug, Clone)]
@@ -48,16 +48,17 @@ impl Backup {
     /// Reads the description of a backup.
     pub(crate) async fn read(dir: &Path) -> Result<Self, Cause> {
         let path = dir.join(DESCRIPTION);
-        let at = |error: &dyn std::fmt::Display| Cause::new(format!("{}: {error}", path.display()));
-        let text = fs::read(&path).await.map_err(|error| at(&error))?;
-        let found: SnapshotDescription =
-            serde_json::from_slice(&text).map_err(|error| at(&error))?;
-        let name = found.config.get("name").and_then(Value::as_str).unwrap_or_default();
+        let at_path =
+            |error: &dyn std::fmt::Display| Cause::new(format!("{}: {error}", path.display()));
+        let text = fs::read(&path).await.map_err(|error| at_path(&error))?;
+        let description: SnapshotDescription =
+            serde_json::from_slice(&text).map_err(|error| at_path(&error))?;
+        let name = description.config.get("name").and_then(Value::as_str).unwrap_or_default();
         let (stream, dir) = (name.to_owned(), dir.to_owned());
-        Ok(Self { dir, stream, config: found.config, state: found.state })
+        Ok(Self { dir, stream, config: description.config, state: description.state })
     }
 
-    /// The newest revision in it.
+    /// The newest revision in the backup.
     pub(crate) fn last(&self) -> u64 {
         self.state.get("last_seq").and_then(Value::as_u64).unwrap_or(0)
     }
@@ -73,9 +74,11 @@ impl Bus {
         }
         let inbox = self.client().new_inbox();
         let mut chunks = self.client().subscribe(inbox.clone()).await.map_err(Cause::new)?;
-        let what = json!({ "deliver_subject": inbox, "no_consumers": true, "chunk_size": CHUNK });
+        let request =
+            json!({ "deliver_subject": inbox, "no_consumers": true, "chunk_size": CHUNK_BYTES });
         let subject = format!("$JS.API.STREAM.SNAPSHOT.{stream}");
-        let described: Map<String, Value> = self.api(subject, &what).await.map_err(Cause::new)?;
+        let described: Map<String, Value> =
+            self.api(subject, &request).await.map_err(Cause::new)?;
         let mut content = File::create(dir.join(CONTENT)).await.map_err(Cause::new)?;
         let within = self.config().request_timeout;
         loop {
@@ -110,12 +113,12 @@ impl Bus {
         config: &Map<String, Value>,
     ) -> Result<(), Cause> {
         let subject = format!("$JS.API.STREAM.RESTORE.{}", backup.stream);
-        let what = json!({ "config": config, "state": backup.state });
-        let started: RestoreStarted = self.api(subject, &what).await.map_err(Cause::new)?;
+        let request = json!({ "config": config, "state": backup.state });
+        let started: RestoreStarted = self.api(subject, &request).await.map_err(Cause::new)?;
         let mut content = File::open(backup.dir.join(CONTENT)).await.map_err(Cause::new)?;
         loop {
-            let mut chunk = Vec::with_capacity(CHUNK);
-            let mut part = (&mut content).take(CHUNK as u64);
+            let mut chunk = Vec::with_capacity(CHUNK_BYTES);
+            let mut part = (&mut content).take(CHUNK_BYTES as u64);
             part.read_to_end(&mut chunk).await.map_err(Cause::new)?;
             let is_end = chunk.is_empty();
             self.send_chunk(&started.deliver_subject, chunk.into()).await?;
@@ -127,13 +130,13 @@ impl Bus {
 
     /// Sends one part of a backup; the empty one ends it.
     async fn send_chunk(&self, subject: &str, chunk: Bytes) -> Result<(), Cause> {
-        // The server answers the last one when it has read everything.
+        // The server answers the last chunk when it has read everything.
         let within = self.config().start_timeout;
         let headers = async_nats::HeaderMap::new();
         let answer = self.exchange(subject.to_owned(), headers, chunk, within).await;
         let answer = answer.map_err(Cause::new)?;
-        let said = serde_json::from_slice::<Value>(&answer.payload).unwrap_or_default();
-        match said.get("error") {
+        let answer_body = serde_json::from_slice::<Value>(&answer.payload).unwrap_or_default();
+        match answer_body.get("error") {
             Some(error) => Err(refusal(error).into()),
             None => Ok(()),
         }

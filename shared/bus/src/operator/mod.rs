@@ -1,7 +1,8 @@
-//! What a person does to the bus, and looks at: backups, restored buckets, reports of streams.
+//! Actions of an operator on the bus: backups, restored buckets, reports of streams.
 //!
-//! Only `berth bus` and `berth doctor` use it, and nothing else in this crate does. It stands here
-//! because it needs what streams and incarnations are made of, which no other crate may see.
+//! Only `berth bus` and `berth doctor` use this module, and nothing else in this crate does. It is
+//! part of this crate because it needs the insides of streams and incarnations, which no other
+//! crate may see.
 
 pub(crate) mod backup;
 pub(crate) mod raise;

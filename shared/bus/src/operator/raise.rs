@@ -75,8 +75,8 @@ impl Bus {
         let keys: Vec<_> =
             subtrees.iter().map(|subtree| format!("{subtree}.{}", key::BARRIER)).collect();
         let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
-        for some in keys.chunks(usize::try_from(RAISED_AT_ONCE).map_err(Cause::new)?) {
-            self.store_markers(bucket, some).await?;
+        for chunk in keys.chunks(usize::try_from(RAISED_AT_ONCE).map_err(Cause::new)?) {
+            self.store_markers(bucket, chunk).await?;
         }
         Ok(())
     }
@@ -88,10 +88,10 @@ impl Bus {
         let mut seen = 0;
         loop {
             let subject = format!("$JS.API.STREAM.INFO.{}", stream_name(bucket));
-            let of = json!({ "subjects_filter": format!("{prefix}>"), "offset": seen });
-            let page: SubjectPage = self.api(subject, &of).await?;
+            let query = json!({ "subjects_filter": format!("{prefix}>"), "offset": seen });
+            let page: SubjectPage = self.api(subject, &query).await?;
             let keys = page.state.subjects.keys().filter_map(|key| key.strip_prefix(&prefix));
-            // Keys that begin with `=` are below no subtree.
+            // Keys that begin with `=` are not below a subtree.
             for key in keys.filter(|key| !key.starts_with('=')) {
                 if let Some((end, _)) = key.match_indices('.').nth(tokens - 1) {
                     subtrees.insert(key[..end].to_owned());

@@ -1,4 +1,4 @@
-//! Restoring buckets from a backup, and accepting a bucket as it was found.
+//! Restores buckets from a backup, and accepts a bucket as it was found.
 //!
 //! **Owns** both acts of a person that begin a new [incarnation](crate::incarnation) of a bucket
 //! with records, and backing up.
@@ -37,16 +37,16 @@ use crate::operator::backup::Backup;
 use crate::stream::names::stream_name;
 use crate::stream::open::{Description, NOT_FOUND, may_pass};
 
-/// How long a restored bucket is away at least.
+/// How long a restored bucket is away, at least.
 const AWAY_FOR: Duration = CHECKED_FOR.saturating_add(Duration::from_secs(1));
-/// Added to the revisions that are known: writes may be stored until the stream is removed.
-const SLACK: u64 = 4096;
-/// Added where neither the stream nor a process that knew it is left.
+/// Added to the known revisions, because writes may be stored until the stream is removed.
+const REVISION_SLACK: u64 = 4096;
+/// Added if neither the stream nor a process that knew it exists.
 const UNKNOWN_GAP: u64 = 100_000;
-/// How long the processes are asked what they remember.
-const SURVEY_WITHIN: Duration = Duration::from_secs(2);
-/// The file in the backup's directory that keeps, over an interruption, how far revisions had gone.
-const PROGRESS: &str = "restoring.json";
+/// How long processes may take to answer what they remember.
+const SURVEY_MAX: Duration = Duration::from_secs(2);
+/// The file in the backup's directory that keeps the known revisions over an interruption.
+const PROGRESS_FILE: &str = "restoring.json";
 
 /// A step of a command, for people who watch.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,7 +61,7 @@ pub enum RestoreStep {
     Finished(String),
 }
 
-/// What a bucket is after the command.
+/// The state of a bucket after the command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct BegunIncarnation {
     /// The bucket.
@@ -102,10 +102,11 @@ pub struct Backups {
 impl Backups {
     /// Reads what is in the directory: one directory for each bucket.
     pub async fn read(dir: &Path) -> Result<Self, RestoreError> {
-        let at = dir.display().to_string();
-        let fault =
-            |error: std::io::Error| failed(&at, "the backup cannot be read")(Cause::new(error));
-        let mut found = BTreeMap::new();
+        let dir_name = dir.display().to_string();
+        let fault = |error: std::io::Error| {
+            failed(&dir_name, "the backup cannot be read")(Cause::new(error))
+        };
+        let mut backups = BTreeMap::new();
         let mut entries = fs::read_dir(dir).await.map_err(fault)?;
         while let Some(entry) = entries.next_entry().await.map_err(fault)? {
             let path = entry.path();
@@ -115,13 +116,13 @@ impl Backups {
             let name = path.display().to_string();
             let backup =
                 Backup::read(&path).await.map_err(failed(&name, "the backup cannot be read"))?;
-            let known = ALL.iter().chain([&BUCKETS]);
-            if let Some(spec) = known.into_iter().find(|one| stream_name(one.name) == backup.stream)
+            let specs = ALL.iter().chain([&BUCKETS]);
+            if let Some(spec) = specs.into_iter().find(|one| stream_name(one.name) == backup.stream)
             {
-                found.insert(spec.name.to_owned(), backup);
+                backups.insert(spec.name.to_owned(), backup);
             }
         }
-        Ok(Self { dir: dir.to_owned(), found })
+        Ok(Self { dir: dir.to_owned(), found: backups })
     }
 
     /// The buckets, with the newest revision that each backup has.
@@ -139,9 +140,9 @@ impl Backups {
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 struct KnownBefore {
     incarnation: u64,
-    /// The highest revision; none if nobody knows the bucket.
+    /// The highest revision; none if neither a stream nor a process has one.
     highest: Option<u64>,
-    /// The incarnation that the command begins; 0 before that is decided.
+    /// The incarnation that the command begins; 0 until it is decided.
     #[serde(default)]
     target: u64,
 }
@@ -159,13 +160,13 @@ impl KnownBefore {
     /// The revision above which new writes must be, if the stream ends at `last`.
     fn above(&self, last: u64) -> u64 {
         match self.highest {
-            Some(highest) => highest.max(last) + SLACK,
+            Some(highest) => highest.max(last) + REVISION_SLACK,
             None => last + UNKNOWN_GAP,
         }
     }
 }
 
-/// What a process says in `$SRV.STATS`.
+/// The facts of a process in `$SRV.STATS`.
 #[derive(Deserialize)]
 struct ProcessStats {
     #[serde(default)]
@@ -185,15 +186,15 @@ impl Bus {
         dir: &Path,
         mut progress: impl FnMut(&str),
     ) -> Result<Vec<String>, RestoreError> {
-        let mut done = Vec::new();
+        let mut backed_up = Vec::new();
         for spec in ALL.iter().chain([&BUCKETS]) {
             let short = spec.name.trim_start_matches("berth-");
             let backed = self.back_up_stream(&stream_name(spec.name), &dir.join(short)).await;
             backed.map_err(failed(spec.name, "it could not be backed up"))?;
             progress(spec.name);
-            done.push(spec.name.to_owned());
+            backed_up.push(spec.name.to_owned());
         }
-        Ok(done)
+        Ok(backed_up)
     }
 
     /// Replaces buckets by their backups.
@@ -202,16 +203,16 @@ impl Bus {
         backups: &Backups,
         mut progress: impl FnMut(RestoreStep),
     ) -> Result<Vec<BegunIncarnation>, RestoreError> {
-        let known = self.collect_known(backups).await?;
-        let mut done = Vec::new();
+        let known_buckets = self.collect_known(backups).await?;
+        let mut begun = Vec::new();
         if let Some(backup) = backups.found.get(BUCKETS.name) {
-            self.ensure_record(backup, &known[BUCKETS.name]).await?;
+            self.ensure_record(backup, &known_buckets[BUCKETS.name]).await?;
         }
         let others = || backups.found.iter().filter(|(bucket, _)| *bucket != BUCKETS.name);
         let mut due = Vec::new();
         for (bucket, backup) in others() {
-            if !self.is_restored(bucket, &known[bucket]).await? {
-                self.mark_unfinished(bucket, known[bucket].above(0)).await?;
+            if !self.is_restored(bucket, &known_buckets[bucket]).await? {
+                self.mark_unfinished(bucket, known_buckets[bucket].above(0)).await?;
                 due.push((bucket, backup));
             }
         }
@@ -223,27 +224,29 @@ impl Bus {
         sleep(AWAY_FOR).await;
         for (bucket, backup) in due {
             let mut config = backup.config.clone();
-            known[bucket].target().write(&mut config, Some(known[bucket].above(backup.last())));
+            known_buckets[bucket]
+                .target()
+                .write(&mut config, Some(known_buckets[bucket].above(backup.last())));
             let restored = self.restore_stream(backup, &config).await;
             restored.map_err(failed(bucket, "it could not be restored"))?;
             progress(RestoreStep::Restored(bucket.clone()));
         }
         for (bucket, backup) in others() {
-            let above = known[bucket].above(backup.last());
-            self.finish(bucket, known[bucket].target(), above).await?;
+            let above = known_buckets[bucket].above(backup.last());
+            self.finish(bucket, known_buckets[bucket].target(), above).await?;
             progress(RestoreStep::Finished(bucket.clone()));
-            let (bucket, incarnation) = (bucket.clone(), known[bucket].target);
-            done.push(BegunIncarnation { bucket, incarnation, restored: backup.last(), above });
+            let (bucket, incarnation) = (bucket.clone(), known_buckets[bucket].target);
+            begun.push(BegunIncarnation { bucket, incarnation, restored: backup.last(), above });
         }
-        let at = backups.dir.join(PROGRESS);
-        let removed = fs::remove_file(&at).await.map_err(Cause::new);
-        removed.map_err(failed(PROGRESS, "it could not be removed"))?;
-        Ok(done)
+        let progress_file = backups.dir.join(PROGRESS_FILE);
+        let removed = fs::remove_file(&progress_file).await.map_err(Cause::new);
+        removed.map_err(failed(PROGRESS_FILE, "it could not be removed"))?;
+        Ok(begun)
     }
 
-    /// Restores the record of buckets if it is lost. Otherwise it stays, and each bucket that is
-    /// restored is written to it. While it was away, a service that starts would take the bus for
-    /// a new one, and make empty buckets.
+    /// Restores the record of buckets if it is lost. Otherwise it stays, and each restored bucket
+    /// is written to it. Without the record, a service that starts would take the bus for a new
+    /// one, and make empty buckets.
     async fn ensure_record(
         &self,
         backup: &Backup,
@@ -265,8 +268,7 @@ impl Bus {
         self.finish(record, known.target(), above).await
     }
 
-    /// Whether a command that was interrupted has restored the bucket. What was written to it since
-    /// must stay.
+    /// Whether an interrupted command has restored the bucket already. Writes since then must stay.
     async fn is_restored(&self, bucket: &str, known: &KnownBefore) -> Result<bool, RestoreError> {
         let stream = self.find_stream(bucket).await;
         let stream = stream.map_err(failed(bucket, "its stream could not be read"))?;
@@ -290,22 +292,22 @@ impl Bus {
         Ok(BegunIncarnation { bucket, incarnation, restored: last, above })
     }
 
-    /// What is known of each bucket: by its stream, by running processes, and by a command that was
-    /// interrupted. It is kept in the backup's directory until the command has ended.
+    /// What is known of each bucket: by its stream, by running processes, and by an interrupted
+    /// command. It is kept in the backup's directory until the command has ended.
     async fn collect_known(
         &self,
         backups: &Backups,
     ) -> Result<BTreeMap<String, KnownBefore>, RestoreError> {
-        let at = backups.dir.join(PROGRESS);
-        let kept = fs::read(&at).await.ok();
-        let mut known: BTreeMap<String, KnownBefore> =
-            kept.and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default();
+        let progress_file = backups.dir.join(PROGRESS_FILE);
+        let stored_progress = fs::read(&progress_file).await.ok();
+        let mut known_buckets: BTreeMap<String, KnownBefore> =
+            stored_progress.and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default();
         for (bucket, found) in self.survey_known().await {
-            known.entry(bucket).or_default().add(found.incarnation, found.highest);
+            known_buckets.entry(bucket).or_default().add(found.incarnation, found.highest);
         }
         for (bucket, backup) in &backups.found {
             let unread = failed(bucket, "its stream could not be read");
-            let entry = known.entry(bucket.clone()).or_default();
+            let entry = known_buckets.entry(bucket.clone()).or_default();
             if let Some(stream) = self.find_stream(bucket).await.map_err(&unread)? {
                 let highest = unfinished_above(&stream.config).max(Some(stream.state.last_seq));
                 entry.add(Incarnation::read(&stream.config).number, highest);
@@ -318,26 +320,28 @@ impl Bus {
                 entry.target = Incarnation::next(before, Origin::Restored).number;
             }
         }
-        let kept = serde_json::to_vec(&known).map_err(Cause::new);
-        let written = match kept {
-            Ok(kept) => fs::write(&at, kept).await.map_err(Cause::new),
+        let stored_progress = serde_json::to_vec(&known_buckets).map_err(Cause::new);
+        let written = match stored_progress {
+            Ok(stored_progress) => {
+                fs::write(&progress_file, stored_progress).await.map_err(Cause::new)
+            }
             Err(error) => Err(error),
         };
-        let at = at.display().to_string();
-        written.map_err(failed(&at, "it could not be written"))?;
-        Ok(known)
+        let progress_file = progress_file.display().to_string();
+        written.map_err(failed(&progress_file, "it could not be written"))?;
+        Ok(known_buckets)
     }
 
-    /// What running processes remember of each bucket.
+    /// Asks the running processes what they remember of each bucket.
     async fn survey_known(&self) -> BTreeMap<String, KnownBefore> {
-        let processes = self.survey::<ProcessStats>("$SRV.STATS", SURVEY_WITHIN).await;
-        let mut known: BTreeMap<String, KnownBefore> = BTreeMap::new();
+        let processes = self.survey::<ProcessStats>("$SRV.STATS", SURVEY_MAX).await;
+        let mut known_buckets: BTreeMap<String, KnownBefore> = BTreeMap::new();
         for process in processes.unwrap_or_default() {
             for (bucket, one) in process.buckets {
-                known.entry(bucket).or_default().add(one.incarnation, Some(one.highest));
+                known_buckets.entry(bucket).or_default().add(one.incarnation, Some(one.highest));
             }
         }
-        known
+        known_buckets
     }
 
     async fn find_stream(&self, bucket: &str) -> Result<Option<Description>, Cause> {
@@ -348,7 +352,7 @@ impl Bus {
         }
     }
 
-    /// Has the stream say that a command is at work on it, if it exists.
+    /// Marks the stream as unfinished, if it exists.
     async fn mark_unfinished(&self, bucket: &str, above: u64) -> Result<(), RestoreError> {
         let unmarked = failed(bucket, "it could not be marked as unfinished");
         let Some(stream) = self.find_stream(bucket).await.map_err(&unmarked)? else {
@@ -360,7 +364,7 @@ impl Bus {
         self.update(bucket, config).await.map_err(&unmarked)
     }
 
-    /// Raises the revisions, puts the stream on the record, and has it served.
+    /// Raises the revisions, puts the stream on the record, and lets services use it.
     async fn finish(
         &self,
         bucket: &str,
@@ -395,13 +399,15 @@ impl Bus {
     }
 
     /// Asks the server to change a stream, until it answers.
-    async fn change(&self, subject: String, what: &Value) -> Result<(), Cause> {
+    async fn change(&self, subject: String, settings: &Value) -> Result<(), Cause> {
         let deadline = Instant::now() + self.config().start_timeout;
         let mut tries = 0;
         loop {
-            match self.api::<Value>(subject.clone(), what).await {
+            match self.api::<Value>(subject.clone(), settings).await {
                 Ok(_) => return Ok(()),
-                Err(ApiError::Refused { code: NOT_FOUND, .. }) if tries > 0 && what.is_null() => {
+                Err(ApiError::Refused { code: NOT_FOUND, .. })
+                    if tries > 0 && settings.is_null() =>
+                {
                     return Ok(());
                 }
                 Err(error) if !may_pass(&error) || Instant::now() >= deadline => {

@@ -1,4 +1,4 @@
-//! The bus as an operator looks at it: the server, and each stream of Berth with its copies.
+//! Reports about the bus for an operator: the server, and each stream of Berth with its copies.
 //!
 //! **Never** changes or makes a stream.
 
@@ -18,7 +18,7 @@ use crate::stream::correction::comparable;
 use crate::stream::names::stream_name;
 use crate::stream::open::{Drift, NOT_FOUND, compare};
 
-/// The server that this process is connected to, by its own words.
+/// The server that this process is connected to, as it describes itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ServerReport {
     /// Its name.
@@ -36,7 +36,7 @@ pub struct ServerReport {
 pub struct StreamReport {
     /// The stream's name.
     pub name: String,
-    /// How many servers are to keep a copy.
+    /// How many servers should keep a copy.
     pub copies: u64,
     /// The copies that are not current.
     pub behind: Vec<StaleCopy>,

@@ -62,7 +62,7 @@ pub async fn wait_until_deadline<F: Future>(future: F) -> Option<F::Output> {
     }
 }
 
-/// Waits for something that only others bring about, such as a turn or a change. Another request
+/// Waits for something that other requests bring about, such as a turn or a change. Another request
 /// may take the place to work meanwhile. Fails if too many requests wait already. Without a caller
 /// it only waits.
 pub async fn wait_aside<F: Future>(wait: F) -> Result<F::Output, Problem> {
@@ -72,12 +72,12 @@ pub async fn wait_aside<F: Future>(wait: F) -> Result<F::Output, Problem> {
     }
 }
 
-/// Records what the request waits for. Without a caller it does nothing.
+/// Records what blocks the request. Without a caller it does nothing.
 pub(crate) fn set_blocker(blocker: impl FnOnce() -> String) {
     let _ = CALLER.try_with(|caller| caller.set_blocker(Some(blocker())));
 }
 
-/// Records that the request waits for nothing now.
+/// Records that nothing blocks the request now.
 pub(crate) fn clear_blocker() {
     let _ = CALLER.try_with(|caller| caller.set_blocker(None));
 }

@@ -1,7 +1,7 @@
 //! Requests between services: sent, handled and counted.
 
-pub(crate) mod anyone;
 pub mod caller;
+pub(crate) mod hedge;
 pub(crate) mod places;
 pub mod request;
 pub mod serve;

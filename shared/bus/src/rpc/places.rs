@@ -23,7 +23,7 @@ use tokio::time::{Instant, timeout_at};
 #[derive(Debug)]
 pub(crate) struct RequestPlaces {
     most: u32,
-    /// Most requests of one sender, at work and waiting. None: as many as there are places.
+    /// Most requests of one sender, at work and waiting; none: bounded by the places alone.
     per_sender: Option<u32>,
     work: Arc<Semaphore>,
     waiting: Arc<Semaphore>,
@@ -34,7 +34,7 @@ pub(crate) struct RequestPlaces {
 #[derive(Debug)]
 pub(crate) struct RequestPlace {
     places: Arc<RequestPlaces>,
-    /// Whose share it counts in. None for Berth's own services, which have no share.
+    /// The sender in whose share it counts; none for Berth's own services, which have no share.
     sender: Option<String>,
     held: Mutex<OwnedSemaphorePermit>,
 }
@@ -56,19 +56,20 @@ impl RequestPlaces {
     /// A place to work, or why there is none.
     pub(crate) fn enter(self: &Arc<Self>, actor: Option<&Actor>) -> Result<RequestPlace, Problem> {
         let is_ours = self.per_sender.is_none() || matches!(actor, Some(Actor::Service(_)));
-        // Who names no sender shares one share with all others who do not.
+        // All senders without a name share one share.
         let sender = (!is_ours).then(|| actor.map(Actor::tokens).unwrap_or_default());
         let mut senders = self.senders.lock().unwrap_or_else(PoisonError::into_inner);
         let own = sender.as_ref().and_then(|sender| senders.get(sender)).copied().unwrap_or(0);
-        if self.per_sender.is_some_and(|most| own >= most) {
-            let who = sender.filter(|sender| !sender.is_empty());
-            let who = who.unwrap_or_else(|| "its sender".to_owned());
-            let said = format!("{who} has {own} requests here, as many as one sender may have");
-            return Err(full(said).next("ask again when some of them are answered"));
+        if self.per_sender.is_some_and(|max| own >= max) {
+            let sender_name = sender.filter(|sender| !sender.is_empty());
+            let sender_name = sender_name.unwrap_or_else(|| "its sender".to_owned());
+            let message =
+                format!("{sender_name} has {own} requests here, as many as one sender may have");
+            return Err(full(message).next("ask again when some of them are answered"));
         }
         let Ok(permit) = Arc::clone(&self.work).try_acquire_owned() else {
-            let said = format!("{} requests are under way, as many as are taken", self.most);
-            return Err(full(said));
+            let message = format!("{} requests are under way, as many as are taken", self.most);
+            return Err(full(message));
         };
         if let Some(sender) = &sender {
             *senders.entry(sender.clone()).or_default() += 1;
@@ -77,7 +78,6 @@ impl RequestPlaces {
         Ok(RequestPlace { places: Arc::clone(self), sender, held: Mutex::new(permit) })
     }
 
-    /// How many requests work.
     pub(crate) fn working(&self) -> usize {
         (self.most as usize).saturating_sub(self.work.available_permits())
     }
@@ -93,9 +93,9 @@ impl RequestPlaces {
         Some(BusiestSender { sender: sender.clone(), requests: *requests })
     }
 
-    /// Waits until every request is answered; false if that is not so by the deadline.
+    /// Waits until every request is answered; false if some are not by the deadline.
     pub(crate) async fn drain(&self, deadline: Instant) -> bool {
-        // Those that wait first: they need a place to work before they end.
+        // Waiting requests come first, because they need a place to work before they end.
         let waiting = timeout_at(deadline, self.waiting.acquire_many(self.most));
         let Ok(Ok(_waiting)) = waiting.await else { return false };
         matches!(timeout_at(deadline, self.work.acquire_many(self.most)).await, Ok(Ok(_)))
@@ -141,8 +141,8 @@ impl Drop for RequestPlace {
     }
 }
 
-fn full(said: String) -> Problem {
-    Problem::new(Code::Overloaded, said).retryable()
+fn full(message: String) -> Problem {
+    Problem::new(Code::Overloaded, message).retryable()
 }
 
 #[cfg(test)]
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sender_has_its_share_and_leaves_the_rest_to_others() {
+    fn a_sender_cannot_take_more_than_its_share_of_the_places() {
         let places = RequestPlaces::new(8, Some(2));
         let (bob, ann) = (Actor::user("bob"), Actor::user("ann"));
         let held = [places.enter(Some(&bob)).unwrap(), places.enter(Some(&bob)).unwrap()];
@@ -168,7 +168,7 @@ mod tests {
         assert!(refused.message.contains("user.bob has 2 requests"), "{refused}");
         drop(places.enter(Some(&ann)).unwrap());
         assert_eq!(places.busiest().unwrap(), BusiestSender { sender: bob.tokens(), requests: 2 });
-        // Of those without a name all together have one share.
+        // All senders without a name have one share together.
         let unnamed = [places.enter(None).unwrap(), places.enter(None).unwrap()];
         assert!(places.enter(None).is_err());
         // Berth's own services are bounded by the places alone.
@@ -196,7 +196,7 @@ mod tests {
         let working = [places.enter(Some(&ann)).unwrap(), places.enter(Some(&ann)).unwrap()];
         let refused = working[0].wait_aside(async {}, soon()).await.unwrap_err();
         assert!(refused.message.contains("2 requests wait here"), "{refused}");
-        // It goes on before a new request, once there is a place.
+        // The waiting request continues before a new one, once there is a place.
         end.send(()).unwrap();
         tokio::task::yield_now().await;
         drop(working);

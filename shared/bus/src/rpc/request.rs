@@ -4,7 +4,7 @@
 //! and the deadline after which no handler begins it. Owns the client span and the metrics.
 //!
 //! **Promises** an end by the deadline, and an error that says whether the request may have been
-//! done. A request is sent once, unless its caller says otherwise ([`Call::of_anyone`],
+//! done. A request is sent once, unless its caller says otherwise ([`Call::hedged`],
 //! [`Call::again_early`]). Every request of Berth's is idempotent, so a caller may retry.
 //!
 //! **Never** queues: while disconnected a request fails at once. The client would deliver it after
@@ -44,14 +44,14 @@ pub struct Call {
     /// Whether the request gets a client span.
     spanned: bool,
     /// Whether the request is also sent to other replicas, which may answer sooner.
-    of_anyone: bool,
+    hedged: bool,
     /// Whether the request is sent again before the deadline if no answer comes.
     again_early: bool,
 }
 
 /// How long the first replica has for a request that is [sent again early](Call::again_early); each
 /// later one has twice as long.
-const FIRST_TRY: Duration = Duration::from_millis(1_200);
+const FIRST_TRY_MAX: Duration = Duration::from_millis(1_200);
 
 impl Call {
     /// A call whose deadline is `within` from now.
@@ -61,14 +61,14 @@ impl Call {
 
     /// A call with this deadline.
     pub const fn until(trace: TraceContext, deadline: Instant) -> Self {
-        Self { trace, deadline, spanned: true, of_anyone: false, again_early: false }
+        Self { trace, deadline, spanned: true, hedged: false, again_early: false }
     }
 
     /// The same call without a client span: the service's span becomes a child of the caller's. For
-    /// a caller that may be killed while it waits, and whose step another process exports. The
-    /// caller's own span would be lost with the caller.
+    /// a caller that may be killed while it waits, and whose step another process exports: the
+    /// client span would be lost with the caller.
     #[must_use]
-    pub const fn as_it_is(self) -> Self {
+    pub const fn without_client_span(self) -> Self {
         Self { spanned: false, ..self }
     }
 
@@ -77,8 +77,8 @@ impl Call {
     /// something is sent to one replica. If that one stalls, it may carry the request out after the
     /// caller has requested something else.
     #[must_use]
-    pub const fn of_anyone(self, only_reads: bool) -> Self {
-        Self { of_anyone: only_reads, ..self }
+    pub const fn hedged(self, only_reads: bool) -> Self {
+        Self { hedged: only_reads, ..self }
     }
 
     /// The same call. If it is brief and changes something, it is sent again before the deadline if
@@ -168,7 +168,7 @@ impl RequestError {
         }
     }
 
-    /// Whether the service has surely not begun, and may do so when it is asked again.
+    /// Whether the service surely has not begun, so that a retry is safe and may succeed.
     pub fn is_undone(&self) -> bool {
         match self {
             Self::NoResponder { .. } | Self::Unavailable { .. } => true,
@@ -220,8 +220,8 @@ impl Bus {
         self.request(&V::subject(to), request, call).await
     }
 
-    /// Sends a request to a subject, which the actor is put behind: the body as JSON, the answer
-    /// from JSON. Subjects of nats-server and of the services' monitoring (`$JS…`, `$SRV…`) have no
+    /// Sends a request to a subject, with the actor appended: the body as JSON, the answer from
+    /// JSON. Subjects of nats-server and of the services' monitoring (`$JS…`, `$SRV…`) have no
     /// actor.
     pub async fn request<T: DeserializeOwned>(
         &self,
@@ -229,8 +229,8 @@ impl Bus {
         body: &(impl Serialize + ?Sized),
         call: &Call,
     ) -> Result<T, RequestError> {
-        let told = RequestRecord::begin(subject, call);
-        let trace = told.span.as_ref().map_or(call.trace, Span::context);
+        let record = RequestRecord::begin(subject, call);
+        let trace = record.span.as_ref().map_or(call.trace, Span::context);
         let call = Call { trace, deadline: caller::earlier_deadline(call.deadline), ..*call };
         caller::set_blocker(|| format!("{subject} has not answered yet"));
         let answer = if call.again_early {
@@ -239,7 +239,7 @@ impl Bus {
             self.send(subject, body, &call).await
         };
         caller::clear_blocker();
-        told.end(answer.as_ref().err());
+        record.end(answer.as_ref().err());
         answer
     }
 
@@ -249,11 +249,11 @@ impl Bus {
         body: &(impl Serialize + ?Sized),
         call: Call,
     ) -> Result<T, RequestError> {
-        let mut within = FIRST_TRY;
+        let mut within = FIRST_TRY_MAX;
         loop {
             let until = Instant::now() + within;
-            // The time left would be too short for another try.
-            let is_last = until + FIRST_TRY / 2 >= call.deadline;
+            // The remaining time would be too short for another try.
+            let is_last = until + FIRST_TRY_MAX / 2 >= call.deadline;
             let deadline = if is_last { call.deadline } else { until };
             let answer = self.send(subject, body, &Call { deadline, ..call }).await;
             match answer {
@@ -289,8 +289,8 @@ impl Bus {
         let headers = call_headers(call, within);
         let body = Bytes::from(body);
         let signed = self.signed(&subject());
-        let answer = if call.of_anyone {
-            self.exchange_with_anyone(signed, headers, body, within).await
+        let answer = if call.hedged {
+            self.exchange_hedged(signed, headers, body, within).await
         } else {
             self.exchange(signed, headers, body, within).await
         };
@@ -361,8 +361,8 @@ impl ReplyFault {
     }
 }
 
-fn read<T: DeserializeOwned>(all: &HeaderMap, body: &[u8]) -> Result<T, ReplyFault> {
-    let failed = headers::get(all, headers::SERVICE_ERROR);
+fn read<T: DeserializeOwned>(headers: &HeaderMap, body: &[u8]) -> Result<T, ReplyFault> {
+    let failed = headers::get(headers, headers::SERVICE_ERROR);
     if failed.is_none() {
         // An empty answer counts as `null`: a handler may return nothing.
         let body = if body.is_empty() { b"null" } else { body };
@@ -375,8 +375,8 @@ fn read<T: DeserializeOwned>(all: &HeaderMap, body: &[u8]) -> Result<T, ReplyFau
     }
     Err(failure(body).unwrap_or_else(|| {
         // A service that is not Berth's reports an error in headers only.
-        let said = failed.unwrap_or_default();
-        ReplyFault::Bad(Cause::new(format!("a service error without a problem: {said}")))
+        let header_error = failed.unwrap_or_default();
+        ReplyFault::Bad(Cause::new(format!("a service error without a problem: {header_error}")))
     }))
 }
 
@@ -386,9 +386,9 @@ fn failure(body: &[u8]) -> Option<ReplyFault> {
 }
 
 fn call_headers(call: &Call, within: Duration) -> HeaderMap {
-    let mut all = HeaderMap::new();
-    headers::set(&mut all, header::TRACEPARENT, call.trace);
-    headers::set(&mut all, header::DEADLINE, now().after(within).unix_ms());
-    headers::set(&mut all, header::CONTRACT, header::CONTRACT_VERSION);
-    all
+    let mut headers = HeaderMap::new();
+    headers::set(&mut headers, header::TRACEPARENT, call.trace);
+    headers::set(&mut headers, header::DEADLINE, now().after(within).unix_ms());
+    headers::set(&mut headers, header::CONTRACT, header::CONTRACT_VERSION);
+    headers
 }

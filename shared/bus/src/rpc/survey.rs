@@ -1,10 +1,10 @@
-//! One request that many answer.
+//! One request with many answers.
 //!
-//! **Owns** the rule when all answers are in: their number is not known, so the survey ends
-//! when no more come for a moment.
+//! **Owns** the rule for the end: the number of answers is not known, so the survey ends when no
+//! more come for a moment.
 //!
 //! **Promises** an end by the deadline, at once if nothing subscribes to the subject or the server
-//! refuses the question, and a bounded number of answers.
+//! refuses the request, and a bounded number of answers.
 
 use std::time::Duration;
 
@@ -18,13 +18,13 @@ use crate::connection::handle::Bus;
 use crate::rpc::request::RequestError;
 
 /// How long after an answer the next one may come.
-const QUIET: Duration = Duration::from_millis(400);
+const QUIET_MAX: Duration = Duration::from_millis(400);
 /// The most answers that are kept.
 const ANSWERS_MAX: usize = 20_000;
 
 impl Bus {
-    /// Asks every subscriber of a subject, such as `$SRV.STATS.berth-claim`, and collects what they
-    /// answer within this time. An answer that cannot be read is left out.
+    /// Asks every subscriber of a subject, such as `$SRV.STATS.berth-claim`, and collects the
+    /// answers of this time. An answer that cannot be read is left out.
     pub async fn survey<T: DeserializeOwned>(
         &self,
         subject: &str,
@@ -65,9 +65,9 @@ impl Bus {
                 return Ok(Vec::new());
             }
             found.extend(serde_json::from_slice(&answer.payload).ok());
-            next_by = until.min(Instant::now() + QUIET);
+            next_by = until.min(Instant::now() + QUIET_MAX);
         }
-        // Something subscribes, and says nothing.
+        // A subscriber exists, but has not answered.
         if found.is_empty() { Err(late()) } else { Ok(found) }
     }
 }

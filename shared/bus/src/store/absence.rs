@@ -1,9 +1,9 @@
 //! Absence that can be relied on.
 //!
 //! **Owns** [`Bucket::confirm_absence`] and [`Bucket::get_surely`]. A deposed leader answers reads
-//! from what it has until it notices, for up to 20 s: nats-server checks its quorum every 10 s. It
-//! lacks what its successor stored. A guarded write reveals that, because its guard fails. A
-//! refusal because a record is missing writes nothing, so nothing reveals it.
+//! from its copy until it notices, for up to 20 s: nats-server checks its quorum every 10 s. It
+//! lacks the writes that its successor stored. A guarded write reveals that, because its guard
+//! fails. A refusal because a record is missing writes nothing, so nothing reveals it.
 //!
 //! **Promises** that a reported absence held at a leader with a quorum: a delete marker is stored,
 //! guarded by the revision that was read. On a server that is in no cluster there is no second
@@ -17,7 +17,7 @@ use crate::store::read::{Entry, ReadError};
 use crate::store::write::{Change, CommitError, Guard, Write};
 
 const OPERATION: &str = "absence";
-/// Reads of a key that other writers keep changing, before the read fails.
+/// Reads of a key that other writers keep changing, before [`Bucket::get_surely`] fails.
 const TRIES: u32 = 32;
 
 impl Bucket {

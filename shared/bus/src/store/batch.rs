@@ -28,7 +28,7 @@ impl Bucket {
     pub(crate) async fn batch(
         &self,
         question: Value,
-        mut found: impl FnMut(Entry),
+        mut take_entry: impl FnMut(Entry),
     ) -> Result<BatchedRead, Cause> {
         let deadline = Instant::now() + self.bus.config().request_timeout;
         if !self.bus.connected() {
@@ -37,14 +37,14 @@ impl Bucket {
         let silent = |_| Cause::new("the batched read has no answer in time");
         let client = self.bus.client();
         let inbox = client.new_inbox();
-        let asked = async {
+        let reading = async {
             let answers = client.subscribe(inbox.clone()).await.map_err(Cause::new)?;
             let subject = format!("$JS.API.DIRECT.GET.{}", self.shape.stream);
             let body = question.to_string().into();
             client.publish_with_reply(subject, inbox, body).await.map_err(Cause::new)?;
             Ok::<_, Cause>(answers)
         };
-        let mut answers = timeout_at(deadline, asked).await.map_err(silent)??;
+        let mut answers = timeout_at(deadline, reading).await.map_err(silent)??;
         let mut is_empty = true;
         loop {
             let answer = timeout_at(deadline, answers.next()).await.map_err(silent)?;
@@ -53,20 +53,21 @@ impl Bucket {
                 None | Some(200) => {
                     is_empty = false;
                     if let Some(entry) = self.direct(&answer) {
-                        found(entry);
+                        take_entry(entry);
                     }
                 }
                 Some(204) => {
-                    let all = answer.headers.as_ref();
-                    let known = all.and_then(|all| headers::number(all, headers::UP_TO));
-                    return Ok(BatchedRead::Whole { known: known.unwrap_or(0) });
+                    let headers = answer.headers.as_ref();
+                    let newest =
+                        headers.and_then(|headers| headers::number(headers, headers::UP_TO));
+                    return Ok(BatchedRead::Whole { known: newest.unwrap_or(0) });
                 }
                 // After a message, this status means that the next message cannot be loaded.
                 Some(404) if is_empty => return Ok(BatchedRead::Whole { known: 0 }),
                 Some(413) => return Ok(BatchedRead::TooMany),
                 Some(_) => {
-                    let said = answer.description.unwrap_or_default();
-                    return Err(Cause::new(format!("the server answers {said:?}")));
+                    let reason = answer.description.unwrap_or_default();
+                    return Err(Cause::new(format!("the server answers {reason:?}")));
                 }
             }
         }
@@ -74,11 +75,11 @@ impl Bucket {
 
     /// An entry from a message that carries its key, revision and time in headers.
     fn direct(&self, answer: &Message) -> Option<Entry> {
-        let all = answer.headers.as_ref()?;
-        let subject = headers::get(all, headers::SUBJECT)?;
-        let revision = headers::number(all, headers::SEQUENCE)?;
-        let created = headers::get(all, headers::TIME).map(str::to_owned);
+        let headers = answer.headers.as_ref()?;
+        let subject = headers::get(headers, headers::SUBJECT)?;
+        let revision = headers::number(headers, headers::SEQUENCE)?;
+        let created = headers::get(headers, headers::TIME).map(str::to_owned);
         let created = created.and_then(|time| time.try_into().ok()).unwrap_or_default();
-        self.entry_of(subject, revision, created, all, &answer.payload)
+        self.entry_of(subject, revision, created, headers, &answer.payload)
     }
 }

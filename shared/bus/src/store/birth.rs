@@ -27,7 +27,7 @@ use crate::cause::Cause;
 use crate::connection::exchange::{ApiError, pause};
 use crate::connection::handle::Bus;
 use crate::incarnation::loss::BucketLoss;
-use crate::incarnation::standing::{BEHIND_FOR, went_back};
+use crate::incarnation::standing::{BEHIND_MAX, went_back};
 use crate::incarnation::{Incarnation, Origin, unfinished_above};
 use crate::store::bucket::{Bucket, is_recorded};
 use crate::store::read::ReadError;
@@ -37,7 +37,7 @@ use crate::stream::names::stream_name;
 use crate::stream::open::{Description, NOT_FOUND, OpenError, Opened};
 
 /// The value with which an operator accepts that a bucket is lost: the next start makes it again.
-const ANEW: &str = "begin-anew";
+const BEGIN_ANEW: &str = "begin-anew";
 /// The key that says that every bucket of an older installation is recorded.
 const COMPLETE: &str = "complete";
 /// Most tries to change an entry that other processes change, too.
@@ -70,9 +70,9 @@ impl BirthRecord {
         Self { created, ..Self::default() }
     }
 
-    /// Whether the record says as much already.
-    fn is_of(&self, now: &Self) -> bool {
-        (&self.created, self.incarnation) == (&now.created, now.incarnation)
+    /// Whether the record contains everything of `other` already.
+    fn is_of(&self, other: &Self) -> bool {
+        (&self.created, self.incarnation) == (&other.created, other.incarnation)
     }
 
     fn of_stream(created: &str, config: &Map<String, Value>, highest: u64) -> Self {
@@ -81,11 +81,11 @@ impl BirthRecord {
     }
 }
 
-/// What the record says of a bucket.
+/// What the record of buckets says of a bucket.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Birth {
     Never,
-    /// An operator wants the bucket made again.
+    /// An operator wants the bucket to be made again.
     Anew,
     Made(BirthRecord),
 }
@@ -97,12 +97,12 @@ pub(crate) struct Recorded {
     revision: u64,
 }
 
-/// Why a bucket is not opened.
+/// The reason why a bucket is not opened.
 #[derive(Debug, PartialEq, Eq)]
 enum Unfit {
     Lost(String),
     Fell(String),
-    /// It ends below what is on record. Its leader may not be ready.
+    /// It ends below the revision on record. Its leader may not be ready.
     Behind(String),
 }
 
@@ -135,7 +135,7 @@ impl Bus {
         let deadline = began + self.config().start_timeout;
         let mut tries = 0;
         loop {
-            let may_lag = began.elapsed() < BEHIND_FOR;
+            let may_lag = began.elapsed() < BEHIND_MAX;
             match self.try_ensure_recorded(spec, copies, may_lag).await {
                 Err(error @ OpenError::Unavailable { .. }) if Instant::now() < deadline => {
                     let bucket = spec.name;
@@ -165,10 +165,11 @@ impl Bus {
         }
         let recorded = read(&record, spec.name).await.map_err(|error| failed(Cause::new(error)))?;
         let stream = stream_name(spec.name);
-        let found = self.find(&stream).await.map_err(failed)?;
-        let why = match judge(&recorded.birth, found.as_ref()) {
+        let stream_found = self.find(&stream).await.map_err(failed)?;
+        let why = match judge(&recorded.birth, stream_found.as_ref()) {
             Some(Unfit::Behind(why))
-                if may_lag || found.as_ref().is_some_and(|stream| !stream.has_majority()) =>
+                if may_lag
+                    || stream_found.as_ref().is_some_and(|stream| !stream.has_majority()) =>
             {
                 return Err(failed(Cause::new(why)));
             }
@@ -183,19 +184,19 @@ impl Bus {
             return Err(BucketLoss { bucket: spec.name.to_owned(), why }.into());
         }
         let origin = if recorded.birth == Birth::Anew { Origin::Anew } else { Origin::First };
-        let make = found.is_none().then_some(origin);
+        let make = stream_found.is_none().then_some(origin);
         let opened = self.ensure(&stream, spec, copies, make).await?;
         let record_now = BirthRecord::of_stream(&opened.created, &opened.config, opened.last);
-        let before = match &recorded.birth {
-            Birth::Made(before) if before.is_of(&record_now) => return Ok(opened),
-            Birth::Made(before) => Some(before.created.as_str()),
+        let previous = match &recorded.birth {
+            Birth::Made(previous) if previous.is_of(&record_now) => return Ok(opened),
+            Birth::Made(previous) => Some(previous.created.as_str()),
             _ => None,
         };
         if self.makes_streams() {
-            if let Some(before) = before.filter(|before| *before != record_now.created) {
+            if let Some(previous) = previous.filter(|previous| *previous != record_now.created) {
                 let (bucket, now) = (spec.name, &record_now.created);
-                let what = "the bucket was restored; its new creation time is recorded";
-                tracing::warn!(bucket, before, now, "{what}");
+                let message = "the bucket was restored; its new creation time is recorded";
+                tracing::warn!(bucket, before = previous, now, "{message}");
             }
             write(&record, spec.name, &record_now, recorded.revision).await.map_err(failed)?;
         }
@@ -207,16 +208,16 @@ impl Bus {
         if record.get(COMPLETE).await.map_err(Cause::new)?.is_some() {
             return Ok(());
         }
-        let mut found = Vec::new();
+        let mut streams = Vec::new();
         for spec in &ALL {
-            found.push((spec.name, self.find(&stream_name(spec.name)).await?));
+            streams.push((spec.name, self.find(&stream_name(spec.name)).await?));
         }
         let written = |name: &str| {
-            found.iter().any(|(other, stream)| {
+            streams.iter().any(|(other, stream)| {
                 *other == name && stream.as_ref().is_some_and(|stream| stream.state.last_seq > 0)
             })
         };
-        for (name, stream) in &found {
+        for (name, stream) in &streams {
             let created = match stream {
                 Some(stream) => stream.created.clone(),
                 None if implied_by(name).iter().any(|other| written(other)) => String::new(),
@@ -228,7 +229,7 @@ impl Bus {
         Ok(())
     }
 
-    /// Puts the stream that a bucket has now on the record, whatever is there.
+    /// Puts the present stream of a bucket on the record, whatever the record says.
     pub(crate) async fn record_birth(
         &self,
         bucket: &str,
@@ -236,12 +237,13 @@ impl Bus {
     ) -> Result<(), Cause> {
         let record =
             self.bucket_unrecorded(&BUCKETS, Copies::ByCluster).await.map_err(Cause::new)?;
-        let made = BirthRecord::of_stream(&stream.created, &stream.config, stream.state.last_seq);
-        change(&record, bucket, |_| Some(made.clone())).await
+        let present =
+            BirthRecord::of_stream(&stream.created, &stream.config, stream.state.last_seq);
+        change(&record, bucket, |_| Some(present.clone())).await
     }
 
-    /// The record of buckets; none while its stream is away. It is not made: another tool may be
-    /// about to restore it.
+    /// Opens the record of buckets; none while its stream is away. It is not made here: another
+    /// tool may be about to restore it.
     pub(crate) async fn find_record(&self) -> Result<Option<Bucket>, Cause> {
         if self.find(&stream_name(BUCKETS.name)).await?.is_none() {
             return Ok(None);
@@ -264,7 +266,7 @@ impl Bus {
         let mut tries = 0;
         loop {
             match self.describe(stream).await {
-                Ok(found) => return Ok(Some(found)),
+                Ok(description) => return Ok(Some(description)),
                 Err(ApiError::Refused { code: NOT_FOUND, .. }) => return Ok(None),
                 Err(error) if !error.passes() || Instant::now() >= deadline => {
                     return Err(error.into());
@@ -298,16 +300,17 @@ fn judge(birth: &Birth, found: Option<&Description>) -> Option<Unfit> {
         let why = "was replaced by an older one, by another tool than Berth".to_owned();
         return Some(Unfit::Lost(why));
     }
-    // A newer incarnation is another stream.
-    let made = Some(made).filter(|made| made.incarnation == number)?;
-    if let Some(why) = &made.fell {
+    // A newer incarnation is another stream, which the record says nothing of.
+    let recorded = Some(made).filter(|recorded| recorded.incarnation == number)?;
+    if let Some(why) = &recorded.fell {
         return Some(Unfit::Lost(went_back(why)));
     }
-    // Before there were incarnations, a restore with the stock tool was the only way.
-    if number > 0 && stream.created != made.created && !made.created.is_empty() {
+    // Before there were incarnations, every restore was made with the stock tool and needs no
+    // acceptance.
+    if number > 0 && stream.created != recorded.created && !recorded.created.is_empty() {
         return Some(Unfit::Fell("another one was made in its place".to_owned()));
     }
-    let highest = made.highest;
+    let highest = recorded.highest;
     let why = || format!("it ends at revision {last}, and {highest} was reached before");
     (last < highest).then(|| Unfit::Behind(why()))
 }
@@ -318,8 +321,8 @@ pub(crate) async fn read(record: &Bucket, bucket: &str) -> Result<Recorded, Read
     };
     let birth = match entry.value.as_deref() {
         None => Birth::Never,
-        Some(value) if value.trim_ascii() == ANEW.as_bytes() => Birth::Anew,
-        // An unreadable record still says that the bucket was made.
+        Some(value) if value.trim_ascii() == BEGIN_ANEW.as_bytes() => Birth::Anew,
+        // An unreadable record still shows that the bucket was made.
         Some(value) => Birth::Made(
             serde_json::from_slice(value).unwrap_or_else(|_| BirthRecord::of_time(String::new())),
         ),
@@ -327,8 +330,8 @@ pub(crate) async fn read(record: &Bucket, bucket: &str) -> Result<Recorded, Read
     Ok(Recorded { birth, revision: entry.revision })
 }
 
-/// Changes a bucket's entry until no other process has written between. Returns without a write if
-/// there is nothing to change.
+/// Changes a bucket's entry, and retries until no other process has written in between. Returns
+/// without a write if `decide` returns none.
 pub(crate) async fn change(
     record: &Bucket,
     bucket: &str,
@@ -336,8 +339,8 @@ pub(crate) async fn change(
 ) -> Result<(), Cause> {
     for tries in 0..CHANGE_TRIES {
         let recorded = read(record, bucket).await.map_err(Cause::new)?;
-        let Some(next) = decide(&recorded.birth) else { return Ok(()) };
-        if write(record, bucket, &next, recorded.revision).await? {
+        let Some(revised) = decide(&recorded.birth) else { return Ok(()) };
+        if write(record, bucket, &revised, recorded.revision).await? {
             return Ok(());
         }
         pause(tries).await;
@@ -349,10 +352,10 @@ pub(crate) async fn change(
 async fn write(
     record: &Bucket,
     key: &str,
-    made: &BirthRecord,
+    entry: &BirthRecord,
     revision: u64,
 ) -> Result<bool, Cause> {
-    let value = serde_json::to_vec(made).map_err(Cause::new)?;
+    let value = serde_json::to_vec(entry).map_err(Cause::new)?;
     let trace = TraceContext::begin(&mut rand::rng());
     let stored = record
         .commit(Write {

@@ -51,7 +51,7 @@ pub struct Bucket {
     pub(crate) shape: Arc<Shape>,
 }
 
-/// What does not change while the bucket is open.
+/// The facts that do not change while the bucket is open.
 pub(crate) struct Shape {
     /// The requested settings; the stream's may differ ([`Bucket::drift`]).
     pub(crate) spec: BucketSpec,
@@ -65,7 +65,7 @@ pub(crate) struct Shape {
     /// Whether several servers kept a copy when the bucket was opened.
     has_copies: bool,
     pub(crate) health: StoreHealth,
-    /// What the process knows of the stream.
+    /// What the process knows of the stream, to recognize it.
     pub(crate) standing: Arc<BucketStanding>,
     /// The writes in progress.
     pub(crate) group: Arc<Group>,
@@ -112,7 +112,8 @@ impl Bus {
         let handle = self.jetstream().get_stream_no_info(&stream).await.map_err(|error| {
             OpenError::Refused { stream: stream.clone(), source: Cause::new(error) }
         })?;
-        // The record of buckets is read at the leader for each decision, and never remembered.
+        // The record of buckets is read at the leader for each decision; nothing is answered from
+        // memory.
         let is_record = spec.name == BUCKETS.name;
         let standing =
             if is_record { Arc::default() } else { self.standings().of_bucket(spec.name) };
@@ -165,8 +166,8 @@ impl Bucket {
         &self.shape.drift
     }
 
-    /// Whether another server may lead the bucket. On a cluster, copies may be added while the
-    /// bucket is open, so there every bucket counts.
+    /// Whether another server may become the leader of the bucket. On a cluster, copies may be
+    /// added while the bucket is open, so there every bucket may change its leader.
     pub(crate) fn may_change_leader(&self) -> bool {
         self.shape.has_copies || self.bus.cluster().is_some()
     }

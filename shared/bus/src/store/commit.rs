@@ -69,18 +69,18 @@ use crate::stream::ack::{Ack, SendOutcome, judge, read_ack};
 /// The outcome of a stored write, in spans and metrics.
 const STORED: &str = "stored";
 
-/// Lost acknowledgements of one write after which the server counts as storing nothing, if it
-/// answers that the write is not there.
-const LOST_OF_FAULT: u32 = 2;
+/// Lost acknowledgements of one write after which the bucket counts as storing nothing, if the
+/// server answers that the write is not there.
+const LOST_ACKS_MAX: u32 = 2;
 
 const GROUP_IS_SLOW: &str = "the writes before it were not answered in time";
 
 /// How often a write was sent.
 #[derive(Debug, Default)]
 struct SendCounts {
-    /// Copies that were sent.
+    /// Copies of the write that were sent.
     sent: u32,
-    /// Acknowledgements that did not come.
+    /// Acknowledgements that did not arrive.
     lost: u32,
 }
 
@@ -116,7 +116,7 @@ impl Bucket {
         let outcome = self.pursue(writes, None, within, &mut tries).await;
         match &outcome {
             Ok(revision) => span.set(attribute::REVISION, *revision),
-            // A lost race is no failure: the caller reads again.
+            // A conflict is no failure: the caller reads again.
             Err(CommitError::Conflict { .. }) => {}
             Err(error) => {
                 span.set(attribute::ERROR_TYPE, error.reason());
@@ -153,9 +153,9 @@ impl Bucket {
         let result = outcome.as_ref().map_or_else(CommitError::reason, |_| STORED);
         COMMITS.add(1, [bucket.clone(), result.into()]);
         COMMITS_DURATION.record(began.elapsed(), [bucket.clone()]);
-        let again = tries.sent.saturating_sub(1);
-        if again > 0 {
-            COMMITS_SENT_AGAIN.add(again.into(), [bucket]);
+        let retries = tries.sent.saturating_sub(1);
+        if retries > 0 {
+            COMMITS_SENT_AGAIN.add(retries.into(), [bucket]);
         }
         outcome
     }
@@ -167,8 +167,8 @@ impl Bucket {
                 health.record_stored_write(&self.shape.name);
                 caller::clear_blocker();
             }
-            // A lost connection is reported elsewhere. A write that had less time than one exchange
-            // may take says nothing about the server.
+            // A lost connection is reported elsewhere. A write with less time than one exchange may
+            // take says nothing about the server.
             Err(CommitError::Unavailable { source, .. } | CommitError::Unknown { source, .. })
                 if self.bus.connected() && took >= self.bus.config().request_timeout =>
             {
@@ -200,8 +200,8 @@ impl Bucket {
         // Whether a copy may be stored, and whether a copy may still be on its way.
         let (mut doubtful, mut loose) = (false, false);
         loop {
-            // What was decided on one stream is not written to another. After a send, the write is
-            // resolved instead.
+            // A write that was decided on one stream is not sent to another. A write that was sent
+            // already is resolved instead.
             if !doubtful {
                 self.check_footing(footing, deadline).await.map_err(|error| match error {
                     CompareError::Lost(loss) => CommitError::Lost { key: key(), loss },
@@ -256,8 +256,8 @@ impl Bucket {
                 match trace {
                     WriteTrace::Stored(revision) => return Ok(revision),
                     WriteTrace::Beaten => return Err(conflict(at)),
-                    // Every send was refused. Our write could still be stored and pushed out before
-                    // this read. That takes a leader change and a full history of later writes
+                    // Every send was refused. The write could still be stored and pushed out before
+                    // this read, but only by a leader change and a full history of later writes
                     // within an instant. The caller reads the current record before it decides
                     // again.
                     WriteTrace::Blurred if !loose => return Err(conflict(at)),
@@ -266,7 +266,7 @@ impl Bucket {
                         tracing::debug!(key = writes[0].key, %unread, "the write is not resolved");
                         return Err(unknown(cause));
                     }
-                    WriteTrace::None if tries.lost >= LOST_OF_FAULT && self.bus.connected() => {
+                    WriteTrace::None if tries.lost >= LOST_ACKS_MAX && self.bus.connected() => {
                         self.shape.health.record_failed_write(bucket, &cause);
                     }
                     WriteTrace::None => {}
@@ -330,10 +330,10 @@ impl Bucket {
     ) -> SendOutcome {
         let (headers, body) = self.compose(write, copy, ttl);
         let mut connection = Watch::new(&self.bus);
-        let left = deadline.saturating_duration_since(Instant::now());
-        let within = self.bus.config().request_timeout.min(left);
+        let remaining = deadline.saturating_duration_since(Instant::now());
+        let within = self.bus.config().request_timeout.min(remaining);
         let answer = tokio::select! {
-            // In this order: a write that finds no connection was not sent, and is not lost.
+            // Checked first: without a connection the write is not sent, so it is not lost.
             biased;
             answer = self.bus.exchange(self.subject(write.key), headers, body, within) => answer,
             // The answer cannot come over a new connection: resolve the write at once.

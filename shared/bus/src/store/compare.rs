@@ -1,7 +1,7 @@
-//! Comparing a bucket's stream with the known one ([`standing`](crate::incarnation::standing)).
+//! Compares a bucket's stream with the known one ([`standing`](crate::incarnation::standing)).
 //!
-//! **Owns** the requests of a comparison, and what follows from it: a bucket that must not be
-//! served is lost, and is looked at until it may be served again.
+//! **Owns** the requests of a comparison, and its consequence: a bucket that must not be served is
+//! lost, and is compared again until it may be served.
 
 use std::time::Duration;
 
@@ -27,8 +27,8 @@ const MISSING: &str = "was deleted; what is known of it here is not answered any
 const REPLACED: &str = "was restored; no request is answered until all keys were read";
 
 impl Bus {
-    /// The incarnation of a bucket that this process need not read; none while its stream is away
-    /// or a person's command is at work on it.
+    /// The incarnation of a bucket that this process does not open; none while its stream is away
+    /// or an operator's command is working on it.
     pub async fn read_incarnation(&self, bucket: &str) -> Result<Option<Incarnation>, Cause> {
         let stream = match self.describe(&stream_name(bucket)).await {
             Err(ApiError::Refused { code: NOT_FOUND, .. }) => return Ok(None),
@@ -40,7 +40,7 @@ impl Bus {
 }
 
 impl Bucket {
-    /// The bucket's incarnation, as far as this process has seen.
+    /// The newest incarnation of the bucket that this process has seen.
     pub fn incarnation(&self) -> Incarnation {
         self.shape.standing.incarnation().unwrap_or_default()
     }
@@ -49,13 +49,13 @@ impl Bucket {
     async fn judge(&self, stream: &Description) -> Result<Verdict, CompareError> {
         let standing = &self.shape.standing;
         let Description { config, created, .. } = stream;
-        let found = FoundStream {
+        let found_stream = FoundStream {
             config,
             created,
             last: stream.state.last_seq,
             has_majority: stream.has_majority(),
         };
-        if let Some(verdict) = standing.judge_description(found) {
+        if let Some(verdict) = standing.judge_description(found_stream) {
             return Ok(verdict);
         }
         for mark in standing.marks() {
@@ -71,7 +71,7 @@ impl Bucket {
             let why = format!("revision {} is another message than before", mark.sequence);
             return Ok(standing.record_fall(why));
         }
-        // Each lease ends by itself, and nobody renews one while its bucket is refused.
+        // Each lease ends by itself, and is not renewed while its bucket is refused.
         if self.name() == LEASES.name {
             standing.refute();
         }
@@ -84,10 +84,10 @@ impl Bucket {
         self.lose(&went_back(why))
     }
 
-    /// Records that the bucket cannot be served, and looks at it until it can.
+    /// Records that the bucket cannot be served, and compares it again until it can.
     pub(crate) fn lose(&self, why: &str) -> BucketLoss {
         let loss = BucketLoss { bucket: self.name().to_owned(), why: why.to_owned() };
-        // Nobody answers from memory of the record of buckets.
+        // No decision is made from memory of the record of buckets, so its loss stops no request.
         if self.name() != BUCKETS.name && self.bus.losses().record_loss(loss.clone()) {
             tokio::spawn(watch_lost(self.clone()));
         }
@@ -100,7 +100,7 @@ impl Bucket {
         self.lose(MISSING)
     }
 
-    /// Describes the stream and compares it. Fails with the loss if it is not to be served.
+    /// Describes the stream and compares it. Fails with the loss if it must not be served.
     pub(crate) async fn compare_stream(&self) -> Result<(Description, Verdict), CompareError> {
         let sent = BootTime::now();
         let stream = match self.bus.describe(&self.shape.stream).await {
@@ -123,7 +123,7 @@ impl Bucket {
         }
         self.shape.standing.record_comparison(sent, stream.state.last_seq);
         if is_recorded(self.name()) && self.shape.standing.is_look_due() {
-            tokio::spawn(look_at_record(self.clone()));
+            tokio::spawn(read_record(self.clone()));
         }
         Ok((stream, verdict))
     }
@@ -140,18 +140,18 @@ impl Bucket {
         let mut last = unanswered();
         let mut tries = 0;
         while !standing.is_checked() {
-            let one = async {
+            let comparison = async {
                 let _one = standing.begin_comparison().await;
                 if standing.is_checked() { Ok(()) } else { self.compare_stream().await.map(drop) }
             };
-            match timeout_at(deadline, one).await {
+            match timeout_at(deadline, comparison).await {
                 Ok(Err(CompareError::Unread(cause))) => last = CompareError::Unread(cause),
                 Ok(compared) => compared?,
                 Err(_) => return Err(last),
             }
             if !standing.is_checked() {
                 tries += 1;
-                // As every call here: it fails at once while the bus is not connected.
+                // Like every call here, it fails at once while the bus is not connected.
                 let is_given_up =
                     !self.bus.connected() || timeout_at(deadline, pause(tries)).await.is_err();
                 if is_given_up {
@@ -169,7 +169,7 @@ impl Bucket {
     }
 }
 
-/// Why a stream is not known to be the one that is known.
+/// Why a stream cannot be recognized as the known one.
 #[derive(Debug)]
 pub(crate) enum CompareError {
     Lost(BucketLoss),
@@ -197,13 +197,13 @@ impl From<ApiError> for CompareError {
     }
 }
 
-/// Boxed, because a look at the record of buckets compares that bucket's stream in turn.
-fn look_at_record(bucket: Bucket) -> BoxFuture<'static, ()> {
+/// Boxed, because reading the record of buckets compares that bucket's stream in turn.
+fn read_record(bucket: Bucket) -> BoxFuture<'static, ()> {
     Box::pin(async move { bucket.share_fall().await })
 }
 
-/// Looks at a lost bucket until it is served again. A mirror that follows it has read all of it
-/// first.
+/// Compares a lost bucket until it may be served. First, every mirror that follows it has read all
+/// of it.
 async fn watch_lost(bucket: Bucket) {
     loop {
         let is_good = bucket.compare_stream().await.is_ok();

@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_covers_what_it_says() {
+    fn a_filter_covers_the_keys_that_match_it() {
         for (filter, key) in
             [("a.b", "a.b"), (">", "a.b"), ("a.>", "a.b"), ("a.>", "a.b.c"), ("*.b", "a.b")]
         {

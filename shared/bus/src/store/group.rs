@@ -38,7 +38,7 @@ use crate::connection::handle::{Bus, Watch};
 use crate::connection::headers;
 use crate::stream::ack::{Ack, SendOutcome, judge, read_ack};
 
-/// Most messages (the server takes 1000) and most bytes of a batch.
+/// Most messages of a batch (the server takes 1000), and most bytes.
 const MESSAGES_MAX: usize = 256;
 const BYTES_MAX: usize = 1 << 20;
 
@@ -70,7 +70,7 @@ pub(crate) struct GuardedMessage {
 struct BatchMember {
     /// One write, or several that are stored whole or not at all.
     messages: Vec<GuardedMessage>,
-    /// Its batch was refused, so it is sent in a batch of its own.
+    /// Whether its batch was refused, so that it is sent in a batch of its own.
     solo: bool,
     told: oneshot::Sender<GroupOutcome>,
 }
@@ -119,7 +119,7 @@ impl Group {
         self: &Arc<Self>,
         message: impl FnOnce() -> GuardedMessage,
     ) -> GroupOutcome {
-        let told = {
+        let outcome = {
             let mut state = self.lock();
             if !state.together && state.waiting.is_empty() && state.alone < self.alone_max() {
                 state.alone += 1;
@@ -128,7 +128,7 @@ impl Group {
             state.enter(vec![message()])
         };
         self.start_ready();
-        told.await.unwrap_or_else(|_| GroupOutcome::Sent(given_up()))
+        outcome.await.unwrap_or_else(|_| GroupOutcome::Sent(given_up()))
     }
 
     /// Waits until these writes were sent in one batch.
@@ -136,9 +136,9 @@ impl Group {
         self: &Arc<Self>,
         messages: Vec<GuardedMessage>,
     ) -> SendOutcome {
-        let told = self.lock().enter(messages);
+        let outcome = self.lock().enter(messages);
         self.start_ready();
-        match told.await {
+        match outcome.await {
             Ok(GroupOutcome::Sent(sent)) => sent,
             Ok(GroupOutcome::Alone(_)) | Err(_) => given_up(),
         }
@@ -154,7 +154,7 @@ impl Group {
             }
             state.waiting.retain(|member| !member.told.is_closed());
             let solo = state.waiting.iter().position(|member| member.solo);
-            if let Some(member) = solo.and_then(|at| state.waiting.remove(at)) {
+            if let Some(member) = solo.and_then(|index| state.waiting.remove(index)) {
                 state.together = true;
                 tokio::spawn(Arc::clone(self).store(vec![member]));
                 return;
@@ -167,14 +167,14 @@ impl Group {
                     tokio::spawn(Arc::clone(self).store(members));
                     return;
                 }
-                // Their guards overlap: most of them will fail, and their callers learn it soonest
-                // this way.
+                // The guards overlap, so most of the writes will fail. Sent alone, each caller
+                // learns it soonest.
                 alone = members;
                 state.alone += alone.len();
             }
             while state.alone < self.alone_max()
-                && let Some(at) = state.waiting.iter().position(|member| !member.is_bound())
-                && let Some(member) = state.waiting.remove(at)
+                && let Some(index) = state.waiting.iter().position(|member| !member.is_bound())
+                && let Some(member) = state.waiting.remove(index)
             {
                 state.alone += 1;
                 alone.push(member);
@@ -186,7 +186,7 @@ impl Group {
     /// Lets each member be sent alone. The members are counted in `alone` already.
     fn release(self: &Arc<Self>, members: Vec<BatchMember>) {
         for member in members {
-            // A caller that gave up gives its turn back.
+            // A caller that gave up does not use its turn, so the turn is given back.
             let _: Result<(), GroupOutcome> =
                 member.told.send(GroupOutcome::Alone(SoloTurn(Arc::clone(self))));
         }
@@ -236,7 +236,7 @@ impl Group {
         let mut connection = Watch::new(&self.bus);
         let sent = timeout(within, self.publish(members));
         let answer = tokio::select! {
-            // In this order: a batch that finds no connection was not sent.
+            // Checked first: without a connection the batch is not sent.
             biased;
             answer = sent => answer.unwrap_or(Err(ExchangeError::TimedOut(within))),
             () = connection.broken() => {
@@ -358,7 +358,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_goes_together_is_apart(scopes in prop::collection::vec("[ab.]{1,6}", 0..12)) {
+        fn scopes_are_apart_if_none_is_a_prefix_of_another(scopes in prop::collection::vec("[ab.]{1,6}", 0..12)) {
             let mut taken = BTreeSet::new();
             for scope in &scopes {
                 let apart = taken

@@ -23,7 +23,7 @@ use crate::store::filter;
 use crate::store::read::{Entry, ReadError};
 use crate::stream::feed::{Delivery, Feed, FeedItem, FeedSpec, FeedStart};
 
-/// Most readings of a list that other writers keep changing.
+/// Most tries to read a list that other writers keep changing.
 const TRIES: u32 = 5;
 /// The consumer's heartbeat interval. A silent consumer ends the reading.
 const HEARTBEAT: Duration = Duration::from_millis(500);
@@ -43,7 +43,7 @@ pub struct List {
     pub known: u64,
 }
 
-/// What one reading saw: the newest message of each key.
+/// The result of one try: the newest message of each key.
 #[derive(Default)]
 struct NewestByKey {
     newest: BTreeMap<String, Entry>,
@@ -80,15 +80,15 @@ impl Bucket {
         }
         let mut tries = 0;
         loop {
-            let seen = match self.read_batch(filter).await? {
-                Some(seen) if !is_known || seen.known > 0 => seen,
+            let newest = match self.read_batch(filter).await? {
+                Some(newest) if !is_known || newest.known > 0 => newest,
                 _ => self.read_feed(filter, is_known).await?,
             };
-            // Read after the list: if the head is unchanged, nothing was written in between.
-            let settled = self.head(filter).await? == seen.head;
+            // The head is read after the list: if it is unchanged, nothing was written in between.
+            let settled = self.head(filter).await? == newest.head;
             tries += 1;
             if settled || tries == TRIES {
-                return Ok(seen.list(settled));
+                return Ok(newest.list(settled));
             }
             pause(0).await;
         }
@@ -96,11 +96,11 @@ impl Bucket {
 
     /// One batched read, answered by any replica; `None` if there are too many keys for it.
     async fn read_batch(&self, filter: &str) -> Result<Option<NewestByKey>, ReadError> {
-        let mut seen = NewestByKey::default();
+        let mut newest = NewestByKey::default();
         let read =
-            self.batch(json!({ "multi_last": [self.subject(filter)] }), |entry| seen.add(entry));
+            self.batch(json!({ "multi_last": [self.subject(filter)] }), |entry| newest.add(entry));
         match read.await.map_err(|cause| self.unavailable(cause))? {
-            BatchedRead::Whole { known } => Ok(Some(NewestByKey { known, ..seen })),
+            BatchedRead::Whole { known } => Ok(Some(NewestByKey { known, ..newest })),
             BatchedRead::TooMany => Ok(None),
         }
     }
@@ -123,25 +123,26 @@ impl Bucket {
         };
         let mut feed =
             Feed::open(&self.bus, follow).await.map_err(|error| failed(Cause::new(error)))?;
-        let mut seen = NewestByKey::default();
-        // Only an idle consumer says how far it is beyond the filter's last message.
+        let mut newest = NewestByKey::default();
+        // Only the heartbeat of an idle consumer says how far the consumer is beyond the filter's
+        // last message.
         let mut awaits_idle = is_known;
         let mut pending = feed.pending;
         // A replica that lags behind the head delivers the head later.
-        while pending > 0 || seen.known < head || awaits_idle {
+        while pending > 0 || newest.known < head || awaits_idle {
             match feed.next().await.map_err(|error| failed(Cause::new(error)))? {
                 FeedItem::Idle(sequence) => {
-                    (pending, seen.known, awaits_idle) = (0, sequence, false);
+                    (pending, newest.known, awaits_idle) = (0, sequence, false);
                 }
                 FeedItem::Message(message) => {
-                    (pending, seen.known) = (message.pending, message.sequence);
+                    (pending, newest.known) = (message.pending, message.sequence);
                     if let Some(entry) = self.delivered(&message) {
-                        seen.add(entry);
+                        newest.add(entry);
                     }
                 }
             }
         }
-        Ok(seen)
+        Ok(newest)
     }
 
     fn delivered(&self, message: &Delivery) -> Option<Entry> {

@@ -34,11 +34,11 @@ use crate::incarnation::standing::Footing;
 use crate::store::bucket::Bucket;
 use crate::store::read::Entry;
 
-/// How many messages are read at once, and how large they are together.
+/// Most messages of one read, and most bytes.
 const READ_MAX: usize = 256;
 const BYTES_MAX: usize = 1 << 20;
 /// Keys purged at once. No request waits for a purge.
-const AT_ONCE: usize = 2;
+const PURGES_AT_ONCE: usize = 2;
 
 /// How far a bucket was searched for markers. The default is its beginning.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -54,7 +54,7 @@ pub struct PurgePosition {
 /// Most markers in `kept`. Markers beyond that stay until a process that starts finds them.
 const KEPT_MAX: usize = 100_000;
 
-/// Why deleted keys are still there. They only take up room.
+/// Why deleted keys remain. They only take up room.
 #[derive(Debug, Error)]
 #[error("deleted keys of bucket {bucket} could not be purged now; it is tried again")]
 pub struct PurgeError {
@@ -89,18 +89,18 @@ impl Bucket {
             };
             let young = read.iter().position(is_young);
             read.truncate(young.unwrap_or(read.len()));
-            let Some(next) = read.last().map(|last| last.revision + 1) else { break };
+            let Some(next_revision) = read.last().map(|last| last.revision + 1) else { break };
             let mut markers = Vec::new();
             for entry in read {
-                // A marker that stayed is not the newest any more.
+                // A marker that stayed may not be the newest message of its subtree any more.
                 if !place.kept.is_empty() {
                     markers.extend(place.kept.remove(&self.guard_filter(&entry.key)));
                 }
                 markers.extend(Some(entry).filter(|entry| entry.value.is_none()));
             }
-            let each = stream::iter(markers).map(|marker| self.purge_with(marker, footing));
-            let mut each = std::pin::pin!(each.buffer_unordered(AT_ONCE));
-            while let Some(kept) = each.try_next().await? {
+            let purges = stream::iter(markers).map(|marker| self.purge_with(marker, footing));
+            let mut purges = std::pin::pin!(purges.buffer_unordered(PURGES_AT_ONCE));
+            while let Some(kept) = purges.try_next().await? {
                 match kept {
                     None => keys += 1,
                     Some(marker) if place.kept.len() < KEPT_MAX => {
@@ -109,7 +109,7 @@ impl Bucket {
                     Some(_) => {}
                 }
             }
-            place.next = next;
+            place.next = next_revision;
             if young.is_some() {
                 break;
             }
@@ -132,14 +132,14 @@ impl Bucket {
         if self.must_stay(&marker).await? {
             return Ok(Some(marker));
         }
-        // A purge removes what is before a sequence, and not the message at the sequence.
-        let before = marker.revision + 1;
-        let what = json!({ "filter": self.subject(&marker.key), "seq": before });
+        // A purge removes the messages below a sequence, but not the message at the sequence.
+        let purged_below = marker.revision + 1;
+        let request = json!({ "filter": self.subject(&marker.key), "seq": purged_below });
         let subject = format!("$JS.API.STREAM.PURGE.{}", self.shape.stream);
         // In a restored stream the same key may have a value below that sequence.
         let deadline = Instant::now() + self.bus.config().request_timeout;
         self.check_footing(footing, deadline).await.map_err(Cause::from)?;
-        let Done {} = self.bus.api(subject, &what).await.map_err(Cause::from)?;
+        let Done {} = self.bus.api(subject, &request).await.map_err(Cause::from)?;
         KEYS_PURGED.add(1, [BUCKETS.label(self.name())]);
         Ok(None)
     }

@@ -115,12 +115,12 @@ impl Bucket {
         }
     }
 
-    /// As [`head`](Self::head), of whatever stream is there.
+    /// As [`head`](Self::head), of the present stream, whether or not it is the known one.
     pub(crate) async fn head_now(&self, filter: &str) -> Result<u64, ReadError> {
         if !filter::is_filter(filter) {
             return Err(self.bad_filter(filter));
         }
-        // For a filter the server looks at every key that the filter covers. For `>` alone, which
+        // For a filter the server reads every key that the filter covers. For `>` alone, which
         // covers the whole stream, it takes the last message, if that has not expired.
         if filter == ">"
             && let Some(message) = self.last_at(">").await?
@@ -136,7 +136,7 @@ impl Bucket {
         // Only a leader answers this read. A server without a quorum still describes its stream.
         let head = self.last_at(&self.subject(">")).await?.map_or(0, |message| message.sequence);
         let stream = self.ask_leader(|| async {
-            // Also compares the stream with the one that memory is of.
+            // This also compares the stream with the one that the process knows.
             match self.compare_stream().await {
                 Ok((stream, _)) => Ok(Ok(stream)),
                 Err(CompareError::Lost(loss)) => Ok(Err(loss)),

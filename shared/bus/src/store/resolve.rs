@@ -22,13 +22,13 @@ use crate::store::bucket::Bucket;
 use crate::store::read::ReadError;
 use crate::store::write::Write;
 
-/// What the stream says of a write.
+/// What the stream says of a write that may have been sent.
 pub(crate) enum WriteTrace {
     /// It is stored.
     Stored(u64),
-    /// Another write came first: it is not stored and cannot be any more.
+    /// Another write came first: this one is not stored and cannot be any more.
     Beaten,
-    /// Nothing came since: it is not stored yet.
+    /// No write came since: this one is not stored yet.
     None,
     /// The key was written since: our write was not stored, or it was stored and pushed out.
     Blurred,
@@ -64,7 +64,7 @@ impl Bucket {
                 return (trace, at);
             }
             // One write was read before the batch was stored, and another after it. Or a server
-            // that was killed kept a part of the batch; then it stays so.
+            // that was killed kept only a part of the batch, and then the difference stays.
             if Instant::now() >= deadline {
                 return (WriteTrace::Unread(Cause::new("a part of the writes is stored")), at);
             }
@@ -107,17 +107,17 @@ impl Bucket {
         self.pushed_out(write).await
     }
 
-    /// Whether later writes of the key may have pushed ours out.
+    /// Whether later writes of the key may have pushed the write out of the history.
     async fn pushed_out(&self, write: &Write<'_>) -> Result<WriteTrace, ReadError> {
         let mut revision = write.guard.revision;
         for _ in 0..self.shape.history {
-            let Some(next) = self.first_after(write.key, revision).await? else {
+            let Some(following) = self.first_after(write.key, revision).await? else {
                 return Ok(WriteTrace::Beaten);
             };
-            if headers::get(&next.headers, headers::ROLLUP).is_some() {
+            if headers::get(&following.headers, headers::ROLLUP).is_some() {
                 break;
             }
-            revision = next.sequence;
+            revision = following.sequence;
         }
         Ok(WriteTrace::Blurred)
     }

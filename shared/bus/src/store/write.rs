@@ -1,4 +1,4 @@
-//! What a guarded write is, and why one is not stored.
+//! Guarded writes, and the reasons why a write is not stored.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use thiserror::Error;
 use crate::cause::{Cause, chain};
 use crate::incarnation::loss::BucketLoss;
 
-/// What a write does to its key.
+/// The effect of a write on its key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
     /// The key has this value.
@@ -39,7 +39,7 @@ pub struct Write<'a> {
     pub change: Change,
     /// The condition under which the write is stored.
     pub guard: Guard<'a>,
-    /// What made this write, for people who look at the record: a request's or an attempt's id.
+    /// The id of the request or attempt that made this write, for people who read the record.
     pub operation: &'a str,
     /// The trace that this write belongs to.
     pub trace: TraceContext,

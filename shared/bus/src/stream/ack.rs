@@ -67,7 +67,7 @@ const TOO_MANY_BATCHES: u64 = 10210;
 
 pub(crate) fn judge(refusal: ApiError) -> SendOutcome {
     match refusal {
-        // The sender may be a deposed leader: only a read at the stream's leader tells.
+        // The sender may be a deposed leader: only a read at the stream's leader decides.
         ApiError::Refused { code: WRONG_LAST_SEQUENCE | WRONG_LAST_SEQUENCE_CONSTANT, .. }
         | ApiError::Refused { code: INCOMPLETE_BATCH | TOO_MANY_BATCHES, .. } => {
             SendOutcome::Contradicted(refusal.into())

@@ -1,4 +1,4 @@
-//! How many copies the buckets and streams that this process makes have.
+//! The number of copies of the buckets and streams that this process makes.
 //!
 //! **Owns** the decision, as pure functions: the wanted number for a cluster, and the next number
 //! to try after the server refused one.
@@ -72,7 +72,7 @@ pub(crate) enum SizeRefusal {
 pub(crate) fn next_try(tried: u8, refusal: SizeRefusal) -> Option<u8> {
     match refusal {
         SizeRefusal::NoCluster => (tried > 1).then_some(1),
-        // Never one: two of three servers may still be on their way.
+        // Never one copy: two of three servers may still be starting.
         SizeRefusal::TooMany => (tried > 3).then_some(3),
     }
 }

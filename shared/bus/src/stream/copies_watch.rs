@@ -25,7 +25,8 @@ impl Bus {
 
 async fn watch(bus: WeakBus, copies: Copies, every: Duration) {
     let mut was_short = false;
-    // The streams are opened first, and not all services check at once.
+    // The first check comes after a tenth of the interval, so that the streams are open. The pauses
+    // vary, so that not all services check at once.
     let mut pause = every / 10;
     loop {
         let jittered = pause.mul_f64(rand::rng().random_range(0.75..1.25));
@@ -41,7 +42,8 @@ async fn watch(bus: WeakBus, copies: Copies, every: Duration) {
 fn report_missing(report: &CopiesReport, was_short: bool) -> bool {
     let mut short = Vec::new();
     for stream in &report.streams {
-        // An unknown number says nothing: the bus is being elected or away, which others report.
+        // An unknown number is no finding: the bus elects a leader or is away, which other checks
+        // report.
         let Some(copies) = stream.copies else { continue };
         let missing = stream.wanted.saturating_sub(copies);
         BUS_COPIES_MISSING.set(missing.into(), [BUCKETS.label(&stream.stream)]);

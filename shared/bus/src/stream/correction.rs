@@ -1,64 +1,65 @@
-//! The words that a stream carries: its description, and metadata of ours.
+//! The words of a stream: its description, and metadata of Berth.
 //!
 //! **Owns** what is corrected after an upgrade, by the service that owns the stream, at its start
 //! ([`Bus::ensure`](crate::Bus)).
 //!
 //! **Promises** that nothing else of the stream is changed: neither what an operator may have set
 //! nor what other commands wrote into the metadata. An older version leaves the words of a newer
-//! one as they are ([`bucket::SETTINGS`]), so two replicas of different versions do not undo each
+//! one unchanged ([`bucket::SETTINGS`]), so two replicas of different versions do not undo each
 //! other's.
 //!
-//! **Never** touches a stream that a restore is at work on.
+//! **Never** changes a stream while a restore is working on it.
 
 use berth_contract::bucket;
 use serde_json::{Map, Value};
 
 use crate::incarnation::unfinished_above;
 
-/// The metadata that says which version's words the stream carries.
+/// The metadata with the version of the words.
 pub(crate) const SETTINGS_KEY: &str = "berth.settings";
-/// The metadata that says how many writes must follow a delete before its marker may be purged.
+/// The metadata with the number of writes that must follow a delete before its marker may be
+/// purged.
 pub(crate) const PURGED_AFTER: &str = "berth.purged-after";
 
 /// The configuration with this version's words; none if there is nothing to correct.
 pub(crate) fn find_correction(
     expected: &Map<String, Value>,
-    found: &Map<String, Value>,
+    present: &Map<String, Value>,
 ) -> Option<Map<String, Value>> {
-    if is_of_newer_version(found) || unfinished_above(found).is_some() {
+    if is_of_newer_version(present) || unfinished_above(present).is_some() {
         return None;
     }
-    let mut config = found.clone();
+    let mut config = present.clone();
     config.insert("description".to_owned(), expected.get("description")?.clone());
     let metadata = config.entry("metadata").or_insert_with(|| Value::Object(Map::new()));
     let Value::Object(metadata) = metadata else { return None };
     for (key, value) in expected.get("metadata")?.as_object()? {
-        // An operator may have set this one.
+        // An operator may have changed this value.
         if key != PURGED_AFTER || !metadata.contains_key(key) {
             metadata.insert(key.clone(), value.clone());
         }
     }
-    (config != *found).then_some(config)
+    (config != *present).then_some(config)
 }
 
-/// The settings to compare a stream with: the words of a newer version are as they are to be.
+/// The expected settings to compare a stream with: the words of a newer version count as expected.
 pub(crate) fn comparable(
     expected: &Map<String, Value>,
-    found: &Map<String, Value>,
+    present: &Map<String, Value>,
 ) -> Map<String, Value> {
     let mut expected = expected.clone();
-    if is_of_newer_version(found) {
+    if is_of_newer_version(present) {
         expected.remove("description");
         expected.remove("metadata");
     }
     expected
 }
 
-fn is_of_newer_version(found: &Map<String, Value>) -> bool {
+fn is_of_newer_version(present: &Map<String, Value>) -> bool {
     let number = |config: &Map<String, Value>| -> Option<u32> {
         config.get("metadata")?.get(SETTINGS_KEY)?.as_str()?.parse().ok()
     };
-    number(found).is_some_and(|number| number > bucket::SETTINGS)
+    number(present).is_some_and(|number| number > bucket::SETTINGS)
 }
 
 #[cfg(test)]
@@ -80,10 +81,10 @@ mod tests {
 
     #[test]
     fn only_words_are_corrected() {
-        let found = object(json!({"description": "old", "num_replicas": 5, "max_bytes": 7,
+        let present = object(json!({"description": "old", "num_replicas": 5, "max_bytes": 7,
             "placement": {"tags": ["x"]}, "metadata": {"berth.writer": "old", PURGED_AFTER: "4",
             "berth.incarnation": "12", "_nats.ver": "2.12", "operators": "own"}}));
-        let corrected = find_correction(&expected(), &found).unwrap();
+        let corrected = find_correction(&expected(), &present).unwrap();
         let now = object(json!({"description": "new words", "num_replicas": 5, "max_bytes": 7,
             "placement": {"tags": ["x"]}, "metadata": {"berth.writer": "claim", PURGED_AFTER: "4",
             "berth.incarnation": "12", "_nats.ver": "2.12", "operators": "own",

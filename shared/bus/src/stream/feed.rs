@@ -33,7 +33,7 @@ use crate::connection::handle::Watch;
 use crate::connection::headers;
 use crate::stream::names::nanoseconds;
 
-/// The server deletes a consumer that has had no subscriber for so long.
+/// How long the server keeps a consumer that has no subscriber.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(30);
 
 /// Where a feed begins.
@@ -125,7 +125,8 @@ impl Feed {
         if !bus.connected() {
             return Err(FeedError::Link);
         }
-        // Subscribed to this exact subject: the server does not deliver to a wildcard.
+        // The subscription is to this exact subject, because the server does not deliver to a
+        // wildcard.
         let inbox = bus.client().new_inbox();
         let within = bus.config().request_timeout;
         let subscriber = timeout(within, bus.client().subscribe(inbox.clone())).await;
@@ -160,7 +161,8 @@ impl Feed {
         let mut create = format!("$JS.API.CONSUMER.CREATE.{stream}.{name}");
         match subjects {
             [] => {}
-            // Also in the subject of the request, so that permissions can be given by subject.
+            // The subject of the request contains the filter, so that permissions can be given by
+            // subject.
             [subject] => {
                 config["filter_subject"] = subject.as_str().into();
                 create = format!("{create}.{subject}");
@@ -239,19 +241,19 @@ impl Feed {
     /// Answers flow control; an idle heartbeat says how far the stream is.
     async fn heartbeat(&mut self, message: &Message) -> Result<Option<FeedItem>, FeedError> {
         let empty = HeaderMap::new();
-        let all = message.headers.as_ref().unwrap_or(&empty);
-        let stalled = headers::get(all, headers::STALLED).map(str::to_owned);
+        let headers = message.headers.as_ref().unwrap_or(&empty);
+        let stalled = headers::get(headers, headers::STALLED).map(str::to_owned);
         let answer_to = message.reply.as_ref().map(ToString::to_string).or(stalled);
         if let Some(subject) = answer_to {
             let sent = self.bus.client().publish(subject, Bytes::new());
             let _: Result<_, _> = timeout(self.silence, sent).await;
             return Ok(None);
         }
-        let last = headers::number(all, headers::LAST_CONSUMER);
+        let last = headers::number(headers, headers::LAST_CONSUMER);
         if last.is_some_and(|last| last != self.count) {
             return Err(FeedError::Gap);
         }
-        Ok(headers::number(all, headers::LAST_STREAM).map(FeedItem::Idle))
+        Ok(headers::number(headers, headers::LAST_STREAM).map(FeedItem::Idle))
     }
 }
 
@@ -278,12 +280,12 @@ struct AckPosition {
 impl AckPosition {
     fn parse(subject: &str) -> Option<Self> {
         let tokens: Vec<&str> = subject.strip_prefix("$JS.ACK.")?.split('.').collect();
-        let from = match tokens.len() {
+        let first_field = match tokens.len() {
             7 => 3,
             9.. => 5,
             _ => return None,
         };
-        let number = |at: usize| tokens.get(from + at)?.parse().ok();
+        let number = |at: usize| tokens.get(first_field + at)?.parse().ok();
         Some(Self {
             sequence: number(0)?,
             count: number(1)?,
@@ -296,8 +298,8 @@ impl AckPosition {
 /// `claim-host-1234-3f9a…`: names the process that follows, as `nats consumer report` shows it.
 fn consumer_name(connection: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || c == '_' { c } else { '-' };
-    let who: String = connection.chars().map(plain).take(64).collect();
-    format!("{who}-{:016x}", rand::rng().random::<u64>())
+    let process: String = connection.chars().map(plain).take(64).collect();
+    format!("{process}-{:016x}", rand::rng().random::<u64>())
 }
 
 #[cfg(test)]
@@ -305,7 +307,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_tells_where_it_stands_in_both_forms() {
+    fn the_position_of_a_message_is_read_in_both_forms() {
         for subject in [
             "$JS.ACK.KV_v.m1.1.5.2.1795244372639256138.3",
             "$JS.ACK.hub.ACC.KV_v.m1.1.5.2.1795244372639256138.3.rnd",

@@ -3,8 +3,8 @@
 //! **Owns** the creation, safe when many services start at once and while a cluster still forms,
 //! and the comparison: another tool may have dropped a setting (`nats kv edit` drops two).
 //!
-//! **Never** changes a stream that exists, but for its words ([`crate::stream::correction`]), and
-//! never makes one for an agent: that waits for the services.
+//! **Never** changes a stream that exists, except for its words ([`crate::stream::correction`]),
+//! and never makes one for an agent: an agent waits until a service has made it.
 
 use std::fmt;
 use std::time::Duration;
@@ -34,7 +34,7 @@ use crate::stream::correction::{comparable, find_correction};
 pub(crate) const NOT_FOUND: u64 = 10059;
 const NAME_IN_USE: u64 = 10058;
 const NO_SUITABLE_PEERS: u64 = 10005;
-/// Another process makes the same stream at this moment.
+/// Another process is making the same stream at this moment.
 const NO_STORE: u64 = 10049;
 
 const REPLICAS_NEED_CLUSTER: u64 = 10074;
@@ -117,7 +117,7 @@ pub enum OpenError {
         stream: String,
         /// The server's level.
         level: u64,
-        /// The oldest version that will do.
+        /// The oldest version with what Berth needs.
         oldest: Version,
     },
 }
@@ -140,7 +140,7 @@ impl fmt::Display for Drift {
     }
 }
 
-/// A follower of a stream that is there answers its leader each second.
+/// How long ago a follower may have been heard, in nanoseconds: it answers its leader each second.
 const HEARD_WITHIN_NS: u64 = 2_500_000_000;
 
 /// A stream as the server describes it.
@@ -158,16 +158,16 @@ pub(crate) struct Description {
 }
 
 impl Description {
-    /// Whether the leader has heard from a majority a moment ago. One that is cut off may lack what
-    /// the others have stored, and leads until it notices.
+    /// Whether the leader heard from a majority a moment ago. A leader that is cut off may lack
+    /// what the others have stored, and leads until it notices.
     pub(crate) fn has_majority(&self) -> bool {
         let Some(cluster) = &self.cluster else { return true };
         let followers = cluster.replicas.as_deref().unwrap_or_default();
-        let heard = followers.iter().filter(|one| one.is_heard()).count();
+        let heard = followers.iter().filter(|follower| follower.is_heard()).count();
         2 * (heard + 1) > followers.len() + 1
     }
 
-    /// The leader's time when it answered.
+    /// The leader's time of this description.
     pub(crate) fn now(&self) -> Result<Timestamp, Cause> {
         Timestamp::try_from(self.ts.clone()).map_err(Cause::new)
     }
@@ -203,10 +203,10 @@ impl StreamFollower {
     }
 }
 
-/// An existing stream.
+/// A stream that exists.
 #[derive(Default)]
 pub(crate) struct Opened {
-    /// When the server was asked; none if it was not.
+    /// When the server was asked for the description; none if it was not asked.
     pub(crate) asked: Option<BootTime>,
     pub(crate) created: String,
     pub(crate) last: u64,
@@ -253,21 +253,21 @@ impl Bus {
         let makes = self.makes_streams();
         let mut tries = 0;
         loop {
-            let asked = BootTime::now();
-            let found = match self.describe(stream).await {
+            let asked_at = BootTime::now();
+            let description = match self.describe(stream).await {
                 Err(error @ ApiError::Refused { code: NOT_FOUND, .. }) => match make {
                     Some(origin) if makes => {
                         self.create(stream, expected, copies, Incarnation::next(0, origin)).await
                     }
                     _ => Err(error),
                 },
-                found => found,
+                description => description,
             };
-            let error = match found {
-                Ok(found) => {
+            let error = match description {
+                Ok(description) => {
                     self.record_opened(stream);
-                    let opened = self.accept(stream, expected, copies, found).await?;
-                    return Ok(Opened { asked: Some(asked), ..opened });
+                    let opened = self.accept(stream, expected, copies, description).await?;
+                    return Ok(Opened { asked: Some(asked_at), ..opened });
                 }
                 Err(error) => error,
             };
@@ -291,8 +291,8 @@ impl Bus {
         }
     }
 
-    /// Whether this process makes what is missing. What belongs to a node waits until a service has
-    /// made it: it may write its own keys only.
+    /// Whether this process makes missing streams. An agent waits until a service has made them,
+    /// because it may write its own keys only.
     pub(crate) fn makes_streams(&self) -> bool {
         self.config().actor.node().is_none()
     }
@@ -326,8 +326,8 @@ impl Bus {
         }
     }
 
-    /// Corrects the words of a stream that this process owns. A process that may not, leaves them:
-    /// they are reported as drift.
+    /// Corrects the words of a stream that this process owns. Other processes report the words as
+    /// drift.
     async fn correct_words(
         &self,
         stream: &str,
@@ -355,18 +355,18 @@ impl Bus {
         stream: &str,
         expected: &impl Settings,
         copies: Copies,
-        mut found: Description,
+        mut description: Description,
     ) -> Result<Opened, OpenError> {
         let number = match copies {
             Copies::Exactly(number) => number,
-            // `copies_watch` says whether an existing stream has enough.
-            Copies::ByCluster => number(&found.config, REPLICAS)
-                .and_then(|found| u8::try_from(found).ok())
+            // `copies_watch` reports whether an existing stream has enough copies.
+            Copies::ByCluster => number(&description.config, REPLICAS)
+                .and_then(|number| u8::try_from(number).ok())
                 .unwrap_or(1),
         };
         let expected = expected.settings(number, self.cluster().is_some());
-        self.correct_words(stream, &expected, &mut found).await;
-        accept(stream, &expected, found)
+        self.correct_words(stream, &expected, &mut description).await;
+        accept(stream, &expected, description)
     }
 }
 
@@ -381,8 +381,8 @@ fn size_refusal(error: &ApiError) -> Option<SizeRefusal> {
 
 /// Whether a retry of opening or changing a stream may help.
 pub(crate) fn may_pass(error: &ApiError) -> bool {
-    // Another service may have made the stream first, with other settings: look at that stream. And
-    // a cluster that forms has too few servers at first.
+    // Another service may have made the stream first, with other settings: the next try describes
+    // that stream. And a cluster that forms has too few servers at first.
     error.passes()
         || matches!(
             error,
@@ -393,9 +393,9 @@ pub(crate) fn may_pass(error: &ApiError) -> bool {
 fn accept(
     stream: &str,
     expected: &Map<String, Value>,
-    found: Description,
+    description: Description,
 ) -> Result<Opened, OpenError> {
-    let config = found.config;
+    let config = description.config;
     let level = config.get("metadata").and_then(|all| all.get("_nats.level")?.as_str());
     let level = level.and_then(|level| level.parse().ok()).unwrap_or(API_LEVEL);
     if level < API_LEVEL {
@@ -409,28 +409,28 @@ fn accept(
             "a stream differs from what is expected; correct it with `nats stream edit {stream}`"
         );
     }
-    let last = found.state.last_seq;
-    Ok(Opened { asked: None, created: found.created, last, config, drift })
+    let last = description.state.last_seq;
+    Ok(Opened { asked: None, created: description.created, last, config, drift })
 }
 
 /// The settings of `found` that differ from `expected`. Settings that `expected` leaves out may
 /// have any value.
-pub(crate) fn compare(expected: &Map<String, Value>, found: &Map<String, Value>) -> Vec<Drift> {
+pub(crate) fn compare(expected: &Map<String, Value>, present: &Map<String, Value>) -> Vec<Drift> {
     let mut drift = Vec::new();
     for (field, expected) in expected {
-        let found = found.get(field).unwrap_or(&Value::Null);
-        if let (Value::Object(expected), Value::Object(found)) = (expected, found) {
+        let present = present.get(field).unwrap_or(&Value::Null);
+        if let (Value::Object(expected), Value::Object(present)) = (expected, present) {
             // The server adds metadata of its own.
             drift.extend(
-                compare(expected, found)
+                compare(expected, present)
                     .into_iter()
                     .map(|inner| Drift { field: format!("{field}.{}", inner.field), ..inner }),
             );
-        } else if expected != found && !(is_default(expected) && is_default(found)) {
+        } else if expected != present && !(is_default(expected) && is_default(present)) {
             drift.push(Drift {
                 field: field.clone(),
                 expected: expected.to_string(),
-                found: found.to_string(),
+                found: present.to_string(),
             });
         }
     }
@@ -455,9 +455,9 @@ mod tests {
 
     use super::*;
 
-    fn fields(expected: Value, found: Value) -> Vec<String> {
+    fn fields(expected: Value, present: Value) -> Vec<String> {
         let object = |value: Value| value.as_object().unwrap().clone();
-        compare(&object(expected), &object(found)).into_iter().map(|drift| drift.field).collect()
+        compare(&object(expected), &object(present)).into_iter().map(|drift| drift.field).collect()
     }
 
     #[test]

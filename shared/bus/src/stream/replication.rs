@@ -25,7 +25,7 @@ use crate::stream::copies::Copies;
 use crate::stream::names::stream_name;
 use crate::stream::open::{Description, NOT_FOUND, REPLICAS, StreamCluster, may_pass, number};
 
-/// How often the servers are asked how far the new copies are.
+/// Interval at which the servers are asked how far the new copies are.
 const POLL_EVERY: Duration = Duration::from_millis(500);
 /// The setting that says whether a stream's writes are synced later.
 const PERSIST_MODE: &str = "persist_mode";
@@ -57,7 +57,7 @@ pub struct StreamCopies {
     pub stream: String,
     /// How many copies it has; `None` if the server did not say.
     pub copies: Option<u8>,
-    /// How many copies it is to have.
+    /// How many copies it should have.
     pub wanted: u8,
     /// The server that leads it; `None` during an election, and on a server that runs alone.
     pub leader: Option<String>,
@@ -124,8 +124,8 @@ impl Bus {
 
     async fn describe_all(&self, streams: BTreeSet<String>) -> Vec<Described> {
         join_all(streams.into_iter().map(async |stream| {
-            let found = self.describe(&stream).await;
-            (stream, found)
+            let description = self.describe(&stream).await;
+            (stream, description)
         }))
         .await
     }
@@ -157,7 +157,7 @@ impl Bus {
                     }
                 }
             }
-            // A stream that is settled, or never will be, is not waited for.
+            // A stream that is settled, or that cannot settle, is not waited for.
             let is_waiting = report.streams.iter().any(|stream| {
                 let is_refused = stream.copies.is_some() && stream.problem.is_some();
                 !is_refused && !stream.is_settled()
@@ -223,14 +223,14 @@ fn report(
 ) -> CopiesReport {
     let mut names = answering.clone();
     // A server that is down still counts: it keeps streams, and comes back.
-    for (_, found) in &described {
-        let Ok(Description { cluster: Some(keepers), .. }) = found else { continue };
+    for (_, description) in &described {
+        let Ok(Description { cluster: Some(keepers), .. }) = description else { continue };
         names.extend(keepers.leader.clone().filter(|leader| !leader.is_empty()));
         names.extend(keepers.replicas.iter().flatten().map(|follower| follower.name.clone()));
     }
     let wanted = wanted.wanted(names.len());
     let streams = described.into_iter().filter_map(|(stream, found)| match found {
-        Ok(found) => Some(describe_copies(stream, &found, wanted)),
+        Ok(description) => Some(describe_copies(stream, &description, wanted)),
         Err(ApiError::Refused { code: NOT_FOUND, .. }) => None,
         Err(error) => Some(StreamCopies {
             stream,
@@ -249,10 +249,10 @@ fn report(
     CopiesReport { cluster, servers: servers.collect(), streams }
 }
 
-fn describe_copies(stream: String, found: &Description, wanted: u8) -> StreamCopies {
-    let copies = number(&found.config, REPLICAS).and_then(|copies| u8::try_from(copies).ok());
+fn describe_copies(stream: String, description: &Description, wanted: u8) -> StreamCopies {
+    let copies = number(&description.config, REPLICAS).and_then(|copies| u8::try_from(copies).ok());
     let alone = StreamCluster::default();
-    let keepers = found.cluster.as_ref().unwrap_or(&alone);
+    let keepers = description.cluster.as_ref().unwrap_or(&alone);
     let followers = keepers.replicas.iter().flatten();
     let current = followers.filter(|follower| follower.current && !follower.offline).count();
     StreamCopies {
@@ -260,7 +260,7 @@ fn describe_copies(stream: String, found: &Description, wanted: u8) -> StreamCop
         copies,
         wanted,
         leader: keepers.leader.clone().filter(|leader| !leader.is_empty()),
-        // The leader that answered has everything.
+        // The leader, which answered, has everything, so it counts as one.
         in_sync: u8::try_from(current + 1).unwrap_or(u8::MAX),
         problem: None,
     }
@@ -279,12 +279,12 @@ mod tests {
                 json!({"name": name, "current": current, "offline": offline})
             })
             .collect();
-        let found = serde_json::from_value(json!({
+        let description = serde_json::from_value(json!({
             "config": {"num_replicas": copies}, "created": "", "ts": "",
             "state": {"first_seq": 0, "last_seq": 0},
             "cluster": {"name": "c", "leader": "n1", "replicas": followers},
         }));
-        (stream.to_owned(), Ok(found.unwrap()))
+        (stream.to_owned(), Ok(description.unwrap()))
     }
 
     fn names(names: &[&str]) -> BTreeSet<String> {
@@ -293,34 +293,38 @@ mod tests {
 
     #[test]
     fn a_server_that_is_down_still_counts() {
-        let all = vec![
+        let streams = vec![
             described("A", 3, &[("n2", true, false), ("n3", true, true)]),
             described("B", 1, &[]),
         ];
-        let found = report(Some("c".to_owned()), all, &names(&["n1", "n2"]), Copies::ByCluster);
-        let servers: Vec<(&str, bool)> =
-            found.servers.iter().map(|server| (server.name.as_str(), server.answers)).collect();
+        let copies_report =
+            report(Some("c".to_owned()), streams, &names(&["n1", "n2"]), Copies::ByCluster);
+        let servers: Vec<(&str, bool)> = copies_report
+            .servers
+            .iter()
+            .map(|server| (server.name.as_str(), server.answers))
+            .collect();
         assert_eq!(servers, [("n1", true), ("n2", true), ("n3", false)]);
-        let short: Vec<&str> = found.short().map(|stream| stream.stream.as_str()).collect();
+        let short: Vec<&str> = copies_report.short().map(|stream| stream.stream.as_str()).collect();
         assert_eq!(short, ["B"]);
-        assert_eq!((found.streams[0].in_sync, found.streams[0].wanted), (2, 3));
-        assert!(!found.streams[0].is_settled());
+        assert_eq!((copies_report.streams[0].in_sync, copies_report.streams[0].wanted), (2, 3));
+        assert!(!copies_report.streams[0].is_settled());
     }
 
     #[test]
     fn a_stream_that_is_not_there_is_left_out_and_one_that_does_not_answer_is_short() {
         let refused = |code| ApiError::Refused { status: 404, code, description: String::new() };
-        let all =
+        let streams =
             vec![("A".to_owned(), Err(refused(NOT_FOUND))), ("B".to_owned(), Err(refused(10008)))];
-        let found = report(None, all, &names(&[]), Copies::ByCluster);
-        assert_eq!(found.streams.len(), 1);
-        assert!(found.streams[0].is_short() && found.streams[0].problem.is_some());
+        let copies_report = report(None, streams, &names(&[]), Copies::ByCluster);
+        assert_eq!(copies_report.streams.len(), 1);
+        assert!(copies_report.streams[0].is_short() && copies_report.streams[0].problem.is_some());
     }
 
     #[test]
     fn a_configured_number_is_what_is_wanted() {
-        let all = vec![described("A", 1, &[])];
-        let found = report(None, all, &names(&["n1", "n2", "n3"]), Copies::Exactly(1));
-        assert_eq!(found.short().count(), 0);
+        let streams = vec![described("A", 1, &[])];
+        let copies_report = report(None, streams, &names(&["n1", "n2", "n3"]), Copies::Exactly(1));
+        assert_eq!(copies_report.short().count(), 0);
     }
 }

@@ -1,4 +1,4 @@
-//! What is said to be absent, by servers that may have been deposed.
+//! Reported absences, by servers that may have been deposed.
 
 use std::time::Duration;
 
@@ -13,11 +13,11 @@ use crate::support::{PATIENCE, STATE, connect, messages, one_bucket, set, text, 
 const DISK: u64 = 64 << 20;
 /// An election takes 4 to 9 s; this machine has two cores for three servers.
 const ELECTION: Duration = Duration::from_secs(90);
-/// A leader without a quorum is one for 10 to 20 s, so it is asked for as long.
+/// A leader notices within 10 to 20 s that it has no quorum.
 const DEPOSED: Duration = Duration::from_secs(20);
 
 #[tokio::test]
-async fn nothing_is_written_where_one_server_knows_all() {
+async fn a_single_server_confirms_an_absence_without_a_write() {
     let (server, _bus, bucket) = one_bucket(&STATE).await;
     set(&bucket, "v.a", "a").await;
     let marker = unset(&bucket, "v.a").await;
@@ -57,8 +57,8 @@ async fn a_deposed_leader_confirms_nothing() {
     let mut stale = 0;
     while Instant::now() < end {
         stale += u32::from(at_leader.get("v.new").await.is_ok_and(|entry| entry.is_none()));
-        let said = at_leader.get_surely("v.new", trace()).await;
-        assert!(said.is_err(), "parted from the others, and it says {said:?}");
+        let absent = at_leader.get_surely("v.new", trace()).await;
+        assert!(absent.is_err(), "parted from the others, and it says {absent:?}");
     }
     println!("the deposed leader said {stale} times that a key is absent which had been written");
 
@@ -71,7 +71,7 @@ async fn a_deposed_leader_confirms_nothing() {
     .await
     .unwrap();
     assert_eq!((entry.revision, text(&entry)), (written, "2"));
-    // What was read before another wrote is not confirmed.
+    // An absence that was read before another process wrote is not confirmed.
     let guard = Guard { filter: "v.>", revision: written - 1 };
     let old = wait::until("it is answered", PATIENCE, async || {
         at_leader.confirm_absence("v.no", guard, trace()).await
@@ -82,7 +82,7 @@ async fn a_deposed_leader_confirms_nothing() {
     assert_eq!(newest.map(|(_, key)| key), Some("v.no".to_owned()), "it is written down");
 }
 
-/// A bus that does not wait long for a quorum that is not there.
+/// A bus that gives up soon when there is no quorum.
 async fn quick(url: &str) -> Bus {
     let second = Duration::from_secs(1);
     let config = Config::new([url], "test/host/1").insecure();

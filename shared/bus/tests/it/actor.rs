@@ -1,4 +1,4 @@
-//! Who sends: the end of the subject says it, and a service goes by it.
+//! The actor at the end of a request's subject, by which a service decides.
 
 use berth_bus::{Bus, Call, Config, Listen, Request, RequestError, VerbRequest};
 use berth_contract::actor::Actor;
@@ -17,7 +17,7 @@ fn node(id: &str) -> NodeId {
     NodeId::new(id).unwrap()
 }
 
-/// A connection that acts as this actor.
+/// Connects with this actor.
 async fn connect(server: &Server, actor: Actor) -> Bus {
     Bus::connect(Config { actor, ..config(&server.url()) }).await.unwrap()
 }
@@ -27,7 +27,7 @@ async fn ask(bus: &Bus, subject: &str) -> Result<Value, RequestError> {
 }
 
 #[tokio::test]
-async fn a_request_says_who_sends_it() {
+async fn a_request_names_its_sender() {
     let (server, bus) = one().await;
     let service = bus.service(service("who")).await.unwrap();
     let answer = |request: Request| async move {
@@ -42,19 +42,19 @@ async fn a_request_says_who_sends_it() {
         (Actor::Docker(node("n1")), "docker n1"),
         (Actor::service(CLAIM), "service claim"),
     ] {
-        let told = ask(&connect(&server, actor).await, "who.is").await.unwrap();
-        assert_eq!(told, json!({"who": said, "subject": "who.is"}));
+        let seen_actor = ask(&connect(&server, actor).await, "who.is").await.unwrap();
+        assert_eq!(seen_actor, json!({"who": said, "subject": "who.is"}));
     }
     // As `nats micro req` sends it, to the subject that the endpoint lists; and without an actor.
     let client = async_nats::connect(&server.url()).await.unwrap();
-    let told = client.request("who.is.*.*", "".into()).await.unwrap();
-    let told: Value = serde_json::from_slice(&told.payload).unwrap();
-    assert_eq!(told, json!({"who": null, "subject": "who.is"}));
+    let reply = client.request("who.is.*.*", "".into()).await.unwrap();
+    let reply: Value = serde_json::from_slice(&reply.payload).unwrap();
+    assert_eq!(reply, json!({"who": null, "subject": "who.is"}));
     assert!(client.request("who.is", "".into()).await.is_err());
 }
 
 #[tokio::test]
-async fn an_agent_speaks_of_its_own_node_only() {
+async fn an_agents_request_about_another_node_is_refused() {
     let (server, bus) = one().await;
     let service = bus.service(service("nodes")).await.unwrap();
     let open = |request: VerbRequest<verb::SecretOpen>| async move {
@@ -83,8 +83,8 @@ async fn an_agent_speaks_of_its_own_node_only() {
         let code = |answer: Result<Value, RequestError>| answer.unwrap_err().into_problem("x").code;
         assert_eq!(code(ask(&bus, &subject).await), opened, "{actor}");
         for (list, listed) in lists.iter().zip(listed) {
-            let all = verb::AllocList::subject(&berth_domain::Namespace::default());
-            let answer = bus.request(&all, list, &Call::within(trace(), PATIENCE)).await;
+            let subject = verb::AllocList::subject(&berth_domain::Namespace::default());
+            let answer = bus.request(&subject, list, &Call::within(trace(), PATIENCE)).await;
             assert_eq!(code(answer), listed, "{actor} {list}");
         }
     }

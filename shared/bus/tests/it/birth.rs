@@ -1,4 +1,4 @@
-//! A bucket of Berth's that was deleted is never made again without a person's word.
+//! A deleted bucket of Berth is never made again before an operator accepts its loss.
 
 use berth_bus::{Bus, Config, OpenError};
 use berth_contract::bucket::{ALL, ALLOCS, BUCKETS, VOLUMES};
@@ -17,7 +17,7 @@ async fn open_all(bus: &Bus) {
     }
 }
 
-/// Why the bucket is not opened; it must not be made either.
+/// The reason why the bucket is not opened; asserts that it is not made either.
 async fn refused(server: &Server, bus: &Bus) -> String {
     let error = bus.bucket(&VOLUMES, 1).await.unwrap_err();
     assert!(matches!(error, OpenError::Lost(_)), "{error}");
@@ -31,7 +31,7 @@ async fn refused(server: &Server, bus: &Bus) -> String {
 }
 
 #[tokio::test]
-async fn a_deleted_bucket_is_made_again_only_when_a_person_says_so() {
+async fn a_deleted_bucket_is_made_again_only_when_an_operator_accepts_its_loss() {
     let (server, bus) = one().await;
     open_all(&bus).await;
     let volumes = bus.bucket(&VOLUMES, 1).await.unwrap();
@@ -67,7 +67,7 @@ async fn an_empty_bucket_in_place_of_a_deleted_one_is_refused() {
     assert!(error.to_string().contains("empty"), "{error}");
 }
 
-/// An installation from before the record: other buckets show that this one is missing.
+/// An installation that is older than the record: other buckets show that one is missing.
 #[tokio::test]
 async fn buckets_of_before_the_record_are_put_on_it() {
     let (server, bus) = one().await;
@@ -75,11 +75,11 @@ async fn buckets_of_before_the_record_are_put_on_it() {
     let allocs = bus.bucket(&ALLOCS, 1).await.unwrap();
     set(&allocs, "default.a", "1").await;
     delete(&server, BUCKETS.name).await;
-    // Nothing is missing.
+    // No bucket is missing.
     open_all(&bus).await;
     delete(&server, BUCKETS.name).await;
     delete(&server, VOLUMES.name).await;
-    // Another bucket is opened first, and puts all of them on record.
+    // Another bucket is opened first, which puts all buckets on record.
     assert!(bus.bucket(&ALLOCS, 1).await.is_ok());
     assert!(refused(&server, &bus).await.contains("earlier"));
 }

@@ -1,4 +1,4 @@
-//! Buckets are made once, as they are to be, and drift is reported.
+//! Buckets are made once, with the expected settings, and drift is reported.
 
 use std::time::Duration;
 
@@ -47,7 +47,7 @@ async fn more_watches_than_the_servers_default_fit() {
 async fn a_setting_that_another_tool_dropped_is_reported_and_left_alone() {
     let (server, bus) = one().await;
     bus.bucket(&STATE, 1).await.unwrap();
-    // What `nats kv edit` does: it rebuilds the configuration from what it knows of buckets.
+    // As `nats kv edit` does, which rebuilds the configuration from the settings that it knows.
     let plain = plain(&server.url()).await;
     let mut config = plain.get_stream("KV_state").await.unwrap().cached_info().config.clone();
     config.allow_atomic_publish = false;
@@ -79,14 +79,14 @@ async fn two_versions_of_a_bucket_meet_and_the_first_stays() {
 }
 
 #[tokio::test]
-async fn what_one_server_cannot_keep_is_refused_at_once() {
+async fn more_copies_than_one_server_can_keep_are_refused_at_once() {
     let (_server, bus) = one().await;
     let error = bus.bucket(&LEASES, 3).await.unwrap_err();
     assert!(matches!(error, OpenError::Refused { .. }), "{error}");
 }
 
 #[tokio::test]
-async fn a_server_without_jetstream_is_said_to_be_one() {
+async fn a_server_without_jetstream_is_reported() {
     let more = NatsOptions { extra: "jetstream: disabled", ..NatsOptions::default() };
     let server = NatsServers::start_with(1, more).await;
     let config = Config { start_timeout: Duration::from_millis(600), ..config(&server.url()) };

@@ -12,11 +12,11 @@ use tokio::task::JoinHandle;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mode {
     Whole,
-    /// The server's bytes are thrown away.
+    /// The server's bytes are lost.
     Deaf,
-    /// The client's bytes are thrown away.
+    /// The client's bytes are lost.
     Mute,
-    /// Connections break, also new ones.
+    /// Connections break, and so do new ones.
     Cut,
 }
 
@@ -45,12 +45,12 @@ impl Cable {
         format!("nats://{}", self.address)
     }
 
-    /// What the server says from now on is lost. Only [`cut`](Self::cut) may follow.
+    /// From now on everything that the server sends is lost. Only [`cut`](Self::cut) may follow.
     pub fn deafen(&self) {
         self.mode.send_replace(Mode::Deaf);
     }
 
-    /// What the client says from now on is lost. Only [`cut`](Self::cut) may follow.
+    /// From now on everything that the client sends is lost. Only [`cut`](Self::cut) may follow.
     pub fn mute(&self) {
         self.mode.send_replace(Mode::Mute);
     }
@@ -59,7 +59,7 @@ impl Cable {
         self.mode.send_replace(Mode::Cut);
     }
 
-    /// New connections work again.
+    /// Lets new connections work again.
     pub fn heal(&self) {
         self.mode.send_replace(Mode::Whole);
     }
@@ -82,7 +82,7 @@ async fn join(client: TcpStream, target: SocketAddr, modes: watch::Receiver<Mode
             async {
                 let mut buffer = vec![0; 65536];
                 while let Ok(size @ 1..) = from_client.read(&mut buffer).await {
-                    // Bytes that were read late, after the cut, are lost as well.
+                    // Bytes that were read before the cut, but not passed on, are lost, too.
                     let lost = matches!(*up.borrow(), Mode::Mute | Mode::Cut);
                     if !lost && to_server.write_all(&buffer[..size]).await.is_err() {
                         break;

@@ -1,4 +1,5 @@
-//! What only three servers show. One cluster serves all of it: each start costs seconds.
+//! What only a cluster of three servers shows. One cluster serves all parts of the test, because
+//! each start costs seconds.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -13,7 +14,7 @@ use serde_json::json;
 use tokio::time::{Instant, timeout};
 
 use crate::group::batched;
-use crate::loss::{Told, is_true, write_until};
+use crate::loss::{WriteOutcomes, is_true, write_until};
 use crate::support::{
     Flag, LEASES, PATIENCE, STATE, agrees, is_conflict, mirror, plain, put, set, text, trace,
 };
@@ -35,11 +36,11 @@ async fn three_servers() {
     a_leader_killed_under_writes_loses_nothing_and_no_result_lies(&cluster, &buses).await;
 }
 
-/// A bus that prefers one server, and knows the others.
+/// Connects to one server first, and knows the others.
 async fn connect_via(cluster: &NatsServers, first: &berth_harness::nats::Server) -> Bus {
     let urls = [first.url(), cluster.url()];
     let config = berth_bus::Config::new(urls, "test/host/1").insecure();
-    // Few writers are enough for each bus to store some together.
+    // With few writes alone, each bus stores some of its writes in batches.
     Bus::connect(berth_bus::Config { alone_max: 4, ..config }).await.unwrap()
 }
 
@@ -48,11 +49,12 @@ async fn services_that_start_at_once_make_one_bucket(buses: &[Bus]) {
     for bucket in opened {
         assert_eq!(bucket.unwrap().drift(), []);
     }
-    // Events are synced with the rest on a cluster: the server takes the other way on one only.
+    // On a cluster, events are synced with each write; asynchronous writes are a setting of a
+    // single server.
     assert_eq!(buses[0].events(&EVENTS, 3).await.unwrap().drift(), []);
 }
 
-/// One that comes alone is there without a flush; those right behind it are there after one.
+/// An event after a quiet moment is stored without a flush; events right behind it after a flush.
 async fn events_that_come_closely_go_together_in_order(cluster: &NatsServers, bus: &Bus) {
     const COUNT: u64 = 20;
     let events = bus.events(&EVENTS, 3).await.unwrap();
@@ -76,7 +78,7 @@ async fn events_that_come_closely_go_together_in_order(cluster: &NatsServers, bu
         let message = stream.get_raw_message(next.sequence).await.unwrap();
         together += u64::from(message.headers.get("Nats-Batch-Id").is_some());
     }
-    // Their teller works beside us, and may have found the first few one by one.
+    // The sender works at the same time, and may have sent the first few events one by one.
     assert!(together > 0, "nothing of what came at once went together");
 }
 
@@ -92,7 +94,7 @@ async fn a_lost_race_is_a_conflict_whatever_its_code(cluster: &NatsServers, buse
             let key = format!("v.{writer}");
             async move { bucket.commit(put(&key, "x", "v.>", head)).await }
         });
-        // The same race without our code shows that the other code does occur.
+        // The same race with the client library's own code shows that the other error code occurs.
         let theirs = (0..16).map(|writer| {
             let mut headers = async_nats::HeaderMap::new();
             headers.insert("Nats-Expected-Last-Subject-Sequence", "0");
@@ -112,7 +114,7 @@ async fn a_lost_race_is_a_conflict_whatever_its_code(cluster: &NatsServers, buse
     assert!(constant > 0, "the trap this test is about was not met");
 }
 
-/// A replica that lags behind for too long answers with a list that is not settled.
+/// Reads a settled list: a replica that lags for too long answers with a list that is not.
 async fn settled_list(bucket: &Bucket) -> List {
     wait::until("a settled list", PATIENCE, async || {
         let list = bucket.list("v.>").await.unwrap();
@@ -138,7 +140,7 @@ async fn a_leader_read_sees_what_was_acknowledged(cluster: &NatsServers, buses: 
     for count in 0..400 {
         let value = count.to_string();
         let revision = set(&buckets[0], "v.k", &value).await;
-        // At once, by a batched read that any replica may answer.
+        // By a batched read that any replica may answer.
         let list = settled_list(&buckets[1]).await;
         assert_eq!(list.head, revision);
         let replica = direct.direct_get_last_for_subject("$KV.reads.v.k").await;
@@ -186,7 +188,7 @@ async fn a_leader_killed_under_writes_loses_nothing_and_no_result_lies(
     writes_go_on(&[buckets[(leader + 1) % 3].clone()], 200).await;
     cluster.servers()[leader].resume();
 
-    // A lease whose stream's leader died expires all the same, and passes on.
+    // A lease whose stream's leader died still expires, and passes on.
     wait::until("the lease passes on", ELECTION, async || {
         leases[1].acquire("l", "two".into(), Duration::from_secs(2), trace()).await
     })
@@ -195,15 +197,16 @@ async fn a_leader_killed_under_writes_loses_nothing_and_no_result_lies(
 
     writes_go_on(&buckets, 200).await;
     stop.store(true, Ordering::Relaxed);
-    let told: Vec<Told> = join_all(writers).await.into_iter().map(Result::unwrap).collect();
-    let count = |of: fn(&Told) -> usize| told.iter().map(of).sum::<usize>();
+    let outcomes: Vec<WriteOutcomes> =
+        join_all(writers).await.into_iter().map(Result::unwrap).collect();
+    let count = |of: fn(&WriteOutcomes) -> usize| outcomes.iter().map(of).sum::<usize>();
     println!(
         "stored {}, not stored {}, unknown {}",
-        count(|told| told.stored.len()),
-        count(|told| told.not_stored.len()),
-        count(|told| told.unknown.len())
+        count(|outcomes| outcomes.stored.len()),
+        count(|outcomes| outcomes.not_stored.len()),
+        count(|outcomes| outcomes.unknown.len())
     );
-    is_true(&told, &cluster.url(), "state").await;
+    is_true(&outcomes, &cluster.url(), "state").await;
     assert!(batched(&cluster.url(), "state").await > 0, "nothing went together");
     for mirror in &mirrors {
         agrees(mirror, &buckets[1], ">").await;

@@ -20,17 +20,17 @@ async fn one_volume_is_one_transaction_scope() {
     let volume = "ns.v1.>";
     assert_eq!(bucket.commit(put("ns.v1.spec", "s", volume, 0)).await.unwrap(), 1);
     assert_eq!(bucket.commit(put("ns.v1.claim.a", "a", volume, 1)).await.unwrap(), 2);
-    // A writer that looked before claim a was written.
+    // A writer that read the head before claim a was written.
     assert!(is_conflict(&bucket.commit(put("ns.v1.claim.b", "b", volume, 1)).await));
     assert_eq!(bucket.get("ns.v1.claim.b").await.unwrap(), None);
     assert_eq!(bucket.commit(put("ns.v1.claim.b", "b", volume, 2)).await.unwrap(), 3);
-    // Another volume is not touched by any of it.
+    // The subtree of another volume is not affected.
     assert_eq!(bucket.commit(put("ns.v2.spec", "s", "ns.v2.>", 0)).await.unwrap(), 4);
     assert_eq!(bucket.head(volume).await.unwrap(), 3);
 }
 
 #[tokio::test]
-async fn of_many_writers_of_one_revision_one_wins() {
+async fn of_many_writes_with_one_revision_one_is_stored() {
     let (server, _bus, bucket) = one_bucket(&STATE).await;
     let url = server.url();
     let others = join_all((0..4).map(|_| connect(&url))).await;
@@ -81,7 +81,7 @@ async fn a_deleted_key_stays_deleted_when_its_marker_expires() {
         }
     })
     .await;
-    // Nothing of the key is left below it either.
+    // No older value of the key is left below the marker.
     assert_eq!(messages(&server.url(), "fleeting").await, [(1, "v.spec".to_owned())]);
 }
 
@@ -112,12 +112,12 @@ async fn a_key_is_written_anew_over_its_marker_by_the_markers_revision() {
 }
 
 #[tokio::test]
-async fn of_two_that_delete_a_key_one_hears_of_a_conflict() {
+async fn one_of_two_deletes_of_a_key_gets_a_conflict() {
     let (_server, _bus, bucket) = one_bucket(&STATE).await;
     let before = set(&bucket, "v.k", "v").await;
     let marker = bucket.commit(delete("v.k", "v.>", before)).await.unwrap();
     assert!(is_conflict(&bucket.commit(delete("v.k", "v.>", before)).await));
-    // Also of a writer that saw an older revision, or that creates the key again.
+    // The same holds for a writer that saw an older revision, or that creates the key again.
     bucket.commit(put("v.k", "again", "v.>", marker)).await.unwrap();
     assert!(is_conflict(&bucket.commit(put("v.k", "stale", "v.>", before)).await));
     assert!(is_conflict(&bucket.commit(put("v.k", "stale", "v.>", 0)).await));
@@ -160,18 +160,18 @@ async fn a_write_while_disconnected_fails_at_once_and_is_never_delivered() {
     }
     assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
     server.restart().await;
-    let after = wait::until("it is back", PATIENCE, async || {
+    let reread = wait::until("it is back", PATIENCE, async || {
         bucket.commit(put("k", "after", "k", before)).await
     })
     .await;
-    assert_eq!(after, before + 1, "nothing was stored in between");
-    // Whatever the client still held would come now.
+    assert_eq!(reread, before + 1, "nothing was stored in between");
+    // Writes that the client still held would arrive now.
     sleep(Duration::from_millis(300)).await;
     assert_eq!(text(&bucket.get("k").await.unwrap().unwrap()), "after");
 }
 
 #[tokio::test]
-async fn a_stream_that_is_gone_is_surely_not_written() {
+async fn a_write_to_a_deleted_stream_is_surely_not_stored() {
     let server = Server::start().await;
     let config = Config { commit_timeout: Duration::from_millis(800), ..config(&server.url()) };
     let bus = Bus::connect(config).await.unwrap();
@@ -182,14 +182,14 @@ async fn a_stream_that_is_gone_is_surely_not_written() {
 }
 
 #[tokio::test]
-async fn nobody_there_is_waited_for_as_long_as_a_write_may_take() {
+async fn a_write_waits_for_a_missing_leader_until_its_timeout() {
     let (server, _bus, bucket) = one_bucket(&STATE).await;
     let plain = crate::support::plain(&server.url()).await;
     let config = plain.get_stream("KV_state").await.unwrap().cached_info().config.clone();
     plain.delete_stream("KV_state").await.unwrap();
     let write = put("k", "v", "k", 0);
     let (written, _) = tokio::join!(bucket.commit(write), async {
-        // As long as an election leaves a stream without a leader, shortened.
+        // An election leaves a stream without a leader for longer; shortened here.
         sleep(Duration::from_millis(700)).await;
         plain.create_stream(config).await.unwrap()
     });

@@ -1,4 +1,4 @@
-//! Getting onto the bus and staying there.
+//! Connecting to the bus, and staying connected.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use crate::support::{PATIENCE, STATE, config, connect, mirror, one, set, trace};
 
 #[tokio::test]
-async fn a_server_that_is_not_there_is_named_by_the_deadline() {
+async fn an_unreachable_server_is_named_by_the_deadline() {
     let port = Port::reserve();
     let url = format!("nats://user:hunter2@{}", port.address());
     let config = Config {
@@ -23,10 +23,10 @@ async fn a_server_that_is_not_there_is_named_by_the_deadline() {
     let began = Instant::now();
     let error = Bus::connect(config).await.unwrap_err();
     assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
-    let said = error.to_string();
-    assert!(matches!(error, ConnectError::Unreachable { .. }), "{said}");
-    assert!(said.contains(&port.address().to_string()), "{said}");
-    assert!(!said.contains("hunter2"), "{said}");
+    let text = error.to_string();
+    assert!(matches!(error, ConnectError::Unreachable { .. }), "{text}");
+    assert!(text.contains(&port.address().to_string()), "{text}");
+    assert!(!text.contains("hunter2"), "{text}");
 }
 
 #[tokio::test]
@@ -38,9 +38,9 @@ async fn a_server_that_starts_late_is_waited_for() {
     assert!(connecting.await.unwrap().unwrap().connected());
 }
 
-/// The client's own pings would take a minute longer than is waited for here.
+/// The client's own pings would take a minute longer than the test waits.
 #[tokio::test]
-async fn a_connection_that_carries_nothing_any_more_is_made_anew() {
+async fn a_connection_that_carries_nothing_is_replaced() {
     let server = Server::start().await;
     let sound = connect(&server.url()).await;
     let address = std::net::SocketAddr::from(([127, 0, 0, 1], server.port()));
@@ -63,7 +63,7 @@ async fn a_connection_that_carries_nothing_any_more_is_made_anew() {
 }
 
 #[tokio::test]
-async fn wrong_credentials_are_said_to_be_wrong_at_once() {
+async fn wrong_credentials_are_reported_at_once() {
     let extra = "authorization { user: u, password: right }";
     let server = NatsServers::start_with(1, NatsOptions { extra, ..NatsOptions::default() }).await;
     let with = |password: &str| Config {
@@ -74,12 +74,12 @@ async fn wrong_credentials_are_said_to_be_wrong_at_once() {
     let began = Instant::now();
     let error = Bus::connect(with("wrong")).await.unwrap_err();
     assert!(began.elapsed() < PATIENCE / 2, "{:?}", began.elapsed());
-    let said = error.to_string();
-    assert!(matches!(error, ConnectError::Refused { .. }), "{said}");
-    assert!(said.contains("authorization violation"), "{said}");
-    assert!(!said.contains("wrong"), "{said}");
+    let text = error.to_string();
+    assert!(matches!(error, ConnectError::Refused { .. }), "{text}");
+    assert!(text.contains("authorization violation"), "{text}");
+    assert!(!text.contains("wrong"), "{text}");
     assert!(Bus::connect(with("right")).await.unwrap().connected());
-    let address = |given: &str| format!("nats://{given}@{}", server.first().address());
+    let address = |credentials: &str| format!("nats://{credentials}@{}", server.first().address());
     assert!(Bus::connect(config(&address("u:right"))).await.unwrap().connected());
     assert!(Bus::connect(config(&address("u:r%69ght"))).await.unwrap().connected());
     assert!(Bus::connect(config(&address("u:other"))).await.is_err());
@@ -87,7 +87,7 @@ async fn wrong_credentials_are_said_to_be_wrong_at_once() {
 
 #[tokio::test]
 async fn the_seed_of_an_nkey_is_taken_from_a_file() {
-    // A key pair made for this test alone.
+    // A key pair that was made for this test.
     const SEED: &str = "SUAEIYF5XP7U5TK256NNI5PTD6MW2ZZUSUFAYAD34CLXEVQADLYDYRZVGY";
     const USER: &str = "UD4CSX7KCWU3EGIHUW5TUX3FRI5NPGMNXGWNXLKETLJMDJLERVHWLIQC";
     let extra = &format!("authorization {{ users: [{{ nkey: {USER} }}] }}");
@@ -118,8 +118,8 @@ async fn a_refused_permission_ends_its_exchange_at_once_and_is_counted() {
     let bus = Bus::connect(config("u")).await.unwrap();
     let began = Instant::now();
     let call = Call::within(trace(), PATIENCE);
-    let asked = (0..8).map(|_| bus.request::<Value>("forbidden", "", &call));
-    for refused in futures_util::future::join_all(asked).await {
+    let requests = (0..8).map(|_| bus.request::<Value>("forbidden", "", &call));
+    for refused in futures_util::future::join_all(requests).await {
         let refused = refused.unwrap_err();
         assert!(matches!(refused, RequestError::NotAllowed { .. }), "{refused}");
     }
@@ -129,12 +129,12 @@ async fn a_refused_permission_ends_its_exchange_at_once_and_is_counted() {
     assert!(opened.to_string().contains("refuses"), "{opened}");
     assert!(began.elapsed() < PATIENCE / 2, "{:?}", began.elapsed());
     assert!(bus.counts().permission_violations >= 9, "{:?}", bus.counts());
-    // What is allowed goes on beside it.
+    // Allowed messages are not affected.
     assert!(bus.flush(PATIENCE).await);
 }
 
 #[tokio::test]
-async fn answers_come_to_an_inbox_of_ones_own() {
+async fn answers_come_to_the_inbox_of_the_identity() {
     let of = |key: &nkeys::KeyPair| {
         let key = key.public_key();
         format!(
@@ -160,7 +160,7 @@ async fn answers_come_to_an_inbox_of_ones_own() {
     };
     let bus = Bus::connect(with(Credentials::NkeySeedFile(seed))).await.unwrap();
     let bucket = bus.bucket(&STATE, 1).await.unwrap();
-    // Writes, reads, batched reads and consumers all answer there.
+    // Writes, reads, batched reads and consumers all answer to the identity's own inbox.
     set(&bucket, "k", "v").await;
     assert!(bucket.list(">").await.unwrap().settled);
     assert_eq!(mirror(&bucket, ">").await.applied(), 1);
@@ -200,8 +200,8 @@ async fn a_restarted_server_answers_an_identity_again() {
     }
 }
 
-/// A new identity is put in place before its program is restarted (docs/install.md), and the
-/// server is restarted meanwhile.
+/// A new identity is put in place before its program is restarted (docs/install.md), and the server
+/// is restarted in between.
 #[tokio::test]
 async fn a_running_program_keeps_its_key_when_its_file_gets_another() {
     let keys = [nkeys::KeyPair::new_user(), nkeys::KeyPair::new_user()];
@@ -237,7 +237,7 @@ async fn a_running_program_keeps_its_key_when_its_file_gets_another() {
 }
 
 #[tokio::test]
-async fn a_bus_comes_back_soon_after_its_server_does() {
+async fn a_bus_reconnects_soon_after_its_server_restarts() {
     let (server, bus) = one().await;
     assert!(bus.connected());
     server.kill9();
@@ -258,17 +258,17 @@ async fn a_bus_comes_back_soon_after_its_server_does() {
     assert!(back.elapsed() < Duration::from_secs(3), "{:?}", back.elapsed());
     wait::until("both are counted", PATIENCE, async || {
         let counts = bus.counts();
-        let both = counts.disconnects >= 1 && counts.connects >= 2;
-        if both { Ok(()) } else { Err(format!("{counts:?}")) }
+        let is_reconnected = counts.disconnects >= 1 && counts.connects >= 2;
+        if is_reconnected { Ok(()) } else { Err(format!("{counts:?}")) }
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_drained_bus_is_gone_and_says_so() {
+async fn a_drained_bus_opens_no_bucket() {
     let (server, bus) = one().await;
     bus.drain(PATIENCE).await;
-    // Another one is not touched.
+    // Another connection is not affected.
     assert!(connect(&server.url()).await.connected());
     let bucket = bus.bucket(&STATE, 1);
     let opened = tokio::time::timeout(Duration::from_secs(1), bucket).await;

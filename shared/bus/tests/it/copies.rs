@@ -1,5 +1,5 @@
-//! How many copies buckets and streams have: on one server, on three, on a cluster that forms, and
-//! after the move from one server to three.
+//! Copies of buckets and streams: on one server, on three, on a cluster that forms, and after the
+//! move from one server to three.
 
 use std::time::Duration;
 
@@ -19,13 +19,13 @@ use crate::support::{PATIENCE, config, connect, listed, plain, set};
 /// Elections and new copies take seconds each, on a machine that others use too.
 const SETTLED: Duration = Duration::from_secs(90);
 
-/// Stream, copies, wanted: of each stream that exists.
+/// The name, the copies and the wanted copies of each stream that exists.
 fn numbers(report: &CopiesReport) -> Vec<(&str, Option<u8>, u8)> {
     let each = report.streams.iter();
     each.map(|stream| (stream.stream.as_str(), stream.copies, stream.wanted)).collect()
 }
 
-/// The replicas that the server itself says a stream has.
+/// The copies of a stream, by the server's own description.
 async fn replicas(url: &str, stream: &str) -> usize {
     plain(url).await.get_stream(stream).await.unwrap().cached_info().config.num_replicas
 }
@@ -56,8 +56,8 @@ async fn one_server_gives_one_copy_and_that_is_enough() {
     let refused = timeout(PATIENCE, bus.raise_copies(Some(3), SETTLED * 9, |_| {})).await.unwrap();
     assert_eq!(refused.short().count(), 3, "{refused:?}");
     let problem = |stream: &str| {
-        let found = refused.streams.iter().find(|found| found.stream == stream);
-        found.unwrap().problem.clone().unwrap()
+        let listed = refused.streams.iter().find(|listed| listed.stream == stream);
+        listed.unwrap().problem.clone().unwrap()
     };
     assert!(problem("KV_berth-leases").contains("non-clustered"), "{refused:?}");
     assert!(problem("BERTH_EVENTS").contains("nats stream rm BERTH_EVENTS"), "{refused:?}");
@@ -74,7 +74,7 @@ async fn three_servers_give_three_copies_and_one_may_be_lost() {
     for stream in ["KV_berth-volumes", "KV_berth-buckets", EVENTS.name] {
         assert_eq!(replicas(&url, stream).await, 3, "{stream}");
     }
-    // A configured number wins, and is then what is wanted.
+    // A configured number replaces the cluster's, and is the wanted number from then on.
     let leases = bus.bucket(&LEASES, 1).await.unwrap();
     assert_eq!(leases.drift(), []);
     assert_eq!(replicas(&url, "KV_berth-leases").await, 1);
@@ -86,32 +86,34 @@ async fn three_servers_give_three_copies_and_one_may_be_lost() {
     set(&leases, "node.n1", "before").await;
     set(&volumes, "default.v.spec", "before").await;
 
-    // The stream that lacks copies gets them, and no other is changed.
-    let mut told = 0;
-    let raised = bus.raise_copies(None, SETTLED, |_| told += 1).await;
+    // The stream that lacks copies gets them, and no other stream is changed.
+    let mut reports = 0;
+    let raised = bus.raise_copies(None, SETTLED, |_| reports += 1).await;
     assert!(raised.streams.iter().all(StreamCopies::is_settled), "{raised:?}");
-    assert!(told >= 2, "progress was told {told} times");
+    assert!(reports >= 2, "progress was told {reports} times");
     assert_eq!(replicas(&url, "KV_berth-leases").await, 3);
 
-    // Every server may be the one that is lost: also the one that kept the only copy.
+    // Any server may be lost, also the one that kept the only copy.
     let lost = servers.leader_of("KV_berth-leases").await;
     servers.servers()[lost].kill9();
-    let left = (0..3).filter(|server| *server != lost);
-    let left = left.map(|server| servers.servers()[server].url()).collect::<Vec<_>>().join(",");
-    // A leader that died answers nothing: each exchange is short, and there are many.
-    let brief = Config { start_timeout: SETTLED, ..Config::new([left], "test/host/2").insecure() };
+    let remaining = (0..3).filter(|server| *server != lost);
+    let remaining =
+        remaining.map(|server| servers.servers()[server].url()).collect::<Vec<_>>().join(",");
+    // A leader that died does not answer, so each exchange is short and is tried often.
+    let brief =
+        Config { start_timeout: SETTLED, ..Config::new([remaining], "test/host/2").insecure() };
     let other = Bus::connect(brief).await.unwrap();
     for (spec, key) in [(&LEASES, "node.n1"), (&VOLUMES, "default.v.spec")] {
         let bucket = other.bucket(spec, Copies::ByCluster).await.unwrap();
         wait::until("the bucket answers and takes writes", SETTLED, async || {
-            let found = bucket.get(key).await.map_err(|error| error.to_string())?.unwrap();
-            assert_eq!(found.value.as_deref(), Some(&b"before"[..]), "{key} is lost");
+            let entry = bucket.get(key).await.map_err(|error| error.to_string())?.unwrap();
+            assert_eq!(entry.value.as_deref(), Some(&b"before"[..]), "{key} is lost");
             bucket.head(key).await.map_err(|error| error.to_string())
         })
         .await;
         set(&bucket, key, "after").await;
     }
-    // The lost server still counts: nothing is made smaller because it is away.
+    // The lost server still counts: no stream gets fewer copies because a server is away.
     wait::until("each stream has a leader and one follower again", SETTLED, async || {
         let report = other.copies(Copies::ByCluster).await;
         let answering = report.servers.iter().filter(|server| server.answers).count();
@@ -129,7 +131,7 @@ async fn three_servers_give_three_copies_and_one_may_be_lost() {
 async fn a_cluster_that_forms_makes_no_stream_until_its_third_server_is_there() {
     let mut servers = NatsServers::start_incomplete(3).await;
     let url = servers.url();
-    // The two have a leader, and would make a stream with one copy.
+    // Two servers have a leader, and would make a stream with one copy.
     let probe = jetstream::stream::Config {
         name: "PROBE".to_owned(),
         subjects: vec!["probe".to_owned()],
@@ -149,7 +151,7 @@ async fn a_cluster_that_forms_makes_no_stream_until_its_third_server_is_there() 
     }
     assert_eq!(bus.copies(Copies::ByCluster).await.streams, [], "nothing was made");
 
-    // A service that starts meanwhile goes on by itself once the third server is there.
+    // A service that starts meanwhile continues by itself once the third server is there.
     let patient = Bus::connect(Config { start_timeout: SETTLED, ..config(&url) }).await.unwrap();
     let opening = patient.bucket(&VOLUMES, Copies::ByCluster);
     let (opened, ()) = tokio::join!(opening, servers.complete());
@@ -157,12 +159,12 @@ async fn a_cluster_that_forms_makes_no_stream_until_its_third_server_is_there() 
     assert_eq!(replicas(&servers.url(), "KV_berth-volumes").await, 3);
 }
 
-/// The way of docs/failover.md: a server that joins a cluster with streams of its own loses them,
+/// The steps of docs/failover.md: a server that joins a cluster with streams of its own loses them,
 /// so they are backed up before and restored after.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn records_of_one_server_are_taken_to_three_and_raised() {
-    let one = NatsServers::start(1).await;
-    let bus = connect(&one.url()).await;
+    let first_server = NatsServers::start(1).await;
+    let bus = connect(&first_server.url()).await;
     for spec in &ALL {
         bus.bucket(spec, Copies::ByCluster).await.unwrap();
     }
@@ -171,13 +173,14 @@ async fn records_of_one_server_are_taken_to_three_and_raised() {
     let kept = listed(&volumes, ">").await;
     let backup = Dir::new("backup");
     let names = bus.back_up(backup.path(), |_| {}).await.unwrap();
-    drop((volumes, bus, one));
+    drop((volumes, bus, first_server));
 
     let three = NatsServers::start(3).await;
     let url = three.url();
     let backups = Backups::read(backup.path()).await.unwrap();
     connect(&url).await.restore_buckets(&backups, |_| {}).await.unwrap();
-    // Services may be started first: what is restored keeps its one copy, and they say so.
+    // Services may be started first: restored streams keep their one copy, and services report
+    // that.
     let bus = connect(&url).await;
     let volumes = bus.bucket(&VOLUMES, Copies::ByCluster).await.unwrap();
     assert_eq!(volumes.drift(), []);
@@ -191,10 +194,10 @@ async fn records_of_one_server_are_taken_to_three_and_raised() {
     assert_eq!(listed(&volumes, ">").await, kept);
     set(&volumes, "default.v.spec", "2").await;
 
-    // A number that is given is also taken where it is smaller.
+    // A number that is given is also applied if it is smaller.
     let lowered = bus.raise_copies(Some(1), SETTLED, |_| {}).await;
     assert!(lowered.streams.iter().all(|stream| stream.copies == Some(1)), "{lowered:?}");
-    // And more copies than there are servers are refused, with the server's reason.
+    // More copies than there are servers are refused, with the server's reason.
     let refused = bus.raise_copies(Some(5), Duration::from_secs(3), |_| {}).await;
     assert_eq!(refused.short().count(), names.len(), "{refused:?}");
     assert!(refused.streams.iter().all(|stream| stream.problem.is_some()), "{refused:?}");

@@ -1,4 +1,4 @@
-//! Events are told without waiting, and read again.
+//! Events are published without waiting, and read again.
 
 use std::path::Path;
 use std::time::Duration;
@@ -20,7 +20,7 @@ fn subject(kind: &str) -> String {
     format!("berth.v1.event.default.{kind}.v1")
 }
 
-/// Covers what every actor tells.
+/// The filter of this kind's events of every actor.
 fn of(kind: &str) -> String {
     format!("{}.*.*", subject(kind))
 }
@@ -65,19 +65,19 @@ async fn events_are_read_in_order_with_their_trace() {
     assert_eq!(counts(std::slice::from_ref(&rare)), [40]);
     let next = log.first_after(&of("often"), rare.sequence, PATIENCE).await.unwrap();
     assert_eq!(counts(&[next.unwrap()]), [41]);
-    let none = log.first_after(&of("rare"), rare.sequence, PATIENCE).await.unwrap();
-    assert_eq!(none, None);
+    let no_event = log.first_after(&of("rare"), rare.sequence, PATIENCE).await.unwrap();
+    assert_eq!(no_event, None);
     assert_eq!(log.newest(&of("none"), PATIENCE).await.unwrap(), None);
 }
 
-/// The counts of what was read.
+/// The counts in the events.
 fn counts(events: &[berth_bus::event::Event]) -> Vec<u64> {
     let body = |event: &berth_bus::event::Event| serde_json::from_slice::<Value>(&event.body);
     events.iter().map(|event| body(event).unwrap()["count"].as_u64().unwrap()).collect()
 }
 
 #[tokio::test]
-async fn what_is_stored_is_read_by_several_filters_and_followed_without_a_gap() {
+async fn stored_events_are_read_by_several_filters_and_followed_without_a_gap() {
     let (_server, bus) = one().await;
     let log = bus.event_log(&EVENTS);
     let filters = [of("a"), of("b")];
@@ -104,14 +104,14 @@ async fn what_is_stored_is_read_by_several_filters_and_followed_without_a_gap() 
     assert_eq!(counts(&newest.events), [594, 595, 597, 598]);
     assert!(newest.older.is_some(), "there are older ones");
     assert_eq!(newest.begins, None, "nothing is gone");
-    // Rare ones are found however far back they are, each once and in order.
+    // Rare events are found however far back they are, each once and in order.
     let rare =
         |event: &berth_bus::event::Event| counts(std::slice::from_ref(event))[0].is_multiple_of(90);
-    let found = log.read(Query { last: 3, ..query }, rare).await.unwrap();
-    assert_eq!(counts(&found.events), [360, 450, 540]);
-    let found = log.read(Query { last: 50, ..query }, rare).await.unwrap();
-    assert_eq!(counts(&found.events), [0, 90, 180, 270, 360, 450, 540]);
-    assert_eq!(found.older, None);
+    let page = log.read(Query { last: 3, ..query }, rare).await.unwrap();
+    assert_eq!(counts(&page.events), [360, 450, 540]);
+    let page = log.read(Query { last: 50, ..query }, rare).await.unwrap();
+    assert_eq!(counts(&page.events), [0, 90, 180, 270, 360, 450, 540]);
+    assert_eq!(page.older, None);
 
     let since = Some(newest.events[3].stored);
     let recent = read(Query { since, last: 2, ..query }).await;
@@ -136,7 +136,7 @@ async fn await_newest(events: &Events, newest: u64) {
     .await;
 }
 
-/// Pages back to the first and on to the last, by number and by size, have each event once.
+/// Pages back to the first event and on to the last, by number and by size, have each event once.
 #[tokio::test]
 async fn pages_in_both_directions_have_each_event_once() {
     let (_server, bus) = one().await;
@@ -174,14 +174,14 @@ async fn pages_in_both_directions_have_each_event_once() {
             }
         }
         assert_eq!(found, expected, "{last}, {bytes}");
-        let none = log.read_on(from, query, |_| true).await.unwrap();
-        assert_eq!((none.events, none.end, none.more), (Vec::new(), from, false));
+        let no_more = log.read_on(from, query, |_| true).await.unwrap();
+        assert_eq!((no_more.events, no_more.end, no_more.more), (Vec::new(), from, false));
     }
 }
 
-/// The events of a time are found without those before, and no page is asked for in vain.
+/// Reading from a time on finds the events since then, and reads no page in vain.
 #[tokio::test]
-async fn a_time_bounds_what_is_read() {
+async fn events_are_read_from_a_time_on() {
     let (_server, bus) = one().await;
     let events = bus.events(&EVENTS, 1).await.unwrap();
     let tell = async |counts: std::ops::Range<u64>| {
@@ -195,7 +195,7 @@ async fn a_time_bounds_what_is_read() {
     let log = bus.event_log(&EVENTS);
     let query = Query { last: 1, ..Query::new(&filters, PATIENCE) };
     let newest = log.read(query, |_| true).await.unwrap().events.remove(0);
-    // The next are stored in a later millisecond.
+    // The next events are stored in a later millisecond.
     wait::until("the clock goes on", PATIENCE, async || {
         let now = unix_ms_now();
         if now > newest.stored.unix_ms() + 1 { Ok(()) } else { Err(now) }
@@ -207,9 +207,9 @@ async fn a_time_bounds_what_is_read() {
     assert_eq!((counts(&page.events), page.older), (vec![300, 301, 302], None));
     let page = log.read(Query { since, last: 2, ..query }, |_| true).await.unwrap();
     assert_eq!(counts(&page.events), [301, 302]);
-    let rest = Query { since, last: 2, before: page.older, ..query };
-    let rest = log.read(rest, |_| true).await.unwrap();
-    assert_eq!((counts(&rest.events), rest.older), (vec![300], None));
+    let older_query = Query { since, last: 2, before: page.older, ..query };
+    let older_query = log.read(older_query, |_| true).await.unwrap();
+    assert_eq!((counts(&older_query.events), older_query.older), (vec![300], None));
 }
 
 fn unix_ms_now() -> u64 {
@@ -218,7 +218,7 @@ fn unix_ms_now() -> u64 {
 }
 
 #[tokio::test]
-async fn what_was_removed_by_age_or_size_is_said() {
+async fn events_removed_by_age_or_size_are_reported() {
     let (server, bus) = one().await;
     let events = bus.events(&EVENTS, 1).await.unwrap();
     for count in 0..10 {
@@ -229,16 +229,16 @@ async fn what_was_removed_by_age_or_size_is_said() {
     stream.purge().keep(4).await.unwrap();
     let filters = ["berth.v1.event.>".to_owned()];
     let query = Query::new(&filters, PATIENCE);
-    let left = bus.event_log(&EVENTS).read(query, |_| true).await.unwrap();
-    assert_eq!(counts(&left.events), [6, 7, 8, 9]);
-    assert_eq!(left.begins, Some(left.events[0].stored));
+    let remaining = bus.event_log(&EVENTS).read(query, |_| true).await.unwrap();
+    assert_eq!(counts(&remaining.events), [6, 7, 8, 9]);
+    assert_eq!(remaining.begins, Some(remaining.events[0].stored));
 }
 
 #[tokio::test]
 async fn an_event_log_on_one_server_is_written_without_waiting_for_the_disk() {
     let (server, bus) = one().await;
     bus.events(&EVENTS, 1).await.unwrap();
-    // A second service finds it as it is to be.
+    // A second service finds the stream with the expected settings.
     assert_eq!(bus.events(&EVENTS, 1).await.unwrap().drift(), []);
     let stream = plain(&server.url()).await.get_stream(EVENTS.name).await.unwrap();
     let config = serde_json::to_value(&stream.cached_info().config).unwrap();
@@ -246,7 +246,7 @@ async fn an_event_log_on_one_server_is_written_without_waiting_for_the_disk() {
 }
 
 #[tokio::test]
-async fn telling_takes_no_time_without_a_server_and_a_full_queue_loses_and_counts() {
+async fn publishing_returns_at_once_without_a_server_and_a_full_queue_counts_lost_events() {
     let (server, bus) = one().await;
     let events = bus.events(&EVENTS, 1).await.unwrap();
     server.kill9();
@@ -350,7 +350,7 @@ async fn a_follower_misses_nothing_new_when_a_killed_server_has_forgotten_the_ne
         assert_eq!(counts(&page.events), new.collect::<Vec<_>>());
         read = page.end;
     }
-    // And nothing twice, when nothing was forgotten.
+    // And no event twice, when none was lost.
     cable.cut();
     stored(300..303).await;
     cable.heal();
@@ -360,7 +360,7 @@ async fn a_follower_misses_nothing_new_when_a_killed_server_has_forgotten_the_ne
     }
 }
 
-/// Lets `u` publish everything but the events of a kind, or everything.
+/// Lets `u` publish all events, or all but those of one kind.
 fn write_rights(file: &Path, denied: Option<&str>) {
     let deny = denied.map(|of| format!("publish: {{ deny: [\"berth.v1.event.*.{of}.>\"] }}"));
     let deny = deny.unwrap_or_default();
@@ -368,12 +368,12 @@ fn write_rights(file: &Path, denied: Option<&str>) {
     std::fs::write(file, format!("authorization {{ {text} }}\nno_auth_user: u\n")).unwrap();
 }
 
-/// Events that the server refuses come later, in order, and hold up no others.
+/// Events that the server refuses are stored later, in order, and delay no others.
 async fn refused_events_are_sent_with_new_rights(servers: usize) {
     let dir = Dir::new("event-rights");
     let file = dir.join("users.conf");
     write_rights(&file, Some("a"));
-    // nats-server takes every path as one below the configuration's directory.
+    // nats-server takes every path as relative to the configuration's directory.
     let extra = &format!("include \"{}{}\"", "../".repeat(16), file.display());
     let options = NatsOptions { extra, ..NatsOptions::default() };
     let servers = NatsServers::start_with(servers, options).await;
@@ -387,8 +387,8 @@ async fn refused_events_are_sent_with_new_rights(servers: usize) {
         events.flush(PATIENCE).await;
     };
     let stored = async |kind: &str| {
-        let all = events.last(&of(kind), 100, PATIENCE).await;
-        all.map(|all| counts(&all)).unwrap_or_default()
+        let stored_events = events.last(&of(kind), 100, PATIENCE).await;
+        stored_events.map(|stored_events| counts(&stored_events)).unwrap_or_default()
     };
     tell(0..20).await;
     let (even, odd) = (|count: &u64| count.is_multiple_of(2), |count: &u64| count % 2 == 1);
@@ -400,7 +400,7 @@ async fn refused_events_are_sent_with_new_rights(servers: usize) {
     .await;
     let denials = bus.counts().permission_violations;
     tell(20..40).await;
-    // What is allowed is stored before the restart: it was sent without an acknowledgement.
+    // Allowed events are stored before the restart: they were sent without an acknowledgement.
     wait::until("more are kept", PATIENCE, async || {
         let (kept, others) = (bus.kept_events().kept, stored("b").await.len());
         if (kept, others) == (20, 20) { Ok(()) } else { Err(format!("{kept} kept, {others}")) }
@@ -415,9 +415,9 @@ async fn refused_events_are_sent_with_new_rights(servers: usize) {
         servers.ready().await;
     }
     wait::until("all are stored, in order", PATIENCE, async || {
-        let (kept, all) = (bus.kept_events(), stored("a").await);
-        let is_so = kept.kept == 0 && all == (0..40).filter(even).collect::<Vec<_>>();
-        if is_so { Ok(()) } else { Err(format!("{kept:?}; {all:?}; {:?}", bus.counts())) }
+        let (kept, stored_events) = (bus.kept_events(), stored("a").await);
+        let is_so = kept.kept == 0 && stored_events == (0..40).filter(even).collect::<Vec<_>>();
+        if is_so { Ok(()) } else { Err(format!("{kept:?}; {stored_events:?}; {:?}", bus.counts())) }
     })
     .await;
     assert_eq!((bus.kept_events().lost, events.lost()), (0, 0));
@@ -425,8 +425,8 @@ async fn refused_events_are_sent_with_new_rights(servers: usize) {
     assert!(read.iter().all(|event| event.trace == Some(trace())));
     tell(40..44).await;
     wait::until("later events are stored", PATIENCE, async || {
-        let all = stored("*").await;
-        if all.len() == 44 { Ok(()) } else { Err(format!("{all:?}")) }
+        let stored_events = stored("*").await;
+        if stored_events.len() == 44 { Ok(()) } else { Err(format!("{stored_events:?}")) }
     })
     .await;
 }

@@ -1,4 +1,4 @@
-//! Mirrors of a process that stood still: its own clocks say nothing, the server's do.
+//! Mirrors of a process that was paused: only the server's clock shows for how long.
 
 use std::net::SocketAddr;
 use std::sync::mpsc;
@@ -34,7 +34,7 @@ impl Process {
                 let bucket = connect(&url).await.bucket(&BRIEF, 1).await.unwrap();
                 assert!(started.send(mirror(&bucket, ">").await).is_ok());
                 while let Some(thaw) = frozen.recv().await {
-                    // Blocks the only thread: nothing of this runtime goes on meanwhile.
+                    // Blocks the only thread, so that nothing of this runtime goes on meanwhile.
                     let _: Result<(), _> = thaw.recv();
                 }
             });
@@ -43,7 +43,7 @@ impl Process {
         Self { mirror, freeze: Some(freeze), thread: Some(thread) }
     }
 
-    /// Stands still until the answer is dropped.
+    /// Pauses the process until the returned sender is dropped.
     fn freeze(&self) -> mpsc::Sender<()> {
         let (thaw, until) = mpsc::channel();
         self.freeze.as_ref().unwrap().send(until).unwrap();
@@ -58,8 +58,8 @@ impl Drop for Process {
     }
 }
 
-/// The process notices only when it goes on that it was away. By then the marker of a delete has
-/// gone, and the last message that it applied is still there.
+/// The process notices the pause only when it goes on. By then the marker of a delete has expired,
+/// and the last message that it applied is still in the stream.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_mirror_frozen_for_longer_than_markers_live_reads_all_keys_again() {
     let server = Server::start().await;

@@ -11,16 +11,16 @@ use futures_util::future::join_all;
 use tokio::time::sleep;
 
 use crate::cable::Cable;
-use crate::loss::{Told, is_true, write_until};
+use crate::loss::{WriteOutcomes, is_true, write_until};
 use crate::support::{
     Flag, PATIENCE, STATE, config, connect, is_conflict, messages, one_bucket, plain, put, set,
     text,
 };
 
-/// More at once than go alone.
+/// More writes than are sent alone.
 const MANY: usize = 200;
 
-/// Writes so many volumes at once, each under a guard over its own subtree.
+/// Writes this many volumes at once, each under a guard over its own subtree.
 async fn write_all(
     bucket: &Bucket,
     volumes: &[(String, u64)],
@@ -37,7 +37,7 @@ fn fresh(prefix: &str) -> Vec<(String, u64)> {
     (0..MANY).map(|at| (format!("{prefix}{at}"), 0)).collect()
 }
 
-/// How many of the stored messages came in a batch.
+/// The number of stored messages that came in a batch.
 pub async fn batched(url: &str, bucket: &str) -> usize {
     let stream = plain(url).await.get_stream(format!("KV_{bucket}")).await.unwrap();
     let mut batched = 0;
@@ -49,7 +49,7 @@ pub async fn batched(url: &str, bucket: &str) -> usize {
 }
 
 #[tokio::test]
-async fn each_of_many_is_told_its_own_revision() {
+async fn each_of_many_writes_gets_its_own_revision() {
     let (server, _bus, bucket) = one_bucket(&STATE).await;
     let volumes = fresh("v");
     let written = write_all(&bucket, &volumes, "spec").await;
@@ -83,7 +83,7 @@ async fn one_failed_guard_fails_no_other() {
 }
 
 #[tokio::test]
-async fn of_many_in_one_subtree_one_wins() {
+async fn of_many_writes_to_one_subtree_one_is_stored() {
     let (_server, _bus, bucket) = one_bucket(&STATE).await;
     for round in 0..5 {
         let mut heads = Vec::new();
@@ -112,7 +112,7 @@ async fn of_many_in_one_subtree_one_wins() {
 }
 
 #[tokio::test]
-async fn a_bucket_that_takes_no_batches_takes_the_writes() {
+async fn a_bucket_without_batches_stores_each_write_alone() {
     let server = Server::start().await;
     let url = server.url();
     let context = plain(&url).await;
@@ -128,7 +128,7 @@ async fn a_bucket_that_takes_no_batches_takes_the_writes() {
     assert_eq!(batched(&url, "state").await, 0);
 }
 
-/// Breaks the connection while many are under way, and says what each was told.
+/// Breaks the connection while many writes are in progress, and checks the outcome of each.
 async fn broken(break_it: impl Fn(&Cable)) {
     let server = Server::start().await;
     let cable = Cable::to(&server).await;
@@ -138,7 +138,7 @@ async fn broken(break_it: impl Fn(&Cable)) {
     let volumes = fresh("v");
     break_it(&cable);
     let (written, ()) = tokio::join!(write_all(&cut, &volumes, "spec"), async {
-        // Long enough for what can arrive to have arrived.
+        // Long enough for every write that can arrive.
         sleep(Duration::from_millis(300)).await;
         cable.cut();
         wait::until("the loss is noticed", PATIENCE, async || {
@@ -156,24 +156,24 @@ async fn broken(break_it: impl Fn(&Cable)) {
                 assert_eq!((entry.revision, text(&entry)), (revision, volume.as_str()));
                 stored += 1;
             }
-            // It waited for others, and had not been sent.
+            // It waited for other writes, and was not sent.
             (Err(CommitError::Unavailable { .. }), None) => {}
             (written, entry) => panic!("{volume}: {written:?}, and there stands {entry:?}"),
         }
     }
     let messages = messages(&server.url(), "state").await.len();
     assert_eq!(messages, stored, "each is stored once");
-    // Those that were alone, and one batch at least.
+    // The writes that were sent alone, and at least one batch.
     assert!(stored >= 64, "{stored} of {MANY}");
 }
 
 #[tokio::test]
-async fn lost_acknowledgements_of_many_are_resolved_each() {
+async fn each_of_many_lost_acknowledgements_is_resolved() {
     broken(Cable::deafen).await;
 }
 
 #[tokio::test]
-async fn many_lost_writes_are_sent_again_each() {
+async fn each_of_many_lost_writes_is_sent_again() {
     broken(Cable::mute).await;
 }
 
@@ -202,7 +202,8 @@ async fn a_server_killed_under_batches_loses_nothing_and_no_result_lies() {
         wait::until("it is back", PATIENCE, async || bucket.head(">").await).await;
     }
     stop.store(true, Ordering::Relaxed);
-    let told: Vec<Told> = join_all(writers).await.into_iter().map(Result::unwrap).collect();
-    is_true(&told, &server.url(), "state").await;
+    let outcomes: Vec<WriteOutcomes> =
+        join_all(writers).await.into_iter().map(Result::unwrap).collect();
+    is_true(&outcomes, &server.url(), "state").await;
     assert!(batched(&server.url(), "state").await > 0);
 }

@@ -1,4 +1,4 @@
-//! Leases end by themselves, pass on, and are given up before the server takes them.
+//! Leases end by themselves, pass on, and end for their holder before the server ends them.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::support::{
     LEASES, PATIENCE, STATE, config, connect, mirror, one_bucket, put, text, trace,
 };
 
-/// Renewed often enough that a busy machine may stand still for a second.
+/// Renewed often enough that a busy machine may pause for a second.
 const TTL: Duration = Duration::from_secs(2);
 
 async fn acquire(
@@ -30,7 +30,7 @@ async fn succeed(bucket: &Bucket, holder: &'static str, ttl: Duration) -> Lease 
 }
 
 #[tokio::test]
-async fn one_holds_a_lease_and_others_are_told_who() {
+async fn a_held_lease_is_refused_with_the_name_of_its_holder() {
     let (_server, _bus, bucket) = one_bucket(&LEASES).await;
     let lease = acquire(&bucket, "first", PATIENCE).await.unwrap();
     assert!(lease.is_held());
@@ -47,8 +47,8 @@ async fn one_holds_a_lease_and_others_are_told_who() {
 async fn a_lease_taken_over_an_expiry_marker_expires_too() {
     let (_server, _bus, bucket) = one_bucket(&LEASES).await;
     let mut fence = 0;
-    // The first over nothing, the second over the first's expiry marker, the third over the
-    // second's.
+    // The first write is over nothing, the second over the first lease's expiry marker, the third
+    // over the second's.
     for holder in ["first", "second", "third"] {
         let lease = succeed(&bucket, holder, TTL).await;
         assert!(lease.fence() > fence);
@@ -82,7 +82,7 @@ async fn a_renewed_lease_outlives_its_ttl_and_then_still_expires() {
         tokio::time::sleep(TTL / 4).await;
     }
     assert_eq!(lease.fence(), fence, "renewals do not move the fence");
-    // A renewal that dropped the TTL would hold for ever.
+    // Without the TTL in its renewals, the first lease would never end.
     succeed(&bucket, "second", TTL).await;
     assert!(matches!(lease.renew().await, Err(LeaseError::Lost { .. })));
 }
@@ -101,13 +101,13 @@ async fn a_kept_lease_is_held_until_it_is_released() {
 }
 
 #[tokio::test]
-async fn a_kept_lease_is_renewed_for_as_long_as_it_is_to_live_then() {
+async fn a_kept_lease_is_renewed_for_its_current_ttl() {
     let (_server, _bus, bucket) = one_bucket(&LEASES).await;
-    let (said, ttl) = tokio::sync::watch::channel(TTL);
+    let (set_ttl, ttl) = tokio::sync::watch::channel(TTL);
     let lease = acquire(&bucket, "first", TTL).await.unwrap();
     let first = lease.revision();
     let kept = lease.keep_for(ttl);
-    said.send_replace(Duration::from_secs(3600));
+    set_ttl.send_replace(Duration::from_secs(3600));
     wait::until("it is renewed", PATIENCE, async || {
         let revision = bucket.get("leader").await.unwrap().map_or(0, |entry| entry.revision);
         if revision > first { Ok(()) } else { Err(revision) }
@@ -138,7 +138,7 @@ async fn a_holder_that_is_cut_off_knows_before_the_next_one_holds() {
     for silent in [true, false] {
         assert!(kept.is_held());
         if silent {
-            // Shorter than the TTL: it is held through it.
+            // The break is shorter than the TTL, so the lease is held throughout.
             proxy.half_open();
             assert!(timeout(ttl / 4, kept.lost()).await.is_err());
             proxy.heal();
@@ -195,20 +195,20 @@ async fn an_expiry_reaches_a_mirror_as_a_delete() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_a_lease_is_refused() {
+async fn invalid_terms_of_a_lease_are_refused() {
     let (_server, bus, bucket) = one_bucket(&LEASES).await;
     for ttl in [Duration::from_millis(500), Duration::from_millis(1500), Duration::ZERO] {
         let refused = acquire(&bucket, "first", ttl).await;
         assert!(matches!(refused, Err(LeaseError::Refused { .. })), "{refused:?}");
     }
-    // With history the server raises every TTL to the marker's.
+    // With history, the server raises every TTL to the marker's.
     let bucket = bus.bucket(&STATE, 1).await.unwrap();
     assert!(matches!(acquire(&bucket, "first", TTL).await, Err(LeaseError::Refused { .. })));
 }
 
 /// A value that was written by hand never expires.
 #[tokio::test]
-async fn a_value_without_a_ttl_is_told_and_taken_over() {
+async fn a_lease_without_a_ttl_is_reported_and_taken_over() {
     let (_server, _bus, bucket) = one_bucket(&LEASES).await;
     bucket.commit(put("leader", "junk", "leader", 0)).await.unwrap();
     let Err(LeaseError::Held { holder, .. }) = acquire(&bucket, "first", TTL).await else {

@@ -1,4 +1,4 @@
-//! Lists: whole, of one moment, with the head that a guard will be compared with.
+//! Lists: complete, of one moment, and with the head for a guard.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 use crate::support::{Flag, STATE, one, one_bucket, put, set, text, unset};
 
 #[tokio::test]
-async fn a_list_is_what_lives_below_the_filter_and_its_head() {
+async fn a_list_has_the_live_keys_below_the_filter_and_their_head() {
     let (_server, _bus, bucket) = one_bucket(&STATE).await;
     assert_eq!(
         bucket.list("v.>").await.unwrap(),
@@ -21,8 +21,9 @@ async fn a_list_is_what_lives_below_the_filter_and_its_head() {
     set(&bucket, "w.a", "other").await;
     let marker = unset(&bucket, "v.c").await;
     let list = bucket.list("v.>").await.unwrap();
-    let seen: Vec<_> = list.entries.iter().map(|entry| (entry.key.as_str(), text(entry))).collect();
-    assert_eq!(seen, [("v.a", "2"), ("v.b", "3")]);
+    let listed: Vec<_> =
+        list.entries.iter().map(|entry| (entry.key.as_str(), text(entry))).collect();
+    assert_eq!(listed, [("v.a", "2"), ("v.b", "3")]);
     assert_eq!((list.head, list.settled), (marker, true));
     assert_eq!(list.entries[1], bucket.get("v.b").await.unwrap().unwrap());
     assert!(bucket.commit(put("v.d", "d", "v.>", list.head)).await.is_ok(), "the head is a guard");
@@ -48,7 +49,7 @@ async fn a_list_of_more_keys_than_a_batch_carries_is_whole() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_settled_list_is_of_one_moment_while_others_write() {
     let (_server, _bus, bucket) = one_bucket(&STATE).await;
-    // One writer raises both keys in turn: at every moment a is b or one more.
+    // One writer raises both keys in turn: at every moment `a` is equal to `b` or one more.
     set(&bucket, "v.a", "0").await;
     set(&bucket, "v.b", "0").await;
     let stop = Flag::new(AtomicBool::new(false));

@@ -14,8 +14,8 @@ use crate::support::{
     Flag, PATIENCE, STATE, config, connect, delete, is_conflict, messages, put, set, text,
 };
 
-/// A server, a bus behind a cable that can lose one direction, and a bus that nothing happens to.
-struct Scene {
+/// A server, a bus behind a cable that can lose one direction, and an undisturbed bus.
+struct LossyBus {
     server: Server,
     cable: Cable,
     bus: Bus,
@@ -23,11 +23,11 @@ struct Scene {
     sound: Bucket,
 }
 
-impl Scene {
+impl LossyBus {
     async fn new() -> Self {
         let server = Server::start().await;
         let cable = Cable::to(&server).await;
-        // An acknowledgement that does not come is given up only when the cable is cut.
+        // An exchange whose acknowledgement is lost ends only when the cable is cut.
         let patient = Config { commit_timeout: PATIENCE, ..config(&cable.url()) };
         let bus = Bus::connect(patient).await.unwrap();
         let cut = bus.bucket(&STATE, 1).await.unwrap();
@@ -35,7 +35,7 @@ impl Scene {
         Self { server, cable, bus, cut, sound }
     }
 
-    /// Loses what the server says, waits until the write is stored, and breaks the connection.
+    /// Loses the server's answers, waits until the write is stored, and breaks the connection.
     async fn lose_ack(&self, stored: impl AsyncFn() -> bool) {
         wait::until("the write is stored", PATIENCE, async || {
             if stored().await { Ok(()) } else { Err("not yet") }
@@ -55,7 +55,7 @@ impl Scene {
 
 #[tokio::test]
 async fn a_lost_acknowledgement_is_resolved() {
-    let scene = Scene::new().await;
+    let scene = LossyBus::new().await;
     let spec = set(&scene.sound, "v.spec", "s").await;
     scene.cable.deafen();
     let (written, ()) =
@@ -71,10 +71,10 @@ async fn a_lost_acknowledgement_is_resolved() {
 
 #[tokio::test]
 async fn a_lost_write_is_sent_again() {
-    let scene = Scene::new().await;
+    let scene = LossyBus::new().await;
     scene.cable.mute();
     let (written, ()) = tokio::join!(scene.cut.commit(put("k", "mine", "k", 0)), async {
-        // Long enough for the write to be swallowed; that it is not stored shows it was.
+        // Long enough for the write to be lost; that it is not stored shows that it was.
         sleep(Duration::from_millis(200)).await;
         assert_eq!(scene.sound.get("k").await.unwrap(), None);
         scene.break_cable().await;
@@ -86,7 +86,7 @@ async fn a_lost_write_is_sent_again() {
 
 #[tokio::test]
 async fn a_lost_delete_is_resolved() {
-    let scene = Scene::new().await;
+    let scene = LossyBus::new().await;
     let before = set(&scene.sound, "k", "v").await;
     scene.cable.deafen();
     let (deleted, ()) = tokio::join!(scene.cut.commit(delete("k", "k", before)), async {
@@ -99,12 +99,13 @@ async fn a_lost_delete_is_resolved() {
 
 #[tokio::test]
 async fn a_write_that_was_stored_and_overwritten_is_still_known_as_stored() {
-    let scene = Scene::new().await;
+    let scene = LossyBus::new().await;
     scene.cable.deafen();
     let (written, mine) = tokio::join!(scene.cut.commit(put("v.a", "mine", "v.>", 0)), async {
         scene.lose_ack(async || scene.sound.get("v.a").await.unwrap().is_some()).await;
         let mine = scene.sound.head("v.>").await.unwrap();
-        // Another service goes on from it, under the same operation id, before we can look.
+        // Another service writes on top of it, under the same operation id, before the first writer
+        // reads.
         let next = scene.sound.commit(put("v.a", "theirs", "v.>", mine)).await.unwrap();
         scene.sound.commit(put("v.b", "theirs", "v.>", next)).await.unwrap();
         scene.cable.heal();
@@ -115,7 +116,7 @@ async fn a_write_that_was_stored_and_overwritten_is_still_known_as_stored() {
 
 #[tokio::test]
 async fn a_write_whose_key_was_deleted_since_is_still_known_as_stored() {
-    let scene = Scene::new().await;
+    let scene = LossyBus::new().await;
     scene.cable.deafen();
     let (written, mine) = tokio::join!(scene.cut.commit(put("k", "mine", "k", 0)), async {
         scene.lose_ack(async || scene.sound.get("k").await.unwrap().is_some()).await;
@@ -129,11 +130,12 @@ async fn a_write_whose_key_was_deleted_since_is_still_known_as_stored() {
 
 #[tokio::test]
 async fn a_lost_write_that_another_came_before_is_a_conflict() {
-    let scene = Scene::new().await;
+    let scene = LossyBus::new().await;
     scene.cable.mute();
     let (written, ()) = tokio::join!(scene.cut.commit(put("v.a", "mine", "v.>", 0)), async {
         sleep(Duration::from_millis(200)).await;
-        // Of the same operation, as when a request is handled twice: still not the same write.
+        // A write of the same operation, as when a request is handled twice, is still another
+        // write.
         scene.sound.commit(put("v.a", "theirs", "v.>", 0)).await.unwrap();
         scene.break_cable().await;
         scene.cable.heal();
@@ -143,12 +145,12 @@ async fn a_lost_write_that_another_came_before_is_a_conflict() {
 }
 
 #[tokio::test]
-async fn what_was_pushed_out_of_the_history_is_not_claimed_to_be_a_conflict() {
-    let scene = Scene::new().await;
+async fn a_write_that_was_pushed_out_of_the_history_is_no_conflict() {
+    let scene = LossyBus::new().await;
     scene.cable.deafen();
     let (written, ()) = tokio::join!(scene.cut.commit(put("k", "mine", "k", 0)), async {
         scene.lose_ack(async || scene.sound.get("k").await.unwrap().is_some()).await;
-        // Somebody's `nats kv purge` takes the history along, ours with it.
+        // An operator's `nats kv purge` removes the history, and this write with it.
         let purge = [("KV-Operation", "PURGE"), ("Nats-Rollup", "sub")];
         let marker = raw::ask(&scene.server, "$KV.state.k", &purge, b"").await;
         let marker = marker["seq"].as_u64().unwrap();
@@ -173,18 +175,23 @@ async fn a_server_that_stays_away_makes_a_lost_write_unknown_in_time() {
     assert!(matches!(written, Ok(Err(CommitError::Unknown { .. }))), "{written:?}");
 }
 
-/// What one writer was told of each of its keys.
+/// The outcomes of one writer's writes, by key.
 #[derive(Debug, Default)]
-pub struct Told {
+pub struct WriteOutcomes {
     pub stored: Vec<(String, u64)>,
     pub not_stored: Vec<(String, CommitError)>,
     pub unknown: Vec<String>,
 }
 
-/// Writes new keys below `prefix` under a guard over all of it, until told to stop.
-pub async fn write_until(bucket: &Bucket, prefix: &str, writer: usize, stop: &Flag) -> Told {
+/// Writes new keys below `prefix`, under a guard over all of it, until `stop` is set.
+pub async fn write_until(
+    bucket: &Bucket,
+    prefix: &str,
+    writer: usize,
+    stop: &Flag,
+) -> WriteOutcomes {
     let filter = format!("{prefix}.>");
-    let mut told = Told::default();
+    let mut outcomes = WriteOutcomes::default();
     let mut head = 0;
     for count in 0.. {
         if stop.load(Ordering::Relaxed) {
@@ -194,43 +201,43 @@ pub async fn write_until(bucket: &Bucket, prefix: &str, writer: usize, stop: &Fl
         match bucket.commit(put(&key, &key, &filter, head)).await {
             Ok(revision) => {
                 head = revision;
-                told.stored.push((key, revision));
-                // Every one of them is looked at in the end: not more than that takes.
+                outcomes.stored.push((key, revision));
+                // Paused between writes, because every one of them is checked in the end.
                 sleep(Duration::from_millis(2)).await;
                 continue;
             }
-            Err(CommitError::Unknown { .. }) => told.unknown.push(key),
+            Err(CommitError::Unknown { .. }) => outcomes.unknown.push(key),
             Err(error @ (CommitError::Conflict { .. } | CommitError::Unavailable { .. })) => {
-                told.not_stored.push((key, error));
+                outcomes.not_stored.push((key, error));
                 sleep(Duration::from_millis(5)).await;
             }
             Err(error) => panic!("{key}: {error}"),
         }
         head = bucket.head(&filter).await.unwrap_or(head);
     }
-    told
+    outcomes
 }
 
-/// Holds what the writers were told against what is there.
-pub async fn is_true(told: &[Told], url: &str, name: &str) {
+/// Compares the outcomes that the writers got with the stored keys.
+pub async fn is_true(all_outcomes: &[WriteOutcomes], url: &str, name: &str) {
     let messages = messages(url, name).await;
     let mut stored = std::collections::HashMap::new();
     for (revision, key) in messages {
         let twice = stored.insert(key.clone(), revision);
         assert_eq!(twice, None, "{key} is stored twice");
     }
-    let mut known = 0;
-    for told in told {
-        for (key, revision) in &told.stored {
+    let mut known_stored = 0;
+    for all_outcomes in all_outcomes {
+        for (key, revision) in &all_outcomes.stored {
             assert_eq!(stored.get(key), Some(revision), "{key} was acknowledged");
         }
-        for (key, error) in &told.not_stored {
+        for (key, error) in &all_outcomes.not_stored {
             assert_eq!(stored.get(key), None, "{key} was said not to be stored: {error:?}");
         }
-        known += told.stored.len();
-        known += told.unknown.iter().filter(|key| stored.contains_key(*key)).count();
+        known_stored += all_outcomes.stored.len();
+        known_stored += all_outcomes.unknown.iter().filter(|key| stored.contains_key(*key)).count();
     }
-    assert_eq!(known, stored.len(), "everything there was written by somebody");
+    assert_eq!(known_stored, stored.len(), "everything there was written by somebody");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -242,7 +249,8 @@ async fn a_server_killed_again_and_again_loses_nothing_and_no_result_lies() {
     let writers: Vec<_> = (0..6)
         .map(|writer| {
             let (bucket, stop) = (bucket.clone(), Flag::clone(&stop));
-            // Two of a kind share a volume, so that real conflicts are among the results.
+            // Two writers of each kind share a volume, so that real conflicts are among the
+            // results.
             tokio::spawn(async move {
                 write_until(&bucket, &format!("v{}", writer / 2), writer, &stop).await
             })
@@ -260,7 +268,8 @@ async fn a_server_killed_again_and_again_loses_nothing_and_no_result_lies() {
         wait::until("it is back", PATIENCE, async || bucket.head(">").await).await;
     }
     stop.store(true, Ordering::Relaxed);
-    let told: Vec<Told> = join_all(writers).await.into_iter().map(Result::unwrap).collect();
-    is_true(&told, &server.url(), "state").await;
-    assert!(told.iter().map(|told| told.stored.len()).sum::<usize>() > 600);
+    let outcomes: Vec<WriteOutcomes> =
+        join_all(writers).await.into_iter().map(Result::unwrap).collect();
+    is_true(&outcomes, &server.url(), "state").await;
+    assert!(outcomes.iter().map(|outcomes| outcomes.stored.len()).sum::<usize>() > 600);
 }

@@ -1,4 +1,4 @@
-//! The bus against real servers: one test per surprise that NATS and its client hold for us.
+//! The bus against real servers: one test for each surprise of NATS and its client.
 
 #![expect(
     clippy::unwrap_used,

@@ -1,4 +1,4 @@
-//! Mirrors stay equal to their bucket whatever happens to either.
+//! Mirrors stay equal to their bucket, whatever happens to either.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,29 +21,29 @@ fn held(mirror: &Mirror<Keys>, key: &str) -> Option<String> {
 }
 
 #[tokio::test]
-async fn a_mirror_begins_whole_and_follows() {
+async fn a_mirror_reads_all_keys_and_then_follows() {
     let (_server, _bus, bucket) = one_bucket(&STATE).await;
     set(&bucket, "v.a", "1").await;
     set(&bucket, "v.a", "2").await;
     set(&bucket, "v.b", "gone").await;
     unset(&bucket, "v.b").await;
     let last = set(&bucket, "w.a", "3").await;
-    let all = mirror(&bucket, ">").await;
-    assert_eq!(all.read(Keys::clone), listed(&bucket, ">").await);
-    assert_eq!((all.applied(), all.stale_since()), (last, None));
+    let whole = mirror(&bucket, ">").await;
+    assert_eq!(whole.read(Keys::clone), listed(&bucket, ">").await);
+    assert_eq!((whole.applied(), whole.stale_since()), (last, None));
     let some = mirror(&bucket, "v.>").await;
     assert_eq!(some.read(|keys| keys.0.len()), 1);
 
-    let mut changes = all.subscribe();
+    let mut changes = whole.subscribe();
     let revision = set(&bucket, "v.c", "4").await;
-    all.reach(revision, Instant::now() + PATIENCE).await.unwrap();
-    assert_eq!(held(&all, "v.c").as_deref(), Some("4"));
+    whole.reach(revision, Instant::now() + PATIENCE).await.unwrap();
+    assert_eq!(held(&whole, "v.c").as_deref(), Some("4"));
     assert!(changes.has_changed().unwrap());
     changes.mark_unchanged();
     let revision = unset(&bucket, "v.a").await;
     changes.changed().await.unwrap();
-    all.reach(revision, Instant::now() + PATIENCE).await.unwrap();
-    assert_eq!(held(&all, "v.a"), None);
+    whole.reach(revision, Instant::now() + PATIENCE).await.unwrap();
+    assert_eq!(held(&whole, "v.a"), None);
     agrees(&some, &bucket, "v.>").await;
 }
 
@@ -55,7 +55,7 @@ async fn an_empty_bucket_is_in_sync_at_once() {
     assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
     assert_eq!(empty.read(|keys| keys.0.len()), 0);
     set(&bucket, "other", "x").await;
-    // Nothing below the filter in a bucket that is not empty.
+    // The bucket has keys, but none below the filter.
     let empty = mirror(&bucket, "v.>").await;
     assert_eq!(empty.read(|keys| keys.0.len()), 0);
     let revision = set(&bucket, "v.a", "1").await;
@@ -90,7 +90,7 @@ async fn an_own_commit_is_seen_at_once_and_never_undone() {
     agrees(&mirror, &bucket, ">").await;
 }
 
-/// Its process was paused, say, and another deleted the key meanwhile.
+/// The process was paused, for example, and another one deleted the key meanwhile.
 #[tokio::test]
 async fn an_own_commit_that_is_answered_late_brings_nothing_back() {
     let (_server, _bus, bucket) = one_bucket(&STATE).await;
@@ -104,7 +104,7 @@ async fn an_own_commit_that_is_answered_late_brings_nothing_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_snapshot_is_had_while_commits_never_cease() {
+async fn a_snapshot_is_taken_while_commits_never_pause() {
     let (_server, _bus, bucket) = one_bucket(&STATE).await;
     let mirror = mirror(&bucket, ">").await;
     let busy = Arc::new(AtomicBool::new(true));
@@ -134,7 +134,7 @@ async fn a_snapshot_is_had_while_commits_never_cease() {
     agrees(&mirror, &bucket, ">").await;
 }
 
-/// The watch brings nothing, so there is no snapshot; commits go on all the same.
+/// The watch brings nothing, so there is no snapshot; commits still go on.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_snapshot_that_waits_holds_no_commit_back() {
     let server = Server::start().await;
@@ -198,7 +198,7 @@ async fn a_connection_that_falls_silent_is_noticed_within_a_few_heartbeats() {
     let hasty = Config { request_timeout: Duration::from_millis(300), ..config(&proxy.url()) };
     let bucket = Bus::connect(hasty).await.unwrap().bucket(&STATE, 1).await.unwrap();
     let sound = connect(&server.url()).await.bucket(&STATE, 1).await.unwrap();
-    // By the heartbeats alone.
+    // Noticed by the heartbeats alone.
     let options = MirrorOptions { probe_every: PATIENCE, ..hurried() };
     let mirror = Mirror::start(&bucket, ">", Keys::default(), options).await.unwrap();
     proxy.half_open();
@@ -207,7 +207,7 @@ async fn a_connection_that_falls_silent_is_noticed_within_a_few_heartbeats() {
         mirror.stale_since().ok_or("it is not")
     })
     .await;
-    // Two heartbeats and a half of 200 ms, not the ten seconds of the client's own watch.
+    // Two and a half heartbeats of 200 ms, not the ten seconds of the client's own watch.
     assert!(silent.elapsed() < Duration::from_secs(3), "{:?}", silent.elapsed());
     set(&sound, "k", "written meanwhile").await;
     proxy.heal();
@@ -227,7 +227,7 @@ async fn keys_deleted_during_a_gap_longer_than_their_markers_are_noticed() {
     let mirror = mirror(&bucket, "v.>").await;
     assert_eq!(mirror.read(|keys| keys.0.len()), 3);
     proxy.cut();
-    // Not the last one that the mirror applied: by that it could tell.
+    // Not the last key that the mirror applied, by which it could notice the gap.
     unset(&sound, "v.a").await;
     unset(&sound, "v.b").await;
     wait::until("the markers expire", PATIENCE, async || {
@@ -242,7 +242,7 @@ async fn keys_deleted_during_a_gap_longer_than_their_markers_are_noticed() {
 }
 
 #[tokio::test]
-async fn a_bucket_made_anew_is_read_anew() {
+async fn a_mirror_reads_a_bucket_that_was_made_again() {
     let (server, bus, bucket) = one_bucket(&STATE).await;
     for count in 0..20 {
         set(&bucket, &format!("old.{count}"), "old").await;
@@ -251,7 +251,7 @@ async fn a_bucket_made_anew_is_read_anew() {
     let mirror = mirror(&bucket, ">").await;
     plain(&server.url()).await.delete_stream("KV_state").await.unwrap();
     let bucket = bus.bucket(&STATE, 1).await.unwrap();
-    // Revisions begin at one again: far below what the mirror knows.
+    // Revisions begin at one again, far below the revisions that the mirror knows.
     set(&bucket, "both", "new").await;
     set(&bucket, "new", "new").await;
     agrees(&mirror, &bucket, ">").await;
@@ -261,7 +261,7 @@ async fn a_bucket_made_anew_is_read_anew() {
 }
 
 #[tokio::test]
-async fn a_bucket_made_anew_is_read_anew_by_a_mirror_that_held_nothing() {
+async fn an_empty_mirror_reads_a_bucket_that_was_made_again() {
     let (server, bus, bucket) = one_bucket(&STATE).await;
     for count in 0..20 {
         set(&bucket, &format!("other.{count}"), "old").await;
@@ -269,8 +269,8 @@ async fn a_bucket_made_anew_is_read_anew_by_a_mirror_that_held_nothing() {
     let mirror = mirror(&bucket, "v.>").await;
     plain(&server.url()).await.delete_stream("KV_state").await.unwrap();
     let bucket = bus.bucket(&STATE, 1).await.unwrap();
-    // As many as before, so that the count of the stream tells nothing; and no key of ours is
-    // known.
+    // As many messages as before, so that their number shows nothing; and no key of the mirror is
+    // among them.
     set(&bucket, "v.a", "new").await;
     for count in 0..20 {
         set(&bucket, &format!("other.{count}"), "new").await;
@@ -296,8 +296,8 @@ async fn a_store_set_back_to_an_earlier_state_is_read_anew_when_it_is_accepted()
     let mirror = mirror(&bucket, ">").await;
     assert_eq!(held(&mirror, "lost").as_deref(), Some("1"));
 
-    // The stream is as old as it was, its later messages are gone, and as many others have come
-    // before the mirror looks again: only their times tell.
+    // The stream's creation time is the same, its later messages are gone, and as many others have
+    // come before the mirror compares it again: only the times of the messages differ.
     proxy.cut();
     server.terminate().await;
     std::fs::remove_dir_all(&store).unwrap();
@@ -355,14 +355,14 @@ async fn a_consumer_that_lives_but_falls_behind_is_replaced() {
     let stream = plain(&server.url()).await.get_stream("KV_state").await.unwrap();
     let names: Vec<_> = futures_util::StreamExt::collect::<Vec<_>>(stream.consumer_names()).await;
     let tomorrow = std::time::SystemTime::now() + Duration::from_secs(24 * 3600);
-    // A paused consumer sends heartbeats and nothing else, like one on a replica that hangs.
+    // A paused consumer sends heartbeats and nothing else, like a consumer on a replica that hangs.
     let paused = stream.pause_consumer(names[0].as_ref().unwrap(), tomorrow.into()).await.unwrap();
     assert!(paused.paused);
     set(&bucket, "k", "v").await;
     agrees(&mirror, &bucket, ">").await;
 }
 
-/// A fold with a defect: it panics at one value, the first time.
+/// A fold with a defect: it panics at one value, once.
 #[derive(Default)]
 struct Brittle(Keys, bool);
 
@@ -380,7 +380,7 @@ impl Fold for Brittle {
 }
 
 #[tokio::test]
-async fn a_fold_that_panics_is_told_everything_again() {
+async fn a_fold_that_panicked_receives_every_key_again() {
     let (_server, _bus, bucket) = one_bucket(&STATE).await;
     set(&bucket, "a", "1").await;
     let mirror = Mirror::start(&bucket, ">", Brittle::default(), hurried()).await.unwrap();
@@ -436,14 +436,14 @@ async fn a_mirror_reads_everything_again_now_and_then_without_being_stale() {
     }
     agrees(&mirror, &bucket, ">").await;
     mirror.reach(bucket.head(">").await.unwrap(), Instant::now() + PATIENCE).await.unwrap();
-    // Reading again what is known already is no change.
+    // Reading the same keys again is no change.
     let mut changes = mirror.subscribe();
     changes.mark_unchanged();
     tokio::time::sleep(options.resync_every * 3).await;
     assert!(!changes.has_changed().unwrap());
 }
 
-/// Writes its key over and over; answers the revision of each write.
+/// Overwrites its key again and again; returns the revision of each write.
 async fn overwrite(bucket: &Bucket, key: &'static str, stop: &Flag) -> Vec<u64> {
     let mut revisions = vec![0];
     while !stop.load(Ordering::Relaxed) {
@@ -454,8 +454,9 @@ async fn overwrite(bucket: &Bucket, key: &'static str, stop: &Flag) -> Vec<u64> 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_snapshot_is_a_picture_while_all_keys_are_read_again() {
-    // Of each key the last value is kept: what was applied last is always overwritten soon.
+async fn a_snapshot_is_of_one_revision_while_all_keys_are_read_again() {
+    // The bucket keeps one value of each key: the value that was applied last is always overwritten
+    // soon.
     let (_server, _bus, bucket) = one_bucket(&LEASES).await;
     let options = MirrorOptions { resync_every: Duration::from_millis(20), ..hurried() };
     let mirror = Mirror::start(&bucket, ">", Keys::default(), options).await.unwrap();
@@ -467,13 +468,13 @@ async fn a_snapshot_is_a_picture_while_all_keys_are_read_again() {
     });
     let mut pictures = Vec::new();
     let began = Instant::now();
-    let mut known = 0;
+    let mut known_revision = 0;
     while began.elapsed() < Duration::from_secs(3) {
         pictures.push(mirror.snapshot(began + PATIENCE, Keys::clone).await.unwrap());
-        // A key that is written while the others are read is not gone.
+        // A key that is written while the others are read is not counted as missing.
         let held = mirror.read(|keys| keys.0.len());
-        assert!(held >= known, "{held} keys where {known} were");
-        known = held;
+        assert!(held >= known_revision, "{held} keys where {known_revision} were");
+        known_revision = held;
     }
     stop.store(true, Ordering::Relaxed);
     for (key, writer) in keys.iter().zip(writers) {

@@ -36,10 +36,10 @@ async fn a_request_brings_its_result_and_carries_trace_and_deadline() {
     service
         .endpoint(endpoint("echo", "echo.*"), |request: Request| async move {
             let body: Value = serde_json::from_slice(&request.body).unwrap();
-            let left = request.remaining() <= PATIENCE && request.remaining() > PATIENCE / 2;
+            let is_in_time = request.remaining() <= PATIENCE && request.remaining() > PATIENCE / 2;
             Ok(json!({
                 "body": body, "trace": request.trace.trace_id(),
-                "token": request.token(1), "left": left,
+                "token": request.token(1), "left": is_in_time,
             }))
         })
         .await
@@ -54,7 +54,7 @@ async fn a_request_brings_its_result_and_carries_trace_and_deadline() {
 }
 
 #[tokio::test]
-async fn nobody_there_is_told_at_once() {
+async fn a_request_without_a_responder_fails_at_once() {
     let (_server, bus) = one().await;
     let began = Instant::now();
     let error = bus.request::<Value>("nobody", &(), &call()).await.unwrap_err();
@@ -67,7 +67,7 @@ async fn nobody_there_is_told_at_once() {
 }
 
 #[tokio::test]
-async fn no_answer_is_told_at_the_deadline() {
+async fn an_unanswered_request_fails_at_its_deadline() {
     let (server, bus) = one().await;
     let _silent = silent_subscriber(&server, "slow").await;
     let began = Instant::now();
@@ -77,8 +77,7 @@ async fn no_answer_is_told_at_the_deadline() {
     assert_eq!(error.into_problem("x").code, Code::NoAnswer);
 }
 
-/// A service that does not answer its first requests, so many of them. Returns the count of
-/// requests.
+/// A service that does not answer its first `many` requests. Returns also the count of requests.
 async fn standing_still(bus: &Bus, many: u32) -> (Service, watch::Receiver<u32>) {
     let service = bus.service(service("half")).await.unwrap();
     let (counted, count) = watch::channel(0);
@@ -98,18 +97,18 @@ async fn standing_still(bus: &Bus, many: u32) -> (Service, watch::Receiver<u32>)
 }
 
 #[tokio::test]
-async fn what_anyone_may_answer_is_asked_again_before_the_deadline() {
+async fn a_hedged_request_is_sent_again_before_its_deadline() {
     let (_server, bus) = one().await;
     let (_service, count) = standing_still(&bus, 1).await;
     let began = Instant::now();
-    let answer: String = bus.request("half", &(), &call().of_anyone(true)).await.unwrap();
+    let answer: String = bus.request("half", &(), &call().hedged(true)).await.unwrap();
     assert_eq!((answer.as_str(), *count.borrow()), ("another", 2));
     assert!(began.elapsed() < PATIENCE / 2, "{:?}", began.elapsed());
 }
 
-/// The replica that has the first request is killed: the caller does not wait for the deadline.
+/// The replica that gets the first request is killed: the caller does not wait until its deadline.
 #[tokio::test]
-async fn what_is_brief_is_sent_again_before_the_deadline() {
+async fn a_brief_request_is_sent_again_before_its_deadline() {
     let (_server, bus) = one().await;
     let (service, count) = standing_still(&bus, 1).await;
     let began = Instant::now();
@@ -123,15 +122,15 @@ async fn what_is_brief_is_sent_again_before_the_deadline() {
     assert_eq!(*count.borrow(), 3, "1.2 s, 2.4 s, and what is left");
 }
 
-/// Whoever is slow because there is too much to do is not asked without end.
+/// A replica that is slow because of its load does not get ever more requests.
 #[tokio::test]
-async fn what_nobody_answers_is_asked_three_times() {
+async fn an_unanswered_hedged_request_is_sent_three_times() {
     let (_server, bus) = one().await;
     let (_service, count) = standing_still(&bus, 9).await;
-    let error = bus.request::<()>("half", &(), &within(2500).of_anyone(true)).await.unwrap_err();
+    let error = bus.request::<()>("half", &(), &within(2500).hedged(true)).await.unwrap_err();
     assert_eq!(error.into_problem("x").code, Code::NoAnswer);
     assert_eq!(*count.borrow(), 3);
-    let error = bus.request::<()>("nobody", &(), &call().of_anyone(true)).await.unwrap_err();
+    let error = bus.request::<()>("nobody", &(), &call().hedged(true)).await.unwrap_err();
     assert!(matches!(error, RequestError::NoResponder { .. }), "{error}");
 }
 
@@ -154,7 +153,7 @@ async fn a_problem_comes_back_as_it_was_answered() {
 }
 
 #[tokio::test]
-async fn what_is_no_answer_of_ours_is_a_bad_reply() {
+async fn a_malformed_answer_is_a_bad_reply() {
     let (_server, bus) = one().await;
     let service = bus.service(service("odd")).await.unwrap();
     service.endpoint(endpoint("odd", "odd"), |_| async { Ok("text") }).await.unwrap();
@@ -169,7 +168,7 @@ async fn too_large_a_request_is_not_sent() {
     let large = "x".repeat(2 * 1024 * 1024);
     let error = bus.request::<()>("any", &large, &call()).await.unwrap_err();
     assert!(matches!(error, RequestError::TooLarge { .. }), "{error}");
-    // Fits our own limit, but not the server's with its headers.
+    // The body fits Berth's own limit, but not the server's together with its headers.
     let error = bus.request::<()>("any", &large[..1024 * 1024 - 10], &call()).await.unwrap_err();
     assert!(matches!(error, RequestError::TooLarge { .. }), "{error}");
     let error = bus.request::<()>("a b", &(), &call()).await.unwrap_err();
@@ -207,7 +206,7 @@ async fn requests_while_disconnected_fail_at_once_and_are_never_delivered() {
         bus.request::<()>("count", &(), &call()).await
     })
     .await;
-    // Anything queued would have come before that one, over the same connection.
+    // A queued request would have come before this one, over the same connection.
     assert_eq!(*count.borrow_and_update(), 1);
 }
 
@@ -245,7 +244,7 @@ async fn a_request_waits_through_a_reconnect_for_a_slow_answer() {
     })
     .await;
     proxy.heal();
-    // Back, and listening again at its inbox, when a round trip has passed.
+    // After a round trip the client is back, and listens at its inbox again.
     wait::until("the bus is back", PATIENCE, async || {
         match asking.request::<()>("nobody", &(), &call()).await.unwrap_err() {
             RequestError::NoResponder { .. } => Ok(()),

@@ -16,10 +16,10 @@ use crate::support::{
     Keys, PATIENCE, STATE, agrees, connect, mirror, one, one_bucket, plain, put, set, unset,
 };
 
-/// A bucket whose markers are old soon, and whose keys are guarded alone.
+/// A bucket whose markers are soon old enough to be purged, and whose keys are guarded one by one.
 const BRIEF: BucketSpec = BucketSpec { marker_ttl: Duration::from_secs(1), ..STATE };
 
-/// A mirror that notices a replaced stream long after the test.
+/// A mirror that would notice a replaced stream only long after the test.
 async fn unaware(bucket: &Bucket) -> Mirror<Keys> {
     let options = MirrorOptions { heartbeat: Duration::from_secs(60), ..MirrorOptions::default() };
     Mirror::start(bucket, ">", Keys::default(), options).await.unwrap()
@@ -52,7 +52,7 @@ async fn no_head_is_returned_while_memory_differs_from_the_list_it_belongs_to() 
         assert!(mirror.read_again("v.>").await.unwrap().is_some(), "{case}: nothing has happened");
         replace(&server, restored).await;
         if let Some(head) = mirror.read_again("v.>").await.unwrap() {
-            // What a service does with it.
+            // As a service writes with that head.
             let written = bucket.commit(put("v.claim", "of memory", "v.>", head)).await;
             panic!("{case}: {head} guards {:?}: {written:?}", mirror.read(Keys::clone));
         }
@@ -101,13 +101,13 @@ impl Restoration {
         .await;
     }
 
-    /// Waits until the bucket is served again, by what is in it.
+    /// Waits until the bucket is served again, with the records that are in it.
     async fn is_served(&self) {
         wait::until("the bucket is served", PATIENCE, async || self.volumes.head(">").await).await;
         agrees(&self.mirror, &self.volumes, ">").await;
     }
 
-    /// Another program writes to the bucket.
+    /// Has another program write to the bucket.
     async fn grow_past_what_was_seen(&self) {
         let other = plain(&self.server.url()).await.get_key_value(VOLUMES.name).await.unwrap();
         while self.newest().await <= self.late {
@@ -129,88 +129,111 @@ async fn restore_volumes(server: &Server, dir: &Path) -> BegunIncarnation {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stream_that_another_tool_restored_is_served_when_a_person_has_accepted_it() {
-    let it = Restoration::new().await;
-    stock::restore(&it.server, &it.backup_of_volumes()).await;
-    // At once, and before the mirror has noticed: what memory knows is not written.
-    assert!(!matches!(it.mirror.read_again("ns.v.>").await, Ok(Some(_))));
-    let written = it.volumes.commit(put("ns.v.claim.a", "of memory", "ns.v.>", it.late)).await;
+async fn a_stream_that_another_tool_restored_is_served_once_an_operator_has_accepted_it() {
+    let restoration = Restoration::new().await;
+    stock::restore(&restoration.server, &restoration.backup_of_volumes()).await;
+    // Immediately, before the mirror has noticed, a decision from memory is not written.
+    assert!(!matches!(restoration.mirror.read_again("ns.v.>").await, Ok(Some(_))));
+    let written = restoration
+        .volumes
+        .commit(put("ns.v.claim.a", "of memory", "ns.v.>", restoration.late))
+        .await;
     let is_refused =
         matches!(written, Err(CommitError::Lost { .. } | CommitError::Conflict { .. }));
     assert!(is_refused, "{written:?}");
-    // A write that is stored below what was seen is no success.
-    let written = it.volumes.commit(put("ns.w.spec", "1", "ns.w.>", 0)).await;
+    // A write that is stored below the highest seen revision is no success.
+    let written = restoration.volumes.commit(put("ns.w.spec", "1", "ns.w.>", 0)).await;
     let is_doubted = matches!(written, Err(CommitError::Lost { .. } | CommitError::Unknown { .. }));
     assert!(is_doubted, "{written:?}");
-    it.is_lost().await;
-    let written = it.volumes.commit(put("ns.v.claim.a", "of memory", "ns.v.>", 1)).await;
+    restoration.is_lost().await;
+    let written = restoration.volumes.commit(put("ns.v.claim.a", "of memory", "ns.v.>", 1)).await;
     assert!(matches!(written, Err(CommitError::Lost { .. })), "{written:?}");
-    assert!(!it.bus.find_faults(PATIENCE).await.is_empty());
-    // It stays so, also when the stream has grown past what was seen.
-    it.grow_past_what_was_seen().await;
+    assert!(!restoration.bus.find_faults(PATIENCE).await.is_empty());
+    // The refusal remains when the stream has grown past the highest seen revision.
+    restoration.grow_past_what_was_seen().await;
     tokio::time::sleep(Duration::from_secs(3)).await;
-    it.is_lost().await;
-    assert_eq!(it.mirror.read(|keys| keys.0["ns.v.claim.a"].1.clone()), "late", "nothing is read");
+    restoration.is_lost().await;
+    assert_eq!(
+        restoration.mirror.read(|keys| keys.0["ns.v.claim.a"].1.clone()),
+        "late",
+        "nothing is read"
+    );
 
-    let accepted = connect(&it.server.url()).await.accept_bucket(VOLUMES.name).await.unwrap();
-    assert!(accepted.above > it.late, "{accepted:?}");
-    it.is_served().await;
-    assert!(it.mirror.read(|keys| !keys.0.contains_key("ns.v.claim.a")), "nothing is kept");
-    assert_eq!(it.volumes.incarnation().origin, Origin::Accepted);
-    assert!(set(&it.volumes, "ns.v.spec", "2").await > accepted.above);
+    let accepted =
+        connect(&restoration.server.url()).await.accept_bucket(VOLUMES.name).await.unwrap();
+    assert!(accepted.above > restoration.late, "{accepted:?}");
+    restoration.is_served().await;
+    assert!(
+        restoration.mirror.read(|keys| !keys.0.contains_key("ns.v.claim.a")),
+        "nothing is kept"
+    );
+    assert_eq!(restoration.volumes.incarnation().origin, Origin::Accepted);
+    assert!(set(&restoration.volumes, "ns.v.spec", "2").await > accepted.above);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_bucket_that_berth_restored_goes_on_by_itself_above_every_revision_of_before() {
-    let it = Restoration::new().await;
-    let before = it.volumes.incarnation();
-    let restored = restore_volumes(&it.server, it.backup.path()).await;
-    assert!(restored.incarnation > before.number && restored.above > it.late, "{restored:?}");
-    it.is_served().await;
-    assert!(it.mirror.read(|keys| !keys.0.contains_key("ns.v.claim.a")), "nothing is kept");
-    assert_eq!(it.volumes.incarnation().origin, Origin::Restored);
-    let late = it.volumes.commit(put("ns.v.claim.a", "of memory", "ns.v.>", it.late)).await;
+async fn a_restored_bucket_continues_above_every_earlier_revision() {
+    let restoration = Restoration::new().await;
+    let before = restoration.volumes.incarnation();
+    let restored = restore_volumes(&restoration.server, restoration.backup.path()).await;
+    assert!(
+        restored.incarnation > before.number && restored.above > restoration.late,
+        "{restored:?}"
+    );
+    restoration.is_served().await;
+    assert!(
+        restoration.mirror.read(|keys| !keys.0.contains_key("ns.v.claim.a")),
+        "nothing is kept"
+    );
+    assert_eq!(restoration.volumes.incarnation().origin, Origin::Restored);
+    let late = restoration
+        .volumes
+        .commit(put("ns.v.claim.a", "of memory", "ns.v.>", restoration.late))
+        .await;
     assert!(matches!(late, Err(CommitError::Conflict { .. })), "{late:?}");
-    assert!(set(&it.volumes, "ns.v.spec", "2").await > restored.above);
-    assert_eq!(it.bus.find_faults(PATIENCE).await, Vec::<String>::new());
-    // A second restore, of a backup from before the first.
-    let again = restore_volumes(&it.server, it.backup.path()).await;
-    assert!(again.incarnation > restored.incarnation && again.above > restored.above);
-    it.is_served().await;
+    assert!(set(&restoration.volumes, "ns.v.spec", "2").await > restored.above);
+    assert_eq!(restoration.bus.find_faults(PATIENCE).await, Vec::<String>::new());
+    // A second restore, of a backup that is older than the first restore.
+    let second_restore = restore_volumes(&restoration.server, restoration.backup.path()).await;
+    assert!(
+        second_restore.incarnation > restored.incarnation && second_restore.above > restored.above
+    );
+    restoration.is_served().await;
 }
 
 /// Found by the model: a write that was decided before the restore, and sent after it, was stored
-/// where the volume is as it was at the backup. It gave the volume away beside a mount.
+/// if the volume's subtree was as in the backup. It granted the volume beside a mount.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_guard_of_before_a_restore_holds_afterwards() {
-    let it = Restoration::new().await;
-    let spec = it.volumes.get("ns.v.spec").await.unwrap().unwrap().revision;
+    let restoration = Restoration::new().await;
+    let spec = restoration.volumes.get("ns.v.spec").await.unwrap().unwrap().revision;
     for accepts in [false, true] {
         if accepts {
-            stock::restore(&it.server, &it.backup_of_volumes()).await;
-            it.is_lost().await;
-            connect(&it.server.url()).await.accept_bucket(VOLUMES.name).await.unwrap();
+            stock::restore(&restoration.server, &restoration.backup_of_volumes()).await;
+            restoration.is_lost().await;
+            connect(&restoration.server.url()).await.accept_bucket(VOLUMES.name).await.unwrap();
         } else {
-            restore_volumes(&it.server, it.backup.path()).await;
+            restore_volumes(&restoration.server, restoration.backup.path()).await;
         }
-        it.is_served().await;
-        assert_eq!(it.volumes.get("ns.v.spec").await.unwrap().unwrap().revision, spec);
-        let before = it.volumes.commit(put("ns.v.claim.b", "of before", "ns.v.>", spec)).await;
+        restoration.is_served().await;
+        assert_eq!(restoration.volumes.get("ns.v.spec").await.unwrap().unwrap().revision, spec);
+        let before =
+            restoration.volumes.commit(put("ns.v.claim.b", "of before", "ns.v.>", spec)).await;
         assert!(matches!(before, Err(CommitError::Conflict { .. })), "{accepts}: {before:?}");
-        let head = it.volumes.head("ns.v.>").await.unwrap();
-        let after = it.volumes.commit(put("ns.v.claim.b", "of now", "ns.v.>", head)).await;
+        let head = restoration.volumes.head("ns.v.>").await.unwrap();
+        let after = restoration.volumes.commit(put("ns.v.claim.b", "of now", "ns.v.>", head)).await;
         assert!(after.unwrap() > head, "{accepts}");
     }
 }
 
-/// Nobody serves what a killed command left, and the command finishes when it is repeated.
+/// No process serves the bucket of a killed command, and the command finishes when it is repeated.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restore_that_is_killed_at_any_step_is_served_by_nobody_and_finishes_when_repeated() {
     for step in 0..3 {
-        let it = Restoration::new().await;
-        let mut backups = Backups::read(it.backup.path()).await.unwrap();
+        let restoration = Restoration::new().await;
+        let mut backups = Backups::read(restoration.backup.path()).await.unwrap();
         backups.retain(|bucket| bucket == VOLUMES.name || bucket == ALLOCS.name);
-        let admin = connect(&it.server.url()).await;
+        let admin = connect(&restoration.server.url()).await;
         let mut steps = 0;
         let killed = tokio::spawn(async move {
             let progress = |_| {
@@ -220,15 +243,18 @@ async fn a_restore_that_is_killed_at_any_step_is_served_by_nobody_and_finishes_w
             admin.restore_buckets(&backups, progress).await
         });
         assert!(killed.await.unwrap_err().is_panic(), "{step}");
-        it.is_lost().await;
-        let opened = connect(&it.server.url()).await.bucket(&VOLUMES, 1).await;
+        restoration.is_lost().await;
+        let opened = connect(&restoration.server.url()).await.bucket(&VOLUMES, 1).await;
         assert!(matches!(opened, Err(OpenError::Lost(_))), "{step}: {opened:?}");
-        let mut backups = Backups::read(it.backup.path()).await.unwrap();
+        let mut backups = Backups::read(restoration.backup.path()).await.unwrap();
         backups.retain(|bucket| bucket == VOLUMES.name || bucket == ALLOCS.name);
-        let admin = connect(&it.server.url()).await;
+        let admin = connect(&restoration.server.url()).await;
         let done = admin.restore_buckets(&backups, |_| {}).await.unwrap();
-        assert!(done.iter().all(|one| one.above >= it.late), "{step}: {done:?}");
-        it.is_served().await;
+        assert!(
+            done.iter().all(|incarnation| incarnation.above >= restoration.late),
+            "{step}: {done:?}"
+        );
+        restoration.is_served().await;
     }
 }
 
@@ -247,58 +273,58 @@ async fn accept_volumes(server: &Server) -> BegunIncarnation {
 /// Seen: the refusal was forgotten when the services that knew the bucket were started again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_process_that_starts_after_a_fall_was_seen_refuses_the_bucket() {
-    let it = Restoration::new().await;
-    stock::restore(&it.server, &it.backup_of_volumes()).await;
+    let restoration = Restoration::new().await;
+    stock::restore(&restoration.server, &restoration.backup_of_volumes()).await;
     let fell = || async {
-        it.is_lost().await;
-        let started = || is_refused_at_a_start(&it.server);
+        restoration.is_lost().await;
+        let started = || is_refused_at_a_start(&restoration.server);
         wait::until("a start is refused", PATIENCE, async || started().await).await;
     };
     fell().await;
-    // The record of it may be lost, too, or set back to that of the backup.
-    stock::restore(&it.server, &it.backup.path().join("buckets")).await;
+    // The record of the fall may be lost, too, or set back to the backup's.
+    stock::restore(&restoration.server, &restoration.backup.path().join("buckets")).await;
     fell().await;
-    plain(&it.server.url()).await.delete_stream("KV_berth-buckets").await.unwrap();
+    plain(&restoration.server.url()).await.delete_stream("KV_berth-buckets").await.unwrap();
     fell().await;
-    it.is_lost().await;
-    assert!(accept_volumes(&it.server).await.above > it.late);
-    it.is_served().await;
-    connect(&it.server.url()).await.bucket(&VOLUMES, 1).await.unwrap();
+    restoration.is_lost().await;
+    assert!(accept_volumes(&restoration.server).await.above > restoration.late);
+    restoration.is_served().await;
+    connect(&restoration.server.url()).await.bucket(&VOLUMES, 1).await.unwrap();
 }
 
-/// All processes were stopped while another tool restored the bucket: nobody saw it fall.
+/// All processes were stopped while another tool restored the bucket, so none saw it fall.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_bucket_that_fell_while_nobody_ran_is_refused() {
-    let it = Restoration::new().await;
-    it.bus.drain(PATIENCE).await;
-    stock::restore(&it.server, &it.backup_of_volumes()).await;
-    is_refused_at_a_start(&it.server).await.unwrap();
-    // What grows past the old end is no proof.
-    it.grow_past_what_was_seen().await;
-    is_refused_at_a_start(&it.server).await.unwrap();
-    assert!(accept_volumes(&it.server).await.above > it.late);
-    connect(&it.server.url()).await.bucket(&VOLUMES, 1).await.unwrap();
+async fn a_bucket_that_fell_while_no_process_ran_is_refused() {
+    let restoration = Restoration::new().await;
+    restoration.bus.drain(PATIENCE).await;
+    stock::restore(&restoration.server, &restoration.backup_of_volumes()).await;
+    is_refused_at_a_start(&restoration.server).await.unwrap();
+    // Growth past the old end proves nothing.
+    restoration.grow_past_what_was_seen().await;
+    is_refused_at_a_start(&restoration.server).await.unwrap();
+    assert!(accept_volumes(&restoration.server).await.above > restoration.late);
+    connect(&restoration.server.url()).await.bucket(&VOLUMES, 1).await.unwrap();
 }
 
-/// A process that was started before the others had put the fall on record hears of it.
+/// A process that started before the fall was put on record learns of it later.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_process_without_memory_hears_of_a_fall_that_others_saw() {
+async fn a_process_without_memory_learns_of_a_fall_that_others_saw() {
     let (server, bus) = one().await;
     let volumes = bus.bucket(&VOLUMES, 1).await.unwrap();
     let records = plain(&server.url()).await.get_key_value("berth-buckets").await.unwrap();
     let record = records.get(VOLUMES.name).await.unwrap().expect("the bucket is on record");
-    let mut told: serde_json::Value = serde_json::from_slice(&record).unwrap();
-    told["fell"] = "of a test".into();
-    records.put(VOLUMES.name, told.to_string().into()).await.unwrap();
+    let mut entry: serde_json::Value = serde_json::from_slice(&record).unwrap();
+    entry["fell"] = "of a test".into();
+    records.put(VOLUMES.name, entry.to_string().into()).await.unwrap();
     wait::until("the process refuses", PATIENCE * 3, async || match volumes.head(">").await {
         Err(ReadError::Lost(loss)) if loss.why.contains("of a test") => Ok(()),
         other => Err(format!("{other:?}")),
     })
     .await;
-    // The process that saw the fall takes it back, or a person accepts the bucket.
+    // The process that saw the fall takes it back, or an operator accepts the bucket.
     records.put(VOLUMES.name, record.clone()).await.unwrap();
     wait::until("it serves", PATIENCE, async || volumes.head(">").await).await;
-    records.put(VOLUMES.name, told.to_string().into()).await.unwrap();
+    records.put(VOLUMES.name, entry.to_string().into()).await.unwrap();
     wait::until("it refuses", PATIENCE * 3, async || {
         volumes.head(">").await.err().ok_or("it serves")
     })
@@ -316,7 +342,7 @@ async fn a_purge_that_was_decided_before_a_restore_purges_nothing() {
     let bucket = connect(&proxy.url()).await.bucket(&BRIEF, 1).await.unwrap();
     set(&bucket, "v.spec", "1").await;
     unset(&bucket, "v.spec").await;
-    // Until the marker is old, and the last comparison of the stream, too.
+    // Until the marker is old, and the last comparison of the stream is outdated.
     tokio::time::sleep(Duration::from_secs(6)).await;
     let read = "$JS.API.DIRECT.GET.KV_state".to_owned();
     wire.arm(Point { subjects: vec![read], at: 0, side: Side::After });

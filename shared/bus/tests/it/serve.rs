@@ -62,8 +62,9 @@ async fn a_flood_of_messages_without_a_reply_subject_keeps_no_request_waiting() 
     assert_eq!(handled.load(Ordering::Relaxed), 1, "nobody could learn what came of the others");
     let stats = client.request("$SRV.STATS.mounts", "".into()).await.unwrap();
     let stats: Value = serde_json::from_slice(&stats.payload).unwrap();
-    // On a busy machine the bus drops some of them. Each one that came is an error, and one is not.
-    let count = |what: &str| stats["endpoints"][0][what].as_u64().unwrap();
+    // On a busy machine the bus drops some of these messages. Each one that arrived counts as an
+    // error; the request that was answered does not.
+    let count = |field: &str| stats["endpoints"][0][field].as_u64().unwrap();
     assert!(count("num_errors") > 0, "{stats:#}");
     assert_eq!(count("num_errors") + 1, count("num_requests"), "{stats:#}");
 }
@@ -139,14 +140,15 @@ async fn a_late_request_is_not_executed() {
         let reply =
             client.request_with_headers("late.user.test", headers, "".into()).await.unwrap();
         let headers = reply.headers.unwrap_or_default();
-        let said = headers.get("Nats-Service-Error-Code").map(async_nats::HeaderValue::as_str);
-        assert_eq!(said, code, "{deadline}");
+        let error_code =
+            headers.get("Nats-Service-Error-Code").map(async_nats::HeaderValue::as_str);
+        assert_eq!(error_code, code, "{deadline}");
         assert_eq!(*count.borrow() - before, i32::from(code.is_none()), "{deadline}");
     }
 }
 
 #[tokio::test]
-async fn over_the_bound_a_request_is_refused_and_not_queued() {
+async fn a_request_beyond_the_bound_is_refused_and_not_queued() {
     let (_server, bus) = one().await;
     let service = bus.service(service("bounded")).await.unwrap();
     let gate = Arc::new(Semaphore::new(0));
@@ -177,8 +179,8 @@ async fn over_the_bound_a_request_is_refused_and_not_queued() {
     assert_eq!((refused.code, refused.retryable), (Code::Overloaded, true));
     assert!(began.elapsed() < Duration::from_secs(5));
     gate.add_permits(3);
-    for asked in under_way {
-        assert_eq!(asked.await.unwrap().unwrap(), json!(true));
+    for request in under_way {
+        assert_eq!(request.await.unwrap().unwrap(), json!(true));
     }
     gate.add_permits(1);
     assert_eq!(ask(&bus, "bounded").await.unwrap(), json!(true));
@@ -218,8 +220,8 @@ async fn bad_input_is_answered_with_every_fault() {
     assert_eq!(faulty.step.as_deref(), Some("claim.take"));
 }
 
-/// As many faults as a request has room for made an answer that the bus did not carry: the caller
-/// heard nothing until its deadline.
+/// Seen: the answer to a request with very many faults was larger than the bus carries, so its
+/// caller got no answer until its deadline.
 #[tokio::test]
 async fn a_request_full_of_faults_is_answered() {
     let (_server, bus) = one().await;
@@ -237,7 +239,7 @@ async fn a_request_full_of_faults_is_answered() {
     let many: BTreeMap<String, u8> = (0..60_000).map(|at| (format!("x{at:05}"), 1)).collect();
     let unknown = problem(bus.request("take", &many, &call).await);
     assert_eq!((unknown.code, unknown.faults.len()), (Code::BadInput, FAULTS_MAX + 1));
-    // One byte of a control character is six in JSON.
+    // A control character has one byte, and six in JSON.
     let ugly: BTreeMap<String, u8> =
         (0..FAULTS_MAX).map(|at| (format!("{at:05}{}", "\u{1}".repeat(1200)), 1)).collect();
     let ugly = problem(bus.request("take", &ugly, &call).await);
@@ -246,7 +248,7 @@ async fn a_request_full_of_faults_is_answered() {
     assert_eq!((long.code, long.next.as_str()), (Code::PluginFailed, "ask again"));
 }
 
-/// A client that states a newer contract learns that the service is the older one.
+/// A client that states a newer contract learns that the service is of an older version.
 #[tokio::test]
 async fn a_newer_client_is_told_that_the_service_is_older() {
     let (server, bus) = one().await;
@@ -328,10 +330,10 @@ async fn a_stopped_service_finishes_what_it_took_and_takes_nothing_new() {
     assert!(first.stop(PATIENCE).await, "what was under way finished");
     let results = asking.await.unwrap();
     let lost: Vec<_> = results.into_iter().filter_map(Result::err).collect();
-    // Those that the server was sending at that very moment, if any: their callers hear nothing.
+    // Requests that the server was sending at that very moment get no answer.
     assert!(lost.len() <= 2, "{} were lost: {lost:?}", lost.len());
     assert!(lost.iter().all(|error| matches!(error, RequestError::NoAnswer { .. })), "{lost:?}");
-    // Each of the others is handled once, and answered.
+    // Each other request is handled once, and answered.
     assert_eq!(handled.load(Ordering::SeqCst) + lost.len(), 400);
     drop(second);
 }
@@ -381,16 +383,16 @@ async fn an_endpoint_that_is_stopped_leaves_no_responder() {
 #[tokio::test]
 async fn a_queue_group_shares_and_two_groups_both_answer() {
     let (server, bus) = one().await;
-    let (told, mut count) = watch::channel(0);
+    let (count_sender, mut count) = watch::channel(0);
     let mut running = Vec::new();
     for group in [Some("a"), Some("a"), Some("b")] {
         let other = connect(&server.url()).await;
         let service = other.service(service("groups")).await.unwrap();
-        let told = told.clone();
+        let count_sender = count_sender.clone();
         let queue_group = group.map(str::to_owned);
         service
             .endpoint(EndpointSpec { queue_group, ..endpoint("e", "e") }, move |_| {
-                told.send_modify(|count| *count += 1);
+                count_sender.send_modify(|count| *count += 1);
                 async { Ok(()) }
             })
             .await
@@ -399,8 +401,8 @@ async fn a_queue_group_shares_and_two_groups_both_answer() {
         running.push((other, service));
     }
     ask(&bus, "e").await.unwrap();
-    let both = count.wait_for(|count| *count == 2);
-    tokio::time::timeout(PATIENCE, both).await.unwrap().unwrap();
+    let is_counted = count.wait_for(|count| *count == 2);
+    tokio::time::timeout(PATIENCE, is_counted).await.unwrap().unwrap();
 }
 
 #[tokio::test]
@@ -450,7 +452,7 @@ async fn tools_see_services_endpoints_and_errors() {
         let reply = client.request(subject.to_owned(), "".into()).await.unwrap();
         serde_json::from_slice(&reply.payload).unwrap()
     };
-    // The client library's own types are what other tools parse.
+    // The client library's own types are those that other tools parse.
     let ping = monitored("$SRV.PING").await;
     let id = ping["id"].as_str().unwrap().to_owned();
     assert_eq!(ping["type"], "io.nats.micro.v1.ping_response");
@@ -467,11 +469,11 @@ async fn tools_see_services_endpoints_and_errors() {
     assert_eq!(endpoint["last_error"], "BERTH0106:no  no (BERTH0106)");
     let data = &endpoint["data"];
     assert_eq!((&data["errors"], &data["in_flight"]), (&json!({"BERTH0106": 1}), &json!(0)));
-    // Who was told to wait was answered, and nothing failed.
+    // Requests that were answered "wait" are counted apart, and nothing failed.
     assert_eq!(data["waits"], json!({"BERTH0116": 2}));
     assert!(data["last_error_at"].is_string() && data["last_error_trace"].is_string(), "{data}");
     serde_json::from_value::<async_nats::service::Stats>(stats).unwrap();
-    // Stopped, it is gone from the list.
+    // A stopped service is not listed any more.
     assert!(service.stop(PATIENCE).await);
     wait::until("it is gone", PATIENCE, async || {
         let mut replies = client.subscribe("_INBOX.replies").await.unwrap();
@@ -486,7 +488,7 @@ async fn tools_see_services_endpoints_and_errors() {
 }
 
 #[tokio::test]
-async fn what_tools_would_not_take_is_refused() {
+async fn names_that_tools_would_not_accept_are_refused() {
     let (_server, bus) = one().await;
     assert!(bus.service(service("a.b")).await.is_err());
     let spec = ServiceSpec { version: "one".into(), ..service("a") };
@@ -498,25 +500,28 @@ async fn what_tools_would_not_take_is_refused() {
     }
 }
 
-/// A caller whose clock is ahead, or that means harm, sets a deadline of tomorrow.
+/// A caller whose clock is ahead, or an attacker, sets a deadline of tomorrow.
 #[tokio::test]
-async fn a_far_deadline_counts_for_as_long_as_a_request_may_wait() {
+async fn a_far_deadline_is_shortened_to_the_longest_wait() {
     let (_server, bus) = one().await;
     let service = bus.service(service("left")).await.unwrap();
-    let left = |request: Request| async move {
+    let answer_remaining = |request: Request| async move {
         Ok(request.deadline.saturating_duration_since(Instant::now()).as_secs())
     };
-    service.endpoint(endpoint("left", "left"), left).await.unwrap();
+    service.endpoint(endpoint("left", "left"), answer_remaining).await.unwrap();
     assert!(bus.flush(PATIENCE).await);
-    for asked in [30, 86_400] {
-        let call = Call::within(trace(), Duration::from_secs(asked));
-        let left: u64 = bus.request("left", &(), &call).await.unwrap();
-        let most = asked.min(WAIT_MAX.as_secs());
-        assert!(left <= most && left + 20 > most, "of {asked} s {left} s are left");
+    for deadline_s in [30, 86_400] {
+        let call = Call::within(trace(), Duration::from_secs(deadline_s));
+        let answer_remaining: u64 = bus.request("left", &(), &call).await.unwrap();
+        let max = deadline_s.min(WAIT_MAX.as_secs());
+        assert!(
+            answer_remaining <= max && answer_remaining + 20 > max,
+            "of {deadline_s} s {answer_remaining} s are left"
+        );
     }
 }
 
-/// A caller with one second asks a handler that would wait for a minute.
+/// A caller with one second sends a request whose handler would wait for a minute.
 #[tokio::test]
 async fn a_handlers_waits_end_with_its_callers_deadline() {
     const MINUTE: Duration = Duration::from_secs(60);
@@ -530,8 +535,8 @@ async fn a_handlers_waits_end_with_its_callers_deadline() {
         let bus = inner.clone();
         async move {
             let call = Call::within(request.trace, MINUTE);
-            let asked = bus.request::<bool>("silent", &(), &call).await;
-            asked.map_err(|error| error.into_problem("inner"))
+            let reply = bus.request::<bool>("silent", &(), &call).await;
+            reply.map_err(|error| error.into_problem("inner"))
         }
     };
     service.endpoint(endpoint("waits", "waits"), handler).await.unwrap();

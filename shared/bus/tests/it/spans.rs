@@ -1,4 +1,4 @@
-//! What the bus tells of requests and writes: one tree of spans, with ids and codes in it only.
+//! The spans of requests and writes: one tree, with ids and codes but no texts.
 
 use std::time::Duration;
 
@@ -15,7 +15,8 @@ use serde_json::{Value, json};
 use crate::request::{endpoint, service};
 use crate::support::{PATIENCE, is_conflict, one_bucket, put};
 
-/// Exports the spans of this process, other tests' too; these pass with and without.
+/// Exports the spans of this process, those of other tests included; other tests pass with and
+/// without an exporter.
 fn export(collector: &Collector) -> berth_telemetry::Telemetry {
     let identity = Identity {
         service: "bus-test".to_owned(),
@@ -57,7 +58,7 @@ async fn a_request_with_its_writes_is_one_tree() {
     let answer: Result<Value, _> = bus.request("berth.v1.claim.take.default", &body, &call).await;
     let Err(RequestError::Problem(problem)) = answer else { panic!("{answer:?}") };
     assert_eq!(problem.trace, Some(begun.trace_id()));
-    // What others ask meanwhile is not in the way, and lost when this ends.
+    // Spans of other tests do not disturb, and those that come later are not exported.
     telemetry.end(Duration::from_secs(3)).await;
 
     let spans = wait::until("the spans have come", PATIENCE, async || {
@@ -74,10 +75,13 @@ async fn a_request_with_its_writes_is_one_tree() {
              {commit}\n"
         )
     );
-    let asked = spans.roots()[0];
-    assert_eq!((asked.kind.as_str(), asked.get("error.type")), ("CLIENT", Some(code)));
-    assert_eq!(asked.get("messaging.destination.name"), Some("berth.v1.claim.take.default"));
-    let served = spans.children(asked)[0];
+    let request_span = spans.roots()[0];
+    assert_eq!(
+        (request_span.kind.as_str(), request_span.get("error.type")),
+        ("CLIENT", Some(code))
+    );
+    assert_eq!(request_span.get("messaging.destination.name"), Some("berth.v1.claim.take.default"));
+    let served = spans.children(request_span)[0];
     assert_eq!((served.kind.as_str(), served.get("error.type")), ("SERVER", Some(code)));
     let commits = spans.children(served);
     let of = |at: usize, key| commits[at].get(key);

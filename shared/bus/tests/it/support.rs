@@ -1,4 +1,4 @@
-//! What the tests of this crate share: buses, buckets, writes, and a look past our own code.
+//! Shared by the tests of this crate: buses, buckets, writes, and a plain client.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use berth_harness::wait;
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 
-/// A patience that only a broken run uses up.
+/// The deadline of each wait, which only a failing test reaches.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A bucket with history, as volumes have it.
+/// A bucket with history, like that of volumes.
 pub const STATE: BucketSpec = BucketSpec {
     name: "state",
     description: "a bucket of a test",
@@ -30,7 +30,7 @@ pub const STATE: BucketSpec = BucketSpec {
     purged_after: 0,
 };
 
-/// A bucket whose markers go quickly.
+/// A bucket whose markers expire quickly.
 pub const FLEETING: BucketSpec =
     BucketSpec { name: "fleeting", history: 1, marker_ttl: Duration::from_secs(1), ..STATE };
 
@@ -38,24 +38,22 @@ pub const FLEETING: BucketSpec =
 pub const LEASES: BucketSpec =
     BucketSpec { name: "leases", history: 1, marker_ttl: Duration::from_secs(60), ..STATE };
 
-/// Takes the requests of every actor on a subject, and sends no reply.
+/// Subscribes to the requests of every actor on a subject, and sends no reply.
 pub async fn silent_subscriber(server: &Server, subject: &str) -> async_nats::Subscriber {
     let client = async_nats::connect(&server.url()).await.unwrap();
     let mut requests = client.subscribe(format!("{subject}.*.*")).await.unwrap();
-    // Its own message shows that the server has the subscription.
+    // Its own message comes back, which shows that the server has the subscription.
     client.publish(format!("{subject}.user.test"), Bytes::new()).await.unwrap();
     requests.next().await.unwrap();
     requests
 }
 
-/// One server and one bus on it.
 pub async fn one() -> (Server, Bus) {
     let server = Server::start().await;
     let bus = connect(&server.url()).await;
     (server, bus)
 }
 
-/// One server, one bus, one bucket.
 pub async fn one_bucket(spec: &BucketSpec) -> (Server, Bus, Bucket) {
     let (server, bus) = one().await;
     let bucket = bus.bucket(spec, 1).await.unwrap();
@@ -66,7 +64,7 @@ pub async fn connect(url: &str) -> Bus {
     Bus::connect(config(url)).await.unwrap()
 }
 
-/// A disk that many share may stall for seconds: one exchange gets as long as a test has.
+/// Settings with long timeouts: a disk that is shared by many may stall for seconds.
 pub fn config(url: &str) -> Config {
     Config { request_timeout: PATIENCE, ..Config::new([url], "test/host/1").insecure() }
 }
@@ -85,13 +83,13 @@ pub fn delete<'a>(key: &'a str, filter: &'a str, revision: u64) -> Write<'a> {
     Write { change: Change::Delete, ..put(key, "", filter, revision) }
 }
 
-/// Writes a key over any value; for tests that alone write it.
+/// Writes a key over any value; only for keys that no other task writes.
 pub async fn set(bucket: &Bucket, key: &str, value: &str) -> u64 {
     let revision = bucket.head(key).await.unwrap();
     bucket.commit(put(key, value, key, revision)).await.unwrap()
 }
 
-/// Deletes a key with any value.
+/// Deletes a key with any value; only for keys that no other task writes.
 pub async fn unset(bucket: &Bucket, key: &str) -> u64 {
     let revision = bucket.head(key).await.unwrap();
     bucket.commit(delete(key, key, revision)).await.unwrap()
@@ -105,31 +103,31 @@ pub fn is_conflict<T>(result: &Result<T, CommitError>) -> bool {
     matches!(result, Err(CommitError::Conflict { .. }))
 }
 
-/// A client of its own, which none of our code is between.
+/// A plain client, without any code of this crate.
 pub async fn plain(url: &str) -> jetstream::Context {
     let servers: Vec<&str> = url.split(',').collect();
     jetstream::new(async_nats::connect(servers).await.unwrap())
 }
 
-/// All messages that a bucket's stream holds, oldest first: sequence, key, headers' operation.
+/// All messages in a bucket's stream, oldest first: the sequence and the key.
 pub async fn messages(url: &str, bucket: &str) -> Vec<(u64, String)> {
     let stream = plain(url).await.get_stream(format!("KV_{bucket}")).await.unwrap();
     let state = stream.cached_info().state.clone();
     let prefix = format!("$KV.{bucket}.");
-    let mut found = Vec::new();
+    let mut messages = Vec::new();
     for sequence in state.first_sequence..=state.last_sequence {
         let message = wait::until("the leader answers", PATIENCE, async || {
             match stream.get_raw_message(sequence).await {
                 Err(error) if error.kind() != RawMessageErrorKind::NoMessageFound => Err(error),
-                found => Ok(found.ok()),
+                messages => Ok(messages.ok()),
             }
         })
         .await;
         if let Some(message) = message {
-            found.push((sequence, message.subject.strip_prefix(&prefix).unwrap().to_owned()));
+            messages.push((sequence, message.subject.strip_prefix(&prefix).unwrap().to_owned()));
         }
     }
-    found
+    messages
 }
 
 /// A fold that keeps every entry.
@@ -146,7 +144,7 @@ impl Fold for Keys {
     }
 }
 
-/// A mirror that notices everything soon.
+/// Options of a mirror that notices everything soon.
 pub fn hurried() -> MirrorOptions {
     MirrorOptions {
         heartbeat: Duration::from_millis(200),
@@ -159,7 +157,7 @@ pub async fn mirror(bucket: &Bucket, filter: &str) -> Mirror<Keys> {
     Mirror::start(bucket, filter, Keys::default(), hurried()).await.unwrap()
 }
 
-/// What the leader lists, as a fold.
+/// The leader's list, as a fold.
 pub async fn listed(bucket: &Bucket, filter: &str) -> Keys {
     let list = bucket.list(filter).await.unwrap();
     assert!(list.settled, "the list of a bucket that nobody writes is settled");
@@ -167,7 +165,7 @@ pub async fn listed(bucket: &Bucket, filter: &str) -> Keys {
     Keys(keys.map(|entry| (entry.key.clone(), (entry.revision, text(entry).to_owned()))).collect())
 }
 
-/// Waits until the mirror holds exactly what the leader lists, and says that it is current.
+/// Waits until the mirror holds exactly what the leader lists, and is current.
 pub async fn agrees(mirror: &Mirror<Keys>, bucket: &Bucket, filter: &str) {
     let expected = listed(bucket, filter).await;
     wait::until("the mirror equals the leader's list", PATIENCE, async || {
@@ -180,5 +178,5 @@ pub async fn agrees(mirror: &Mirror<Keys>, bucket: &Bucket, filter: &str) {
     .await;
 }
 
-/// A flag that tasks of a test look at.
+/// A flag that stops tasks of a test.
 pub type Flag = Arc<std::sync::atomic::AtomicBool>;

@@ -21,7 +21,7 @@ const MANY: usize = 200;
 /// An election takes 4 to 9 s, and this machine may have two cores for three servers.
 const ELECTION: Duration = Duration::from_secs(90);
 
-/// Writes a volume's spec and the key of its handle, each under a guard of its own.
+/// Writes a volume's spec and the key of its handle, each under its own guard.
 async fn pair(bucket: &Bucket, volume: &str, handle: &str) -> Result<u64, CommitError> {
     let (spec, below) = (format!("{volume}.spec"), format!("{volume}.>"));
     let writes = vec![put(&spec, volume, &below, 0), put(handle, volume, handle, 0)];
@@ -29,21 +29,21 @@ async fn pair(bucket: &Bucket, volume: &str, handle: &str) -> Result<u64, Commit
 }
 
 #[tokio::test]
-async fn both_are_stored_or_none() {
+async fn writes_together_are_all_stored_or_none() {
     let (_server, _bus, bucket) = one_bucket(&STATE).await;
     let last = pair(&bucket, "ns.a", "handle.h").await.unwrap();
     let spec = bucket.get("ns.a.spec").await.unwrap().unwrap();
     let handle = bucket.get("handle.h").await.unwrap().unwrap();
     assert_eq!((spec.revision, handle.revision), (last - 1, last));
-    // The guard of either fails both.
+    // If either guard fails, neither is stored.
     let second = pair(&bucket, "ns.b", "handle.h").await;
     assert!(is_conflict(&second), "{second:?}");
     assert!(second.unwrap_err().to_string().contains("handle.h is no longer at revision 0"));
-    let again = pair(&bucket, "ns.a", "handle.other").await;
-    assert!(is_conflict(&again), "{again:?}");
+    let other_owner = pair(&bucket, "ns.a", "handle.other").await;
+    assert!(is_conflict(&other_owner), "{other_owner:?}");
     assert_eq!(bucket.head("ns.b.>").await.unwrap(), 0);
     assert_eq!(bucket.head("handle.other").await.unwrap(), 0);
-    // They go together as well, and another may have the handle from then on.
+    // Both are deleted together, and another volume may have the handle from then on.
     let gone = vec![delete("ns.a.spec", "ns.a.>", last - 1), delete("handle.h", "handle.h", last)];
     let gone = bucket.commit_together(gone).await.unwrap();
     let writes = vec![put("ns.b.spec", "b", "ns.b.>", 0), put("handle.h", "b", "handle.h", gone)];
@@ -59,7 +59,8 @@ async fn pairs_that_come_at_once_share_batches_and_of_rivals_one_wins() {
     let bucket = bus.bucket(&STATE, 1).await.unwrap();
     let other = bus.bucket(&STATE, 1).await.unwrap();
     set(&bucket, "handle.taken", "x").await;
-    // Four of five have a handle of their own; the fifth all want the same, in two processes.
+    // Four of five volumes have their own handle. All fifth ones use the same handle, in two
+    // processes.
     let writes = (0..MANY).map(|at| {
         let bucket = if at % 2 == 0 { &bucket } else { &other };
         let handle = match at % 5 {
@@ -93,7 +94,7 @@ async fn pairs_that_come_at_once_share_batches_and_of_rivals_one_wins() {
     assert_eq!(batched(&server.url(), "state").await, 2 * winners.len());
 }
 
-/// Breaks the connection over one pair.
+/// Breaks the connection while one pair is written.
 async fn broken(break_it: impl Fn(&Cable)) {
     let server = Server::start().await;
     let cable = Cable::to(&server).await;
@@ -125,16 +126,16 @@ async fn a_pair_that_is_lost_is_sent_again() {
     broken(Cable::mute).await;
 }
 
-/// Writes new pairs until told to stop; answers what each was told.
+/// Writes new pairs until `stop` is set; returns the outcome of each.
 async fn write_pairs(bucket: Bucket, writer: usize, stop: Flag) -> Vec<(String, Option<bool>)> {
-    let mut told = Vec::new();
+    let mut outcomes = Vec::new();
     for count in 0.. {
         if stop.load(Ordering::Relaxed) {
             break;
         }
         let name = format!("{writer}-{count}");
         let written = pair(&bucket, &format!("ns.{name}"), &format!("handle.{name}")).await;
-        told.push((
+        outcomes.push((
             name,
             match written {
                 Ok(_) => Some(true),
@@ -143,22 +144,22 @@ async fn write_pairs(bucket: Bucket, writer: usize, stop: Flag) -> Vec<(String, 
                 Err(error) => panic!("{error:?}"),
             },
         ));
-        // Every one of them is looked at in the end: not more than that takes.
+        // Paused between pairs, because every pair is checked in the end.
         sleep(Duration::from_millis(5)).await;
     }
-    told
+    outcomes
 }
 
-async fn are_whole(told: Vec<Vec<(String, Option<bool>)>>, url: &str) -> usize {
+async fn are_whole(outcomes: Vec<Vec<(String, Option<bool>)>>, url: &str) -> usize {
     let stored: BTreeMap<String, u64> =
         messages(url, "state").await.into_iter().map(|(at, key)| (key, at)).collect();
     let mut count = 0;
-    for (name, told) in told.into_iter().flatten() {
+    for (name, outcomes) in outcomes.into_iter().flatten() {
         let spec = stored.get(&format!("ns.{name}.spec"));
         let handle = stored.get(&format!("handle.{name}"));
-        assert_eq!(spec.is_some(), handle.is_some(), "{name} is stored by half, told {told:?}");
-        if let Some(told) = told {
-            assert_eq!(spec.is_some(), told, "{name}");
+        assert_eq!(spec.is_some(), handle.is_some(), "{name} is stored by half, told {outcomes:?}");
+        if let Some(outcomes) = outcomes {
+            assert_eq!(spec.is_some(), outcomes, "{name}");
         }
         count += usize::from(spec.is_some());
     }
@@ -189,8 +190,8 @@ async fn a_server_killed_under_pairs_stores_none_by_half() {
         server.restart().await;
     }
     stop.store(true, Ordering::Relaxed);
-    let told = join_all(writers).await.into_iter().map(Result::unwrap).collect();
-    let stored = are_whole(told, &server.url()).await;
+    let outcomes = join_all(writers).await.into_iter().map(Result::unwrap).collect();
+    let stored = are_whole(outcomes, &server.url()).await;
     assert!(stored > 800, "{stored}");
 }
 
@@ -210,7 +211,7 @@ async fn a_leader_killed_under_pairs_stores_none_by_half() {
         cluster.servers()[leader].restart().await;
     }
     stop.store(true, Ordering::Relaxed);
-    let told = join_all(writers).await.into_iter().map(Result::unwrap).collect();
-    let stored = are_whole(told, &cluster.url()).await;
+    let outcomes = join_all(writers).await.into_iter().map(Result::unwrap).collect();
+    let stored = are_whole(outcomes, &cluster.url()).await;
     assert!(stored > 300, "{stored}");
 }

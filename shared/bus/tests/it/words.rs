@@ -25,7 +25,7 @@ async fn the_owner_of_a_stream_corrects_its_words_and_nothing_else() {
         (connect_as(&server, PLUGIN_REGISTRY).await, connect_as(&server, CLAIM).await);
     registry.bucket(&LEASES, 1).await.unwrap();
     let made = words(&server).await;
-    // As an older version made it, and as an operator bounded it.
+    // The stream as an older version made it, with a bound of an operator.
     let mut older = made.clone();
     older.description = Some("Leases of nodes".to_owned());
     older.metadata.insert("berth.writer".to_owned(), "plugin-registry".to_owned());
@@ -35,23 +35,24 @@ async fn the_owner_of_a_stream_corrects_its_words_and_nothing_else() {
     context.update_stream(&older).await.unwrap();
 
     let fields = |drift: &[berth_bus::Drift]| -> Vec<String> {
-        drift.iter().map(|one| one.field.clone()).collect()
+        drift.iter().map(|setting| setting.field.clone()).collect()
     };
-    let seen = claim.bucket(&LEASES, 1).await.unwrap();
-    let all = ["description", "max_bytes", "metadata.berth.settings", "metadata.berth.writer"];
-    assert_eq!(fields(seen.drift()), all, "another service leaves it");
+    let opened = claim.bucket(&LEASES, 1).await.unwrap();
+    let expected_drift =
+        ["description", "max_bytes", "metadata.berth.settings", "metadata.berth.writer"];
+    assert_eq!(fields(opened.drift()), expected_drift, "another service leaves it");
     let corrected = registry.bucket(&LEASES, 1).await.unwrap();
     assert_eq!(fields(corrected.drift()), ["max_bytes"]);
     let now = words(&server).await;
     assert_eq!(now.max_bytes, 1 << 20);
     assert_eq!((&now.description, &now.metadata), (&made.description, &made.metadata));
 
-    // A newer version's words stay, and are no drift.
+    // The words of a newer version stay, and are no drift.
     let mut newer = made.clone();
     newer.description = Some("Leases, and more".to_owned());
     newer.metadata.insert("berth.settings".to_owned(), (SETTINGS + 1).to_string());
     context.update_stream(&newer).await.unwrap();
-    let seen = registry.bucket(&LEASES, 1).await.unwrap();
-    assert_eq!(fields(seen.drift()), [""; 0]);
+    let opened = registry.bucket(&LEASES, 1).await.unwrap();
+    assert_eq!(fields(opened.drift()), [""; 0]);
     assert_eq!(words(&server).await.description, newer.description);
 }

@@ -12,7 +12,7 @@ fn node(id: &str, controllers: &[&str]) -> Role {
     Role::Node { node: NodeId::new(id).unwrap(), controllers }
 }
 
-/// Compares an identity that was made for one role with what another one needs.
+/// Compares an identity of one role with what another role needs.
 fn check(made_for: &Role, name: &str, expires: Option<Timestamp>, needs: &Role) -> AccessCheck {
     let mut identity =
         Identity { key: "U".to_owned(), name: Some(name.to_owned()), expires, permissions: None };
@@ -44,7 +44,7 @@ fn everything_that_is_missing_is_told_at_once_with_the_remedy() {
         assert!(report.contains(part), "{report} lacks {part}");
     }
     assert_eq!(report.matches("missing: ").count(), check.missing.len());
-    // The identity of another service cannot be replaced by itself.
+    // A service's identity cannot make itself another identity of its role.
     let remedy = write_remedy(&Role::Claim, "gc", &[]);
     assert_eq!(remedy, "berth access service claim --replace");
 }
@@ -93,7 +93,7 @@ fn dockers_plugin_needs_the_namespaces_that_its_identity_serves() {
         let namespaces = names.iter().map(|name| Namespace::new(*name).unwrap()).collect();
         Role::Docker { node: NodeId::new("n1").unwrap(), namespaces }
     };
-    // What the program names: it does not know what the identity is for.
+    // The namespaces of the program do not matter: it does not know what the identity is for.
     let needs = docker(&["default"]);
     for names in [&["default"][..], &["team-a", "team-b"]] {
         let check = check(&docker(names), "docker/n1", None, &needs);
@@ -101,9 +101,9 @@ fn dockers_plugin_needs_the_namespaces_that_its_identity_serves() {
         let (report, has_all) = check.report(NOW);
         assert!(has_all && !report.contains("warning"), "{report}");
     }
-    // The last release's identities have every namespace: they work, and should be made again.
-    let old = check(&docker(&["*"]), "docker/n1", None, &needs);
-    let (report, has_all) = old.report(NOW);
+    // Identities of the last release have every namespace: they work, and should be made again.
+    let old_identity = check(&docker(&["*"]), "docker/n1", None, &needs);
+    let (report, has_all) = old_identity.report(NOW);
     assert!(has_all && report.contains("warning: may serve every namespace"), "{report}");
     let remedy = "next: berth access docker n1 --namespaces default --replace";
     assert!(report.contains(remedy), "{report}");

@@ -27,18 +27,18 @@ pub struct AllocChange {
     pub namespace: Namespace,
     /// The alloc.
     pub id: AllocId,
-    /// As it was, as far as it could be read.
+    /// The alloc before the change; none if it did not exist, or could not be read.
     pub before: Option<Arc<Alloc>>,
-    /// As it is since.
+    /// The alloc after the change; none if it is gone, or cannot be read.
     pub after: Option<Arc<Alloc>>,
 }
 
 impl Allocs {
-    /// An alloc and its revision; `None` also if its record cannot be read: its earlier content may
-    /// be outdated.
+    /// An alloc and its revision; `None` also if its record cannot be read, because the content of
+    /// an earlier record may be outdated.
     pub fn get(&self, namespace: &Namespace, alloc: &AllocId) -> Option<(u64, &Alloc)> {
-        let found = self.known.get(&(namespace.clone(), alloc.clone()));
-        found.map(|(revision, alloc)| (*revision, alloc.as_ref()))
+        let entry = self.known.get(&(namespace.clone(), alloc.clone()));
+        entry.map(|(revision, alloc)| (*revision, alloc.as_ref()))
     }
 
     /// Whether the alloc exists and has not ended, so that it wants its claims. An alloc that
@@ -98,7 +98,7 @@ impl Fold for Allocs {
                 let before = self.known.insert(id.clone(), (revision, Arc::clone(&alloc)));
                 self.record_change(revision, id, before, Some(alloc));
             }
-            // Removing the alloc would mean that it ended.
+            // Removing the alloc would mean that it has ended.
             Err(error) => {
                 let unreadable = error.unreadable_at(key);
                 tracing::error!(key, error = unreadable.error, "the record cannot be read");

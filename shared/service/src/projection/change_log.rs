@@ -1,11 +1,12 @@
-//! The last changes of a bucket, so that a reader of a part of it is woken by that part alone.
+//! The last changes of a bucket, so that a reader of one part is woken by changes of that part
+//! only.
 //!
-//! **Promises** that a change is never overlooked: where it may have been forgotten, it counts as
-//! one that concerns the reader.
+//! **Promises** that no change is missed: if a change may have been forgotten, it counts as one
+//! that concerns the reader.
 
 use std::collections::BTreeMap;
 
-/// Changes that are kept. A reader that comes later than that is answered at once.
+/// Most changes that are kept. A reader that is further behind is answered at once.
 const KEPT_MAX: usize = 4096;
 
 /// The last changes, by revision.
@@ -33,7 +34,7 @@ impl<C> ChangeLog<C> {
         }
     }
 
-    /// Whether something changed after the revision that concerns a reader, or may have.
+    /// Whether a change after the revision concerns a reader, or may have been forgotten.
     pub fn has_since(&self, revision: u64, concerns: impl Fn(&C) -> bool) -> bool {
         revision < self.forgotten
             || self.changes.range(revision.saturating_add(1)..).any(|(_, change)| concerns(change))

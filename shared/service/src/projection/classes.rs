@@ -33,12 +33,12 @@ impl Classes {
         self.classes.iter()
     }
 
-    /// How many there are.
+    /// The number of classes.
     pub fn len(&self) -> usize {
         self.classes.len()
     }
 
-    /// Whether there are none.
+    /// Whether there is no class.
     pub fn is_empty(&self) -> bool {
         self.classes.is_empty()
     }

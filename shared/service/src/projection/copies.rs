@@ -1,4 +1,4 @@
-//! Which volumes are being created as copies of another volume, or of a snapshot of it.
+//! Copies under way: volumes that are being created from another volume, or from a snapshot of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,13 +14,13 @@ pub type CopySource = (VolumeKey, Option<SnapshotId>);
 pub struct Copies(BTreeMap<CopySource, BTreeSet<VolumeKey>>);
 
 impl Copies {
-    /// The volumes that are being created from the source, named for callers of its namespace.
+    /// The volumes that are being created from the source, as names for callers of its namespace.
     pub fn copies_of(&self, source: &CopySource) -> Vec<String> {
         let copies = self.0.get(source).into_iter().flatten();
         copies.map(|copy| name_in(&source.0.namespace, copy)).collect()
     }
 
-    /// What the volume is being created from.
+    /// The source that the volume is being created from.
     pub(super) fn source_of(key: &VolumeKey, volume: &Volume) -> Option<CopySource> {
         let spec = volume.spec.as_ref()?;
         let origin = spec.provision()?.origin.as_ref()?;

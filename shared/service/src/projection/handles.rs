@@ -1,4 +1,4 @@
-//! Which volumes are registered for which handle, and which of them the handle's key names.
+//! The volumes that are registered for each handle, and the volume that the handle's key names.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use berth_domain::volume::{Handle, HandleOwner};
 #[derive(Debug, Default)]
 pub struct Handles(HashMap<Handle, HandleEntry>);
 
-/// What is known of one handle.
+/// The volumes and the key of one handle.
 #[derive(Debug, Default)]
 pub struct HandleEntry {
     /// The handle's key, if there is one.
@@ -18,7 +18,7 @@ pub struct HandleEntry {
     /// The volumes that are registered with it. More than one is a fault: of an older version, of a
     /// restored backup, or of keys that an operator wrote by hand.
     pub registered: Vec<VolumeKey>,
-    /// Volumes that are not registered with it, with claims that were granted for it: their
+    /// Volumes that are not registered with it, but have claims that were granted for it: their
     /// registration was lost.
     pub strays: Vec<VolumeKey>,
 }
@@ -33,7 +33,7 @@ pub struct HandleGuard {
 }
 
 impl Handles {
-    /// What is known of a handle.
+    /// The entry of a handle.
     pub fn get(&self, handle: &Handle) -> Option<&HandleEntry> {
         self.0.get(handle)
     }
@@ -43,7 +43,7 @@ impl Handles {
         self.0.iter()
     }
 
-    /// A volume's spec has changed.
+    /// Applies a change of a volume's spec.
     pub(super) fn record_change(
         &mut self,
         volume: &VolumeKey,
@@ -64,7 +64,7 @@ impl Handles {
         }
     }
 
-    /// The handles that only claims of the volume name have changed.
+    /// Applies a change of the handles that only claims of the volume name.
     pub(super) fn record_strays(&mut self, volume: &VolumeKey, old: Vec<Handle>, new: Vec<Handle>) {
         if old == new {
             return;

@@ -1,5 +1,5 @@
-//! How many volumes each node has, by plugin. The counts follow the claims, so that a claim need
-//! not read all volumes to check whether the node has room (E10).
+//! The number of volumes on each node, by plugin. The counts follow the claims, so that a claim
+//! need not read all volumes to check whether the node has room (E10).
 
 use std::collections::HashMap;
 
@@ -113,11 +113,11 @@ mod tests {
     fn it_is_what_counting_anew_says_after_any_change() {
         let mut volumes = Volumes::default();
         let mut seed: u64 = 42;
-        let mut pick = |of: u64| {
+        let mut pick = |among: u64| {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            (seed >> 33) % of
+            (seed >> 33) % among
         };
-        let mut most = 0;
+        let mut largest = 0;
         for revision in 1..5_000 {
             let volume = format!("ns{}.v{}", pick(2), pick(2));
             let spec = format!(
@@ -143,15 +143,15 @@ mod tests {
                 _ => volumes.delete(&format!("{volume}.claim.a{alloc}"), revision),
             }
             let counts = counted(&volumes);
-            most = most.max(counts.len());
+            largest = largest.max(counts.len());
             for plugin in ["p0", "p1"].map(|id| PluginId::new(id).unwrap()) {
                 for node in ["n0", "n1"].map(|id| NodeId::new(id).unwrap()) {
                     let expected = counts.get(&(plugin.clone(), node.clone())).copied();
-                    let said = volumes.load().count(&plugin, &node);
-                    assert_eq!(said, expected.unwrap_or(0), "{plugin} on {node} at {revision}");
+                    let counted = volumes.load().count(&plugin, &node);
+                    assert_eq!(counted, expected.unwrap_or(0), "{plugin} on {node} at {revision}");
                 }
             }
         }
-        assert_eq!(most, 4, "every plugin had volumes on every node at some time");
+        assert_eq!(largest, 4, "every plugin had volumes on every node at some time");
     }
 }

@@ -4,10 +4,11 @@
 //! such a key was deleted by hand, or this process missed the writes before the deletion.
 //!
 //! **Promises** that such a claim is known from the moment at which it is not listed any more,
-//! until its node has reported the mount, or [`KEPT_FOR`] has passed: by then an agent that runs
-//! has compared what is mounted with the claims.
+//! until its node has reported the mount, or [`KEPT_FOR`] has passed: by then every running agent
+//! has compared its mounts with the claims.
 //!
-//! **Never** says that nothing is mounted: a process that was not there knows nothing.
+//! **Never** concludes that nothing is mounted: a process that did not see the claim does not know
+//! of it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,12 +18,12 @@ use berth_domain::volume::{Claim, Handle, State};
 use berth_domain::{AllocId, NodeId, VolumeKey};
 use tokio::time::Instant;
 
-/// Agents compare every 75 s at the latest, and once more to be sure.
+/// Agents compare their mounts at least every 75 s; this is long enough for that and a retry.
 const KEPT_FOR: Duration = Duration::from_secs(120);
 /// Most claims that are kept.
 const MAX: usize = 100_000;
 
-/// A claim that is gone without a release.
+/// A claim whose key was deleted without a release.
 #[derive(Debug, Clone)]
 pub struct LostClaim {
     /// The node on which it may be mounted.
@@ -32,7 +33,7 @@ pub struct LostClaim {
     seen: Instant,
 }
 
-/// The claims that are gone without a release: a cheap handle.
+/// The claims whose keys were deleted without a release: a cheap handle.
 #[derive(Debug, Clone, Default)]
 pub struct LostClaims(Arc<Mutex<BTreeMap<(VolumeKey, AllocId), LostClaim>>>);
 
@@ -46,38 +47,38 @@ impl LostClaims {
         if claim.state != State::Taken {
             return;
         }
-        let mut all = self.lock();
-        all.retain(|_, lost| lost.seen.elapsed() < KEPT_FOR);
-        if all.len() < MAX {
+        let mut claims = self.lock();
+        claims.retain(|_, lost| lost.seen.elapsed() < KEPT_FOR);
+        if claims.len() < MAX {
             let ids = claim.plugin.clone().zip(claim.external_id.clone());
             let handle = ids.map(|(plugin, external_id)| Handle { plugin, external_id });
             let lost = LostClaim { node: claim.node.clone(), handle, seen: Instant::now() };
-            all.insert((volume.clone(), alloc.clone()), lost);
+            claims.insert((volume.clone(), alloc.clone()), lost);
         }
     }
 
     /// Records that the claim is there.
     pub(super) fn record_claim(&self, volume: &VolumeKey, alloc: &AllocId) {
-        let mut all = self.lock();
-        if !all.is_empty() {
-            all.remove(&(volume.clone(), alloc.clone()));
+        let mut claims = self.lock();
+        if !claims.is_empty() {
+            claims.remove(&(volume.clone(), alloc.clone()));
         }
     }
 
-    /// Forgets the claims of which another record says what is mounted.
+    /// Forgets the claims whose mounts are known from another record.
     pub fn forget(&self, is_known: impl Fn(&VolumeKey, &AllocId, &LostClaim) -> bool) {
         self.lock().retain(|(volume, alloc), lost| !is_known(volume, alloc, lost));
     }
 
-    /// Where the volume with this name or this handle may be mounted.
+    /// The nodes where the volume with this name or this handle may be mounted.
     pub fn nodes_of(&self, volume: &VolumeKey, handle: Option<&Handle>) -> Vec<NodeId> {
-        let all = self.lock();
+        let claims = self.lock();
         let is_of = |name: &VolumeKey, lost: &LostClaim| match (&lost.handle, handle) {
             (Some(lost), Some(handle)) => lost == handle,
             _ => name == volume,
         };
-        let kept = all.iter().filter(|(_, lost)| lost.seen.elapsed() < KEPT_FOR);
-        let of_volume = kept.filter(|((name, _), lost)| is_of(name, lost));
+        let recent = claims.iter().filter(|(_, lost)| lost.seen.elapsed() < KEPT_FOR);
+        let of_volume = recent.filter(|((name, _), lost)| is_of(name, lost));
         of_volume.map(|(_, lost)| lost.node.clone()).collect()
     }
 }

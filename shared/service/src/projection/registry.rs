@@ -32,9 +32,10 @@ impl Instances {
 
     /// Records of the plugin that this version cannot read.
     pub fn unreadable_of(&self, plugin: &PluginId) -> impl Iterator<Item = &UnreadableRecord> {
-        let from = (plugin.clone(), String::new());
-        let all = self.unreadable.range(from..).take_while(move |((of, _), _)| of == plugin);
-        all.map(|(_, record)| record)
+        let first_key = (plugin.clone(), String::new());
+        let records =
+            self.unreadable.range(first_key..).take_while(move |((of, _), _)| of == plugin);
+        records.map(|(_, record)| record)
     }
 
     /// All records that this version cannot read.
@@ -44,14 +45,14 @@ impl Instances {
 
     /// Reads the record at the key. If this version cannot read it, the earlier record stays.
     fn readable<T: record::Body>(&mut self, of: &PluginId, key: &str, value: &[u8]) -> Option<T> {
-        let place = (of.clone(), key.to_owned());
+        let record_key = (of.clone(), key.to_owned());
         match readable(key, value) {
             Ok(body) => {
-                self.unreadable.remove(&place);
+                self.unreadable.remove(&record_key);
                 Some(body)
             }
             Err(unreadable) => {
-                self.unreadable.insert(place, unreadable);
+                self.unreadable.insert(record_key, unreadable);
                 None
             }
         }
@@ -157,7 +158,7 @@ impl Nodes {
         self.mounts_on(self.unaccounted.nodes())
     }
 
-    /// The mounts among them that may be of the volume with this name and this handle.
+    /// The unaccounted mounts that may be of the volume with this name and this handle.
     pub fn unaccounted_of<'a>(
         &'a self,
         volume: &'a VolumeKey,
@@ -176,15 +177,15 @@ impl Nodes {
         there.flat_map(|(id, node)| node.unaccounted.iter().map(move |mount| (id, mount)))
     }
 
-    /// Nodes of which it is not known what they have mounted: their agents have not said so since
-    /// they started, or their record cannot be read. Nodes that count as gone are left out.
+    /// Nodes whose mounts are not known: their agents have not reported them since they started, or
+    /// their record cannot be read. Nodes that count as gone are left out.
     pub fn silent(&self) -> impl Iterator<Item = &NodeId> {
         let is_gone = |id: &&NodeId| self.get(id).is_some_and(|node| node.gone.is_some());
         self.uncompared.iter().filter(move |id| !is_gone(id)).chain(self.unreadable.keys())
     }
 
     /// Whether the node may have a mount of the alloc that no claim covers: it has reported one, or
-    /// nobody knows. A node without a record has none.
+    /// its mounts are not known. A node without a record has none.
     pub fn may_have_mounts(&self, id: &NodeId, namespace: &Namespace, alloc: &AllocId) -> bool {
         let Some(node) = self.get(id) else { return self.unreadable.contains_key(id) };
         let is_of =
@@ -193,8 +194,8 @@ impl Nodes {
         is_silent || node.unaccounted.iter().any(is_of)
     }
 
-    /// Nodes that have not compared their mounts with this incarnation of the bucket of claims. One
-    /// whose record cannot be read may not have.
+    /// Nodes that have not compared their mounts with this incarnation of the bucket of claims. A
+    /// node whose record cannot be read may not have compared them.
     pub fn unreported(&self, incarnation: u64) -> impl Iterator<Item = &NodeId> {
         let others = self.compared.iter().filter(move |(compared, _)| **compared != incarnation);
         others.flat_map(|(_, nodes)| nodes).chain(self.unreadable.keys())
@@ -337,7 +338,7 @@ mod tests {
         assert_eq!(plugins.unreadable().count(), 1);
     }
 
-    /// A name is given again: a mount is found by what is mounted.
+    /// A name may be given again, so a mount is found by what is mounted.
     #[test]
     fn a_mount_without_a_claim_is_found_by_its_handle_and_an_older_one_by_its_name() {
         let key = |id: &str| VolumeKey::new(Namespace::default(), VolumeId::new(id).unwrap());
@@ -351,32 +352,32 @@ mod tests {
                 r#"{{"since":"2026-01-01T00:00:00Z",{mounts}{more},"schema":1,"state":"ready"}}"#
             )
         };
-        let known = r#"{"namespace":"default","volume":"d","alloc":"a","path":"/p","plugin":"p",
+        let known_handle = r#"{"namespace":"default","volume":"d","alloc":"a","path":"/p","plugin":"p",
             "external_id":"x"}"#;
         let older = r#"{"namespace":"default","volume":"d","alloc":"a","path":"/p"}"#;
         let mut nodes = Nodes::default();
-        nodes.put("n1", 1, record(known, "").as_bytes());
+        nodes.put("n1", 1, record(known_handle, "").as_bytes());
         nodes.put("n2", 2, record(older, r#","uncompared":true"#).as_bytes());
-        let found = |nodes: &Nodes, id: &str, handle: &Handle| {
+        let nodes_found = |nodes: &Nodes, id: &str, handle: &Handle| {
             let (key, mut on) = (key(id), Vec::new());
             on.extend(nodes.unaccounted_of(&key, Some(handle)).map(|(node, _)| node.to_string()));
             on
         };
-        assert_eq!(found(&nodes, "d", &handle("x")), ["n1", "n2"]);
-        assert_eq!(found(&nodes, "renamed", &handle("x")), ["n1"]);
-        assert_eq!(found(&nodes, "d", &handle("y")), ["n2"]);
+        assert_eq!(nodes_found(&nodes, "d", &handle("x")), ["n1", "n2"]);
+        assert_eq!(nodes_found(&nodes, "renamed", &handle("x")), ["n1"]);
+        assert_eq!(nodes_found(&nodes, "d", &handle("y")), ["n2"]);
         let silent = |nodes: &Nodes| nodes.silent().map(ToString::to_string).collect::<Vec<_>>();
         assert_eq!(silent(&nodes), ["n2"]);
         nodes.put("n3", 3, br#"{"schema":99}"#);
         assert_eq!(silent(&nodes), ["n2", "n3"], "a record that cannot be read says nothing");
-        // Nothing there can write.
+        // Nothing can write on a node that is gone.
         let gone = r#","uncompared":true,"gone":{"kind":"powered-off","by":"me",
             "at":"2026-01-01T00:00:00Z"}"#;
         nodes.put("n2", 4, record(older, gone).as_bytes());
         nodes.delete("n3", 5);
-        assert_eq!((found(&nodes, "d", &handle("y")).len(), silent(&nodes).len()), (0, 0));
+        assert_eq!((nodes_found(&nodes, "d", &handle("y")).len(), silent(&nodes).len()), (0, 0));
         nodes.put("n1", 6, record("", "").as_bytes());
-        assert_eq!(found(&nodes, "d", &handle("x")), [""; 0]);
+        assert_eq!(nodes_found(&nodes, "d", &handle("x")), [""; 0]);
         assert_eq!(nodes.unaccounted().count(), 0);
     }
 }

@@ -1,8 +1,8 @@
-//! Times on records that were written by a clock that was ahead.
+//! Bounds for times on records that were written by a clock that was ahead.
 //!
-//! **Promises** that no such time holds work up for longer than a right clock would have. Times are
-//! bounded when their record is read, and again when this host's clock was set back: then it was
-//! the clock by which they were bounded.
+//! **Promises** that no such time delays work for longer than a right clock would have. Times are
+//! bounded when their record is read, and again when this host's clock was set back, because they
+//! were bounded by that clock.
 
 use std::time::Duration;
 

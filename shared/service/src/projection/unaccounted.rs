@@ -1,4 +1,4 @@
-//! On which nodes a volume is mounted without a claim, found by what is mounted.
+//! The nodes on which a volume is mounted without a claim, found by what is mounted.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use berth_domain::{NodeId, VolumeKey};
 pub(super) struct UnaccountedIndex {
     nodes: BTreeSet<NodeId>,
     by_handle: BTreeMap<Handle, BTreeSet<NodeId>>,
-    /// Mounts of which an older agent reported the name alone.
+    /// Mounts of which an older agent reported the name only.
     by_name: BTreeMap<VolumeKey, BTreeSet<NodeId>>,
 }
 
@@ -27,13 +27,13 @@ impl UnaccountedIndex {
         volume: &VolumeKey,
         handle: Option<&Handle>,
     ) -> impl Iterator<Item = &NodeId> {
-        let known = handle.and_then(|handle| self.by_handle.get(handle));
+        let of_handle = handle.and_then(|handle| self.by_handle.get(handle));
         let named = self.by_name.get(volume);
-        let found: BTreeSet<&NodeId> = known.into_iter().chain(named).flatten().collect();
-        found.into_iter()
+        let nodes_found: BTreeSet<&NodeId> = of_handle.into_iter().chain(named).flatten().collect();
+        nodes_found.into_iter()
     }
 
-    /// The node's mounts have changed.
+    /// Applies a change of the node's mounts.
     pub(super) fn record_change(
         &mut self,
         node: &NodeId,

@@ -1,10 +1,10 @@
 //! The volumes bucket, as volumes.
 //!
-//! **Owns** what the keys of a volume amount to: its spec, claims and snapshots, and the indexes
+//! **Owns** how the keys of a volume combine into its spec, claims and snapshots, and the indexes
 //! over all volumes (load, handles, copies, classes).
 //!
-//! **Promises** that the indexes agree with the volumes after each change, and that a record which
-//! cannot be read is known as unreadable, and not as absent.
+//! **Promises** that the indexes agree with the volumes after each change, and that an unreadable
+//! record counts as unreadable, and not as absent.
 //!
 //! **Never** writes to the bucket.
 
@@ -48,7 +48,7 @@ pub struct Volumes {
     changes: ChangeLog<VolumeChange>,
     lost: LostClaims,
     level: Level,
-    /// How many records have a schema that older versions cannot read.
+    /// The number of records with a schema that older versions cannot read.
     newer: usize,
 }
 
@@ -57,9 +57,9 @@ pub struct Volumes {
 pub struct VolumeChange {
     /// The volume.
     pub volume: VolumeKey,
-    /// Its plugin, as far as it was known before or is since.
+    /// Its plugin, before or after the change.
     pub plugin: Option<PluginId>,
-    /// The claim; none when it is the spec.
+    /// The claim that changed; none if the spec changed.
     pub claim: Option<ClaimChange>,
 }
 
@@ -68,14 +68,14 @@ pub struct VolumeChange {
 pub struct ClaimChange {
     /// The alloc.
     pub alloc: AllocId,
-    /// Its node and state before, as far as it was there and could be read.
+    /// Its node and state before the change; none if it did not exist, or could not be read.
     pub before: Option<(NodeId, State)>,
-    /// Its node and state since.
+    /// Its node and state after the change; none if it is gone, or cannot be read.
     pub after: Option<(NodeId, State)>,
 }
 
 impl ClaimChange {
-    /// Whether the claim is of this kind, or was.
+    /// Whether the claim matches before or after the change.
     pub fn touches(&self, is_meant: impl Fn(&NodeId, State) -> bool) -> bool {
         let sides = [&self.before, &self.after].into_iter().flatten();
         let mut sides = sides.map(|(node, state)| is_meant(node, *state));
@@ -90,7 +90,7 @@ pub struct Subtree {
     pub head: u64,
     /// The volume.
     pub volume: Volume,
-    /// The trace of each claim, as far as it is recorded.
+    /// The trace of each claim that has one on record.
     traces: BTreeMap<AllocId, Box<Traced>>,
     /// The trace of the last change of the spec (`None`), and of each snapshot that is not at rest.
     storage_traces: BTreeMap<Option<SnapshotId>, String>,
@@ -102,7 +102,7 @@ pub struct Subtree {
     pub unreadable: BTreeMap<String, UnreadableRecord>,
 }
 
-/// How a claim can be followed.
+/// How the trace of a claim is known.
 #[derive(Debug, Clone)]
 enum Traced {
     /// By the spans of the whole claim.
@@ -152,7 +152,7 @@ impl Volumes {
         &self.changes
     }
 
-    /// The level of records, as it is stored; the first where none is.
+    /// The stored level of records; the first level if none is stored.
     pub fn level(&self) -> &Level {
         &self.level
     }
@@ -182,8 +182,8 @@ impl Volumes {
         &self.classes
     }
 
-    /// Who else uses the handle that a volume has, or is to be registered with. `claims` has also
-    /// those for the other handles that claims of the volume were granted for.
+    /// The other uses of the handle that a volume has, or is to be registered with. `claims` also
+    /// has the other handles that claims of the volume were granted for.
     pub fn handle_use(&self, volume: &VolumeKey, handle: Option<&Handle>) -> HandleUse {
         let strays = self.get(volume).map(|subtree| subtree.stray_handles(handle));
         let strays = strays.unwrap_or_default();
@@ -208,7 +208,7 @@ impl Volumes {
         named.filter(move |other| *other != volume)
     }
 
-    /// The claims of other names that are of the handle.
+    /// The claims of the handle on volumes with other names.
     fn claims_elsewhere<'a>(
         &'a self,
         volume: &'a VolumeKey,
@@ -223,14 +223,14 @@ impl Volumes {
         })
     }
 
-    /// Bounds the times on records by this policy, and not by the default one.
+    /// Bounds the times on records by this policy instead of the default one.
     #[must_use]
     pub fn with_policy(mut self, policy: &Policy) -> Self {
         self.bounds = TimeBounds::of_policy(policy);
         self
     }
 
-    /// Bounds the times of all records by this host's clock as it is now.
+    /// Bounds the times of all records by the present time of this host's clock.
     fn bound_times(&mut self, now: Timestamp) {
         for subtree in self.subtrees.values_mut() {
             let Volume { spec, claims, snapshots, .. } = &mut subtree.volume;
@@ -393,7 +393,7 @@ impl Fold for Volumes {
             }
             Some(VolumeEntry::Level) => match record::read::<Level>(value) {
                 Ok(record) => self.level = record.body,
-                // The claim service does not raise it then.
+                // Without a readable level, the claim service does not raise the level.
                 Err(error) => {
                     let error = chain(&error);
                     tracing::error!(key, error, "the level of records cannot be read");
@@ -446,7 +446,7 @@ impl Fold for Volumes {
 }
 
 impl Subtree {
-    /// How many of its records older versions cannot read.
+    /// The number of its records that older versions cannot read.
     fn count_newer(&self) -> usize {
         let is_newer = |spec: &VolumeSpec| record::schema_of_spec(spec) > record::SCHEMA;
         let spec = self.volume.spec.as_ref().is_some_and(is_newer);
@@ -461,7 +461,7 @@ impl Subtree {
         })
     }
 
-    /// The spans of a claim, as far as they are recorded.
+    /// The spans of a claim that are on record.
     pub fn trail(&self, alloc: &AllocId) -> Option<Trail> {
         match self.traces.get(alloc)?.as_ref() {
             Traced::Trail(trail) => Some(*trail),
@@ -542,7 +542,7 @@ fn operation_of(spec: &mut VolumeSpec) -> Option<&mut Operation> {
 }
 
 /// Gives a claim on an unknown node a node of its own. Two such claims must not count as claims on
-/// one node: one claim would leave its node to the other (rule 9).
+/// one node, because then one of them would be deleted without a call (rule 9).
 fn assign_unknown_node(claim: &mut Claim, alloc: &AllocId) {
     if claim.node.as_str() == record::NODE_UNKNOWN {
         let (unknown, mut alloc) = (record::NODE_UNKNOWN, alloc.to_string());

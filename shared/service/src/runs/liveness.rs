@@ -1,9 +1,9 @@
 //! Whether a guard lives: a process, a cgroup, or the lock on a file.
 //!
 //! **Owns** the lock files that are held open. A file that was removed while it is locked stays
-//! locked, and only an open descriptor of it tells so.
+//! locked, which only an open descriptor of it shows.
 //!
-//! **Promises** that what cannot be looked at is an error.
+//! **Promises** an error if the guard's state cannot be determined.
 
 use std::collections::HashMap;
 use std::fs::{self, File, TryLockError};
@@ -17,14 +17,14 @@ use berth_host::{ProcessHandle, cgroup};
 
 use super::record::{FileId, RunGuard, found};
 
-/// Looks at guards. Clones share the open files.
+/// Checks guards. Clones share the open files.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Liveness {
     held: Arc<Mutex<HashMap<FileId, Arc<File>>>>,
 }
 
 impl Liveness {
-    /// Whether the guard lives. Its lock is in this directory.
+    /// Whether the guard lives. `dir` has the lock files.
     pub(super) fn lives(&self, dir: &Path, guard: &RunGuard) -> io::Result<bool> {
         let RunGuard { guard, boot_id, file } = guard;
         if *boot_id != berth_host::read_boot_id()? {
@@ -55,27 +55,27 @@ impl Liveness {
         }
     }
 
-    fn is_lock_held(&self, path: &Path, known: Option<FileId>) -> io::Result<bool> {
-        if let Some(held) = known.and_then(|id| self.held().get(&id).map(Arc::clone)) {
-            return is_locked(&held);
+    fn is_lock_held(&self, path: &Path, file_id: Option<FileId>) -> io::Result<bool> {
+        if let Some(open_file) = file_id.and_then(|id| self.held().get(&id).map(Arc::clone)) {
+            return is_locked(&open_file);
         }
         if let Some(there) = found(open_lock(path))? {
             let id = FileId::from_metadata(&there.metadata()?);
-            if known.is_none_or(|known| known == id) {
+            if file_id.is_none_or(|file_id| file_id == id) {
                 let is_held = is_locked(&there);
-                self.held().extend(known.map(|id| (id, Arc::new(there))));
+                self.held().extend(file_id.map(|id| (id, Arc::new(there))));
                 return is_held;
             }
         }
-        let Some(known) = known else {
-            // A version that did not note which file it was accepted the guard.
+        let Some(file_id) = file_id else {
+            // A version that did not record the locked file accepted the guard.
             let message = "its lock file is gone, and it is not known which file it was";
             return Err(io::Error::new(ErrorKind::NotFound, message));
         };
-        // A file that is locked is open in a process.
-        let Some(open) = find_open_file(known.dev, known.ino)? else { return Ok(false) };
-        let is_held = is_locked(&open);
-        self.held().insert(known, Arc::new(open));
+        // A locked file is open in a process.
+        let Some(found_file) = find_open_file(file_id.dev, file_id.ino)? else { return Ok(false) };
+        let is_held = is_locked(&found_file);
+        self.held().insert(file_id, Arc::new(found_file));
         is_held
     }
 
@@ -84,7 +84,7 @@ impl Liveness {
     }
 }
 
-/// Whether another process has it locked. Processes that only check do not see each other.
+/// Whether another process has locked the file. Processes that only check do not see each other.
 pub(super) fn is_locked(file: &File) -> io::Result<bool> {
     match file.try_lock_shared() {
         Ok(()) => file.unlock().map(|()| false),
@@ -93,7 +93,8 @@ pub(super) fn is_locked(file: &File) -> io::Result<bool> {
     }
 }
 
-/// The file of a guard. The directory is the agent's own, and holds nothing but plain files.
+/// Opens the lock file of a guard. The directory is the agent's own, and has nothing but plain
+/// files.
 fn open_lock(path: &Path) -> io::Result<File> {
     if fs::symlink_metadata(path)?.is_file() {
         return File::open(path);

@@ -22,7 +22,7 @@
 //! **Never** sees a process that closed the file that it inherited. A caller that must know that no
 //! process is left also checks [`is_of`].
 
-mod known;
+mod copies;
 mod liveness;
 mod record;
 
@@ -40,7 +40,7 @@ use sha2::{Digest as _, Sha256};
 use thiserror::Error;
 
 use crate::process::chain;
-use known::KnownRuns;
+use copies::RunCopies;
 use liveness::{Liveness, is_locked};
 use record::{JSON, found};
 
@@ -48,12 +48,12 @@ pub use record::{Ended, FileId, Run, RunGuard};
 
 const DIR: &str = "runs";
 const HELD: &str = "held";
-/// The longest name of a run, in bytes. With what is appended the file's name must not exceed 255.
+/// The longest name of a run, in bytes. With its suffix the file's name must not exceed 255.
 const NAME_BYTES_MAX: usize = 200;
-/// Bytes of a longer name that are kept, for people. A hash makes the name unique.
+/// Bytes of a longer name that are kept, for readers. A hash makes the name unique.
 const NAME_KEPT_BYTES: usize = 120;
 const NAME_HASH_BYTES: usize = 16;
-/// How often a file is opened again that was replaced between opening and locking it.
+/// Most times that a file is opened again because it was replaced between opening and locking it.
 const REPLACED_MAX: usize = 8;
 
 /// Why a run could not be announced.
@@ -76,7 +76,7 @@ pub enum AnnounceError {
 #[derive(Debug, Clone)]
 pub struct Runs {
     dir: PathBuf,
-    known: KnownRuns,
+    copies: RunCopies,
     liveness: Liveness,
 }
 
@@ -95,19 +95,19 @@ pub struct ObservedRun {
     pub is_held: bool,
     /// The time since its file was last changed.
     pub age: Duration,
-    /// Its file is gone, and what is known of it is the agent's copy. Of a command only the
-    /// processes tell whether it is over.
+    /// Whether its file is gone, so that the facts are from the agent's copy. Then only the
+    /// processes of a command show whether it is over.
     pub is_lost: bool,
-    /// Why it cannot be looked at whether it is over.
+    /// Why it cannot be determined whether the run is over.
     pub unknown: Option<String>,
 }
 
-/// What [`Runs::set_guard`] found.
+/// The result of [`Runs::set_guard`].
 #[derive(Debug)]
 pub enum GuardSet {
-    /// The alloc is guarded by it now, or was before.
+    /// The guard is the alloc's guard now, or was before.
     Done,
-    /// It does not live, so it guards nothing.
+    /// The guard does not live, so it guards nothing.
     Absent,
     /// The alloc has another guard, or `berth run` runs it.
     Taken(Box<ObservedRun>),
@@ -121,7 +121,7 @@ impl ObservedRun {
     }
 }
 
-/// The name of a run whose files could not be read, and why.
+/// The name of a run whose files could not be read, with the error.
 pub type Unread = (String, io::Error);
 
 /// The run of this process.
@@ -144,33 +144,33 @@ impl Runs {
     /// The runs in this directory.
     pub fn in_dir(dir: impl Into<PathBuf>) -> Self {
         let dir = dir.into();
-        let (known, liveness) = (KnownRuns::beside(&dir), Liveness::default());
-        Self { dir, known, liveness }
+        let (copies, liveness) = (RunCopies::beside(&dir), Liveness::default());
+        Self { dir, copies, liveness }
     }
 
-    /// Where they are.
+    /// The directory of the runs.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
     /// Makes the directory, and each file that is missing here or among the copies.
     ///
-    /// For the agent alone. A directory that is made again has the guards' files when it appears,
-    /// so no guard is missed meanwhile. Files of commands are not made again: their locks are lost
-    /// with them.
+    /// For the agent only. A directory that is made again has the guards' files when it appears, so
+    /// no guard is missed meanwhile. Files of commands are not made again, because their locks are
+    /// lost with them.
     pub fn heal(&self) -> io::Result<()> {
-        let copies = self.known.list()?;
+        let copies = self.copies.list()?;
         let guards = || copies.iter().filter(|(_, run)| run.guard.is_some());
         if let Err(error) = self.check_dir() {
             if error.kind() != ErrorKind::NotFound {
                 return Err(error);
             }
-            let new = self.dir.with_extension("new");
-            DirBuilder::new().recursive(true).mode(0o700).create(&new)?;
+            let temporary = self.dir.with_extension("new");
+            DirBuilder::new().recursive(true).mode(0o700).create(&temporary)?;
             for (name, run) in guards() {
-                drop(locked(&new.join(format!("{name}.{JSON}")), run)?);
+                drop(locked(&temporary.join(format!("{name}.{JSON}")), run)?);
             }
-            fs::rename(&new, &self.dir)?;
+            fs::rename(&temporary, &self.dir)?;
             tracing::warn!(dir = %self.dir.display(), "the directory of runs was gone: made again");
         }
         for (name, run) in guards() {
@@ -181,27 +181,27 @@ impl Runs {
             }
         }
         for name in self.names()? {
-            if copies.iter().any(|(known, _)| *known == name) {
+            if copies.iter().any(|(copied_name, _)| *copied_name == name) {
                 continue;
             }
             let Some(run) = self.read_json(&name)? else { continue };
             if run.ended.is_none() {
-                self.known.write(&name, &self.with_file(run)?)?;
+                self.copies.write(&name, &self.with_file(run)?)?;
             }
         }
         Ok(())
     }
 
-    /// The files that make it a run, for a person who has to remove them.
+    /// The files of a run, for an operator who has to remove them.
     pub fn files_of(&self, name: &str) -> [PathBuf; 2] {
-        [self.path(name, JSON), self.known.path(name)]
+        [self.path(name, JSON), self.copies.path(name)]
     }
 
-    /// Fails unless the directory is there. Where the copies are lost, too, nothing tells which
-    /// allocs are guarded, and only a person can say that none is.
+    /// Fails unless the directory exists. If the copies are lost, too, the guarded allocs are not
+    /// known, and only an operator can confirm that there are none.
     fn check_dir(&self) -> io::Result<()> {
         let Some(dir) = found(fs::metadata(&self.dir))? else {
-            return Err(if self.known.is_lost()? {
+            return Err(if self.copies.is_lost()? {
                 io::Error::other(
                     "both records of what runs here are gone, so nothing is unmounted before a \
                      person makes the directory again: once no workload uses a volume here",
@@ -231,7 +231,7 @@ impl Runs {
         Ok(Some(serde_json::from_reader(file)?))
     }
 
-    /// The run with the file that its guard has locked, as far as it is there.
+    /// The run with the id of the file that its guard has locked, if that file exists.
     fn with_file(&self, mut run: Run) -> io::Result<Run> {
         if let Some(guard) = run.guard.as_mut().filter(|guard| guard.file.is_none())
             && let Some(lock) = &guard.guard.lock
@@ -241,28 +241,28 @@ impl Runs {
         Ok(run)
     }
 
-    /// The run with the file that its copy names. An earlier version wrote a run without.
+    /// The run with the file id of its copy. An earlier version wrote a run without.
     fn with_known_file(&self, name: &str, mut run: Run) -> io::Result<Run> {
         if let Some(guard) = run.guard.as_mut().filter(|guard| guard.file.is_none())
             && guard.guard.lock.is_some()
         {
-            guard.file = self.known.read(name)?.and_then(|(known, _)| known.guard?.file);
+            guard.file = self.copies.read(name)?.and_then(|(copied, _)| copied.guard?.file);
         }
         Ok(run)
     }
 
-    /// Makes a run's file, complete when it appears. Fails if there is one.
+    /// Makes a run's file, which is complete when it appears. Fails if there is one.
     fn link_run(&self, name: &str, run: &Run) -> io::Result<()> {
-        let new = self.path(name, &format!("{}.new", run.mark));
-        drop(locked(&new, run)?);
+        let temporary = self.path(name, &format!("{}.new", run.mark));
+        drop(locked(&temporary, run)?);
         // A link never replaces a file, so no other run is overwritten.
-        let linked = fs::hard_link(&new, self.path(name, JSON));
-        let _ = fs::remove_file(&new);
+        let linked = fs::hard_link(&temporary, self.path(name, JSON));
+        let _ = fs::remove_file(&temporary);
         linked.and_then(|()| File::open(&self.dir)?.sync_all())
     }
 
-    fn path(&self, name: &str, what: &str) -> PathBuf {
-        self.dir.join(format!("{name}.{what}"))
+    fn path(&self, name: &str, suffix: &str) -> PathBuf {
+        self.dir.join(format!("{name}.{suffix}"))
     }
 
     /// Announces that a command of this alloc is about to run, before the alloc is registered.
@@ -273,13 +273,13 @@ impl Runs {
             let path = path.to_owned();
             move |source| AnnounceError::Write { path, source }
         };
-        let new = self.path(&name, &format!("{}.new", run.pid));
+        let temporary = self.path(&name, &format!("{}.new", run.pid));
         let path = self.path(&name, JSON);
-        let file = locked(&new, &run).map_err(write(&new))?;
+        let file = locked(&temporary, &run).map_err(write(&temporary))?;
         // A link never replaces a file, so no other run is overwritten. The file is complete and
         // locked when it appears.
-        let linked = fs::hard_link(&new, &path);
-        let _ = fs::remove_file(&new);
+        let linked = fs::hard_link(&temporary, &path);
+        let _ = fs::remove_file(&temporary);
         match linked {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
                 return Err(AnnounceError::Taken);
@@ -294,7 +294,7 @@ impl Runs {
         Ok(Announced { runs: self.clone(), run, name, file, held })
     }
 
-    /// Records what runs an alloc. From then on the run exists while that lives.
+    /// Sets the guard of an alloc. From then on the run exists while the guard lives.
     pub fn set_guard(
         &self,
         namespace: &Namespace,
@@ -302,8 +302,8 @@ impl Runs {
         guard: RunGuard,
     ) -> io::Result<GuardSet> {
         self.heal()?;
-        if let Some(known) = self.find(namespace, alloc)? {
-            return set_before(&guard, known);
+        if let Some(existing) = self.find(namespace, alloc)? {
+            return set_before(&guard, existing);
         }
         if !self.liveness.lives(&self.dir, &guard)? {
             return Ok(GuardSet::Absent);
@@ -316,16 +316,16 @@ impl Runs {
         let run = self.with_file(run)?;
         match self.link_run(&name, &run) {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                // Another request was faster.
-                let found = self.observe(&name)?;
-                found.map_or(Ok(GuardSet::Absent), |found| set_before(&guard, found))
+                // Another request set a guard first.
+                let existing = self.observe(&name)?;
+                existing.map_or(Ok(GuardSet::Absent), |existing| set_before(&guard, existing))
             }
-            // Last, so that a copy is of a guard that was accepted.
-            linked => linked.and_then(|()| self.known.write(&name, &run)).map(|()| GuardSet::Done),
+            // Written last, so that a copy is only of an accepted guard.
+            linked => linked.and_then(|()| self.copies.write(&name, &run)).map(|()| GuardSet::Done),
         }
     }
 
-    /// The run of this alloc, if there is one. An error if that cannot be looked at.
+    /// The run of this alloc, if there is one. Fails if that cannot be determined.
     pub fn find(&self, namespace: &Namespace, alloc: &AllocId) -> io::Result<Option<ObservedRun>> {
         self.observe(&file_name(namespace, alloc))
     }
@@ -333,29 +333,29 @@ impl Runs {
     /// All runs. Runs that cannot be read are returned by name.
     pub fn list(&self) -> io::Result<(Vec<ObservedRun>, Vec<Unread>)> {
         let (mut seen, mut unread) = (Vec::new(), Vec::new());
-        let mut names: BTreeSet<String> = self.known.names()?.into_iter().collect();
+        let mut names: BTreeSet<String> = self.copies.names()?.into_iter().collect();
         match self.check_dir().and_then(|()| self.names()) {
-            Ok(here) => names.extend(here),
+            Ok(listed) => names.extend(listed),
             Err(error) => unread.push((self.dir.display().to_string(), error)),
         }
         for name in names {
             match self.observe(&name) {
-                Ok(found) => seen.extend(found),
+                Ok(observed) => seen.extend(observed),
                 Err(error) => unread.push((name, error)),
             }
         }
         Ok((seen, unread))
     }
 
-    /// The run by its own files, or else by the agent's copy. That there is none is certain only
-    /// while the directory is there.
+    /// The run by its own files, or else by the agent's copy. An absence is certain only while the
+    /// directory exists.
     fn observe(&self, name: &str) -> io::Result<Option<ObservedRun>> {
         let failed = match self.read_run(name) {
             Ok(Some(seen)) => return Ok(Some(seen)),
             Ok(None) => None,
             Err(error) => Some(error),
         };
-        if let Some((run, age)) = self.known.read(name)? {
+        if let Some((run, age)) = self.copies.read(name)? {
             let unknown = failed.filter(|_| run.guard.is_none()).map(|error| chain(&error));
             let lost = ObservedRun {
                 name: name.to_owned(),
@@ -380,7 +380,7 @@ impl Runs {
         for _ in 0..REPLACED_MAX {
             let Some(file) = found(File::open(&path))? else { return Ok(None) };
             let is_announced = is_locked(&file)?;
-            // Its runner may have replaced the file with another, locked one before it closed this
+            // The runner may have replaced the file by another locked one before it closed this
             // one.
             let Some(there) = found(fs::metadata(&path))? else { return Ok(None) };
             let opened = file.metadata()?;
@@ -423,9 +423,9 @@ impl Runs {
     /// Removes the files of a run that is over and was reported.
     pub fn forget(&self, name: &str, held_name: &str) -> io::Result<()> {
         let run = self.read_json(name).ok().flatten();
-        let run = run.or_else(|| Some(self.known.read(name).ok()??.0));
-        // First, so that no copy is left from which the run is made again.
-        self.known.remove(name)?;
+        let run = run.or_else(|| Some(self.copies.read(name).ok()??.0));
+        // Removed first, so that no copy is left from which the run would be made again.
+        self.copies.remove(name)?;
         if let Some(guard) = run.and_then(|run| run.guard)
             && let Some(lock) = &guard.guard.lock
         {
@@ -438,14 +438,16 @@ impl Runs {
     }
 }
 
-/// The answer to a request to guard an alloc that has a run.
-fn set_before(guard: &RunGuard, known: ObservedRun) -> io::Result<GuardSet> {
-    match (&known.run.guard, &known.unknown) {
-        (Some(now), Some(why)) if now.is_same(guard) => Err(io::Error::other(why.clone())),
-        // It may have ended, and its alloc's end was not reported yet.
-        (Some(now), None) if now.is_same(guard) && known.has_runner => Ok(GuardSet::Done),
-        (Some(now), None) if now.is_same(guard) => Ok(GuardSet::Absent),
-        _ => Ok(GuardSet::Taken(Box::new(known))),
+/// The result of a request to guard an alloc that has a run already.
+fn set_before(guard: &RunGuard, existing: ObservedRun) -> io::Result<GuardSet> {
+    match (&existing.run.guard, &existing.unknown) {
+        (Some(present), Some(why)) if present.is_same(guard) => Err(io::Error::other(why.clone())),
+        // The guard may have ended, without a report of the alloc's end yet.
+        (Some(present), None) if present.is_same(guard) && existing.has_runner => {
+            Ok(GuardSet::Done)
+        }
+        (Some(present), None) if present.is_same(guard) => Ok(GuardSet::Absent),
+        _ => Ok(GuardSet::Taken(Box::new(existing))),
     }
 }
 
@@ -456,12 +458,13 @@ impl Announced {
         Some((self.held.as_ref()?, self.runs.path(&held_name, HELD)))
     }
 
-    /// Records how the run ended. Only after the command and all its child processes are gone.
+    /// Records how the run ended. Call it only after the command and all its child processes are
+    /// gone.
     pub fn ended(&mut self, ended: Ended) -> io::Result<()> {
         self.run.ended = Some(ended);
-        let new = self.runs.path(&self.name, &format!("{}.new", self.run.pid));
-        let file = locked(&new, &self.run)?;
-        fs::rename(&new, self.runs.path(&self.name, JSON))?;
+        let temporary = self.runs.path(&self.name, &format!("{}.new", self.run.pid));
+        let file = locked(&temporary, &self.run)?;
+        fs::rename(&temporary, self.runs.path(&self.name, JSON))?;
         self.file = file;
         self.held = None;
         Ok(())
@@ -474,7 +477,7 @@ impl Announced {
 }
 
 /// Whether the process has this run's mark: a mount of the inherited file, in a mount namespace
-/// that the runner made, or in one that was made from that.
+/// that the runner made, or in one derived from it.
 pub fn is_of(held_name: &str, mountinfo: &[u8]) -> bool {
     let file = format!("/{held_name}.{HELD}");
     let deleted = format!("{file}//deleted");
@@ -491,7 +494,7 @@ pub fn is_of(held_name: &str, mountinfo: &[u8]) -> bool {
 /// Whether a process's open file with this path is the file that this run's command inherited.
 pub fn is_inherited(held_name: &str, path: &Path) -> bool {
     let Some(file) = path.file_name().and_then(|file| file.to_str()) else { return false };
-    // The kernel's mark of a file that was removed since (proc(5)).
+    // The kernel's suffix for a file that was removed since (proc(5)).
     let file = file.strip_suffix(" (deleted)").unwrap_or(file);
     file == format!("{held_name}.{HELD}")
 }
@@ -503,7 +506,7 @@ fn held_name(name: &str, run: &Run) -> String {
 /// The name of an alloc's run, and of other files about the alloc: its key, without slashes.
 pub fn file_name(namespace: &Namespace, alloc: &AllocId) -> String {
     let name = format!("{}.{}", token::encode(namespace), token::encode(alloc));
-    // A token never holds these three characters, so they can stand for a slash.
+    // A token never contains these three characters, so they can replace a slash.
     let mut name = name.replace('/', "=2F");
     if name.len() > NAME_BYTES_MAX {
         let hash = Sha256::digest(name.as_bytes());

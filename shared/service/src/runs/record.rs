@@ -1,4 +1,4 @@
-//! What the file of a run says.
+//! The content of a run's file.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -9,7 +9,7 @@ use berth_domain::alloc::AllocState;
 use berth_domain::{AllocId, Namespace};
 use serde::{Deserialize, Serialize};
 
-/// How the name of a run's file ends.
+/// The extension of a run's file.
 pub(super) const JSON: &str = "json";
 
 /// The alloc and the runner of a run.
@@ -21,26 +21,26 @@ pub struct Run {
     pub alloc: AllocId,
     /// The runner's process id, for people.
     pub pid: u32,
-    /// The mark that tells this run's processes from those of every other run on the host; empty in
-    /// a file of an older version.
+    /// The mark that distinguishes this run's processes from those of every other run on the host;
+    /// empty in a file of an older version.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub mark: String,
     /// How the run ended, once it has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<Ended>,
-    /// What stands in for a runner, where a scheduler started the workload itself.
+    /// The guard in place of a runner, if a scheduler started the workload itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guard: Option<RunGuard>,
 }
 
-/// What a scheduler named as running its alloc.
+/// The guard that a scheduler named for its alloc.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunGuard {
     /// A process, a cgroup or a lock.
     pub guard: Guard,
-    /// The boot of the host in which it was named. Nothing of it lives in another boot.
+    /// The boot of the host in which it was named. In another boot it does not live.
     pub boot_id: String,
-    /// Of a lock: which file was locked, whatever becomes of its name. `None` if an earlier version
+    /// For a lock: the file that was locked, whatever its name is now. `None` if an earlier version
     /// wrote the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<FileId>,
@@ -77,7 +77,7 @@ impl FileId {
     }
 }
 
-/// The result, or none of a file that is not there.
+/// The result, or none for a file that does not exist.
 pub(super) fn found<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),

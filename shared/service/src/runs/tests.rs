@@ -15,20 +15,20 @@ fn run(alloc: &str) -> Run {
     Run { namespace, alloc, pid: std::process::id(), mark: String::new(), ended: None, guard: None }
 }
 
-fn seen(runs: &Runs, alloc: &str) -> Option<ObservedRun> {
+fn observe(runs: &Runs, alloc: &str) -> Option<ObservedRun> {
     runs.find(&Namespace::default(), &AllocId::new(alloc).unwrap()).unwrap()
 }
 
-/// The run once it looks like this. A process that a parallel test starts has every open file
-/// of this test between its fork and its exec, and so its locks.
+/// Waits until the run looks like this. A process that a parallel test starts has every open file
+/// of this test between its fork and its exec, and therefore also its locks.
 fn seen_once(runs: &Runs, alloc: &str, is_so: impl Fn(&ObservedRun) -> bool) -> ObservedRun {
     let deadline = Instant::now() + Duration::from_secs(30);
     loop {
-        let seen = seen(runs, alloc).unwrap();
-        if is_so(&seen) {
-            return seen;
+        let observe = observe(runs, alloc).unwrap();
+        if is_so(&observe) {
+            return observe;
         }
-        assert!(Instant::now() < deadline, "{seen:?}");
+        assert!(Instant::now() < deadline, "{observe:?}");
         thread::sleep(Duration::from_millis(1));
     }
 }
@@ -45,7 +45,7 @@ fn the_longest_ids_have_files_and_each_its_own() {
     assert!(names.iter().all(|name| name.len() <= NAME_BYTES_MAX), "{names:?}");
     assert!(names[0] != names[1] && names[1] != names[2], "{names:?}");
     runs.heal().unwrap();
-    assert!(ids.iter().all(|id| seen(&runs, id).is_none()), "they can be looked for");
+    assert!(ids.iter().all(|id| observe(&runs, id).is_none()), "they can be looked for");
     let announced = ids.map(|id| runs.announce(run(&id)).unwrap());
     assert_eq!(runs.list().unwrap().0.len(), announced.len());
 }
@@ -55,21 +55,21 @@ fn a_run_is_over_when_runner_and_command_are_gone_or_when_it_says_so() {
     let dir = tempfile::tempdir().unwrap();
     let runs = Runs::below(dir.path());
     runs.heal().unwrap();
-    assert!(seen(&runs, "a/b").is_none());
+    assert!(observe(&runs, "a/b").is_none());
     let announced = runs.announce(run("a/b")).unwrap();
-    assert!(!seen(&runs, "a/b").unwrap().is_over());
+    assert!(!observe(&runs, "a/b").unwrap().is_over());
     assert!(matches!(runs.announce(run("a/b")), Err(AnnounceError::Taken)));
-    assert!(!seen(&runs, "a/b").unwrap().is_over(), "who came too late changed nothing");
+    assert!(!observe(&runs, "a/b").unwrap().is_over(), "who came too late changed nothing");
 
-    // The runner is gone, and a process of the command's is not.
+    // The runner is gone, and a process of the command is not.
     let held = announced.held().unwrap().0.try_clone().unwrap();
     let mut command = Command::new("cat").stdin(Stdio::piped()).stdout(held).spawn().unwrap();
     drop(announced);
-    let left = seen_once(&runs, "a/b", |seen| !seen.has_runner);
-    assert!(left.is_held && !left.is_over(), "{left:?}");
+    let without_runner = seen_once(&runs, "a/b", |observe| !observe.has_runner);
+    assert!(without_runner.is_held && !without_runner.is_over(), "{without_runner:?}");
     drop(command.stdin.take());
     command.wait().unwrap();
-    let over = seen_once(&runs, "a/b", |seen| !seen.is_held);
+    let over = seen_once(&runs, "a/b", |observe| !observe.is_held);
     assert!(over.is_over(), "{over:?}");
     assert_eq!(runs.list().unwrap().0.len(), 1);
     runs.forget(&over.name, &over.held_name).unwrap();
@@ -78,7 +78,7 @@ fn a_run_is_over_when_runner_and_command_are_gone_or_when_it_says_so() {
     let mut announced = runs.announce(run("a/b")).unwrap();
     let ended = Ended { state: AllocState::Complete, note: "exit code 0".to_owned() };
     announced.ended(ended.clone()).unwrap();
-    let over = seen(&runs, "a/b").unwrap();
+    let over = observe(&runs, "a/b").unwrap();
     assert!(over.is_over() && over.has_runner, "{over:?}");
     assert_eq!(over.run.ended, Some(ended));
     announced.forget_ended().unwrap();
@@ -94,7 +94,7 @@ fn runs_of_one_name_in_two_directories_have_marks_of_their_own() {
         runs.heal().unwrap();
         let announced = runs.announce(run("a")).unwrap();
         let (_, path) = announced.held().unwrap();
-        (seen(&runs, "a").unwrap(), path, announced)
+        (observe(&runs, "a").unwrap(), path, announced)
     });
     assert_eq!(one.0.name, other.0.name);
     assert!(is_inherited(&one.0.held_name, &one.1));
@@ -110,13 +110,13 @@ fn what_cannot_be_watched_is_not_begun() {
     assert!(matches!(runs.announce(run("a")), Err(AnnounceError::Write { .. })));
     runs.heal().unwrap();
     fs::write(runs.dir().join("x.json"), "{").unwrap();
-    let (seen, unread) = runs.list().unwrap();
-    assert!(seen.is_empty() && unread.len() == 1, "{seen:?} {unread:?}");
+    let (observe, unread) = runs.list().unwrap();
+    assert!(observe.is_empty() && unread.len() == 1, "{observe:?} {unread:?}");
 }
 
 #[test]
 fn a_process_is_known_by_its_mounts() {
-    // Another mount's path is no text, and keeps nothing from being seen.
+    // Another mount's path is not valid text, and is skipped.
     let mounts = b"22 1 8:1 / / rw - ext4 /dev/sda1 rw\n\
         40 22 8:1 /\xff /mnt/\xff\xfe rw - ext4 /dev/sda1 rw\n\
         41 22 8:1 /var/lib/berth/runs/default.a=2Fb.held /x rw - ext4 /dev/sda1 rw\n\
@@ -144,7 +144,7 @@ fn set(runs: &Runs, alloc: &str, guard: &RunGuard) -> io::Result<GuardSet> {
     runs.set_guard(&Namespace::default(), &AllocId::new(alloc).unwrap(), guard.clone())
 }
 
-/// A file that this test has locked.
+/// Makes a file that this test has locked.
 fn lock_in(dir: &Path, name: &str) -> File {
     let file = File::create_new(dir.join(name)).unwrap();
     file.try_lock().unwrap();
@@ -158,20 +158,20 @@ fn a_guard_is_known_while_either_of_its_two_directories_is_there() {
     assert!(matches!(set(&runs, "a", &process_guard()), Ok(GuardSet::Done)));
     for gone in ["runs", "known-runs"] {
         fs::remove_dir_all(dir.path().join(gone)).unwrap();
-        let seen = seen(&runs, "a").unwrap();
-        assert!(seen.has_runner && !seen.is_over(), "{seen:?}");
+        let observe = observe(&runs, "a").unwrap();
+        assert!(observe.has_runner && !observe.is_over(), "{observe:?}");
         assert_eq!(runs.list().unwrap().0.len(), 1);
         runs.heal().unwrap();
         assert!(dir.path().join(gone).is_dir());
     }
     fs::remove_file(dir.path().join("runs/default.a.json")).unwrap();
-    assert!(seen(&runs, "a").unwrap().is_lost);
+    assert!(observe(&runs, "a").unwrap().is_lost);
     runs.heal().unwrap();
-    assert!(!seen(&runs, "a").unwrap().is_lost);
-    let over = seen(&runs, "a").unwrap();
+    assert!(!observe(&runs, "a").unwrap().is_lost);
+    let over = observe(&runs, "a").unwrap();
     runs.forget(&over.name, &over.held_name).unwrap();
     runs.heal().unwrap();
-    assert!(seen(&runs, "a").is_none());
+    assert!(observe(&runs, "a").is_none());
     for dir in ["runs", "known-runs"].map(|name| dir.path().join(name)) {
         assert_eq!(fs::read_dir(dir).unwrap().count(), 0);
     }
@@ -181,7 +181,7 @@ fn a_guard_is_known_while_either_of_its_two_directories_is_there() {
 fn that_nothing_runs_is_not_known_when_both_directories_are_lost() {
     let dir = tempfile::tempdir().unwrap();
     let runs = Runs::below(dir.path());
-    // Nothing was known yet.
+    // No run has been seen yet.
     runs.heal().unwrap();
     fs::remove_dir_all(runs.dir()).unwrap();
     runs.heal().unwrap();
@@ -190,7 +190,7 @@ fn that_nothing_runs_is_not_known_when_both_directories_are_lost() {
     for lost in ["runs", "known-runs"] {
         fs::remove_dir_all(dir.path().join(lost)).unwrap();
     }
-    // Also for the next process of the agent.
+    // This holds for the next process of the agent, too.
     for runs in [runs, Runs::below(dir.path())] {
         for refused in [
             runs.heal().map(drop),
@@ -201,11 +201,11 @@ fn that_nothing_runs_is_not_known_when_both_directories_are_lost() {
         }
         assert!(!runs.dir().exists());
     }
-    // A person says that nothing runs.
+    // An operator confirms that no guarded process runs.
     fs::create_dir(dir.path().join("runs")).unwrap();
     let runs = Runs::below(dir.path());
     runs.heal().unwrap();
-    assert!(seen(&runs, "a").is_none());
+    assert!(observe(&runs, "a").is_none());
     assert!(matches!(set(&runs, "b", &guard).unwrap(), GuardSet::Done));
 }
 
@@ -233,10 +233,10 @@ fn a_lock_lives_while_it_is_held_whatever_becomes_of_its_file() {
         let lock = lock_in(runs.dir(), "x.lock");
         assert!(matches!(set(&runs, alloc, &guard_of("x.lock")), Ok(GuardSet::Done)));
         fs::remove_file(runs.dir().join("x.lock")).unwrap();
-        // Another file by its name is another lock.
+        // Another file of the same name is another lock.
         fs::write(runs.dir().join("x.lock"), "").unwrap();
         let runs = if is_restarted { Runs::below(dir.path()) } else { runs.clone() };
-        assert!(seen(&runs, alloc).unwrap().has_runner);
+        assert!(observe(&runs, alloc).unwrap().has_runner);
         assert!(matches!(set(&runs, alloc, &guard_of("x.lock")), Ok(GuardSet::Done)));
         drop(lock);
         let over = seen_once(&runs, alloc, ObservedRun::is_over);
@@ -245,7 +245,8 @@ fn a_lock_lives_while_it_is_held_whatever_becomes_of_its_file() {
     }
 }
 
-/// As an earlier version wrote it: which file was locked is in the agent's copy, once it was seen.
+/// An earlier version did not write which file was locked. The agent's copy has it, if the agent
+/// saw the file.
 #[test]
 fn a_lock_of_an_earlier_version_that_is_gone_unseen_is_unknown() {
     let dir = tempfile::tempdir().unwrap();
@@ -261,8 +262,8 @@ fn a_lock_of_an_earlier_version_that_is_gone_unseen_is_unknown() {
     runs.heal().unwrap();
     fs::remove_file(runs.dir().join("x.lock")).unwrap();
     write("unseen");
-    assert!(seen(&runs, "seen").unwrap().has_runner);
-    let unseen = seen(&runs, "unseen").unwrap();
+    assert!(observe(&runs, "seen").unwrap().has_runner);
+    let unseen = observe(&runs, "unseen").unwrap();
     assert!(unseen.unknown.is_some() && !unseen.is_over(), "{unseen:?}");
     assert!(set(&runs, "unseen", &guard_of("x.lock")).is_err());
     drop(lock);
@@ -277,9 +278,9 @@ fn a_command_whose_files_are_gone_is_left_to_its_processes() {
     runs.heal().unwrap();
     let inherited = format!("/proc/self/fd/{}", announced.held().unwrap().0.as_raw_fd());
     fs::remove_dir_all(runs.dir()).unwrap();
-    let lost = seen(&runs, "a").unwrap();
+    let lost = observe(&runs, "a").unwrap();
     assert!(lost.is_lost && !lost.has_runner && !lost.is_held, "{lost:?}");
     assert!(is_inherited(&lost.held_name, &fs::read_link(inherited).unwrap()));
     runs.heal().unwrap();
-    assert!(seen(&runs, "a").unwrap().is_lost, "its locks cannot be made again");
+    assert!(observe(&runs, "a").unwrap().is_lost, "its locks cannot be made again");
 }

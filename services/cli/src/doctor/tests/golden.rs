@@ -1,4 +1,4 @@
-//! False alarms that there were once, and faults that were not seen.
+//! Earlier false alarms, and faults that were overlooked.
 
 use berth_bus::StaleCopy;
 use berth_domain::Namespace;
@@ -11,14 +11,14 @@ fn n2() -> NodeId {
 
 /// The findings of a check.
 fn findings<'a>(report: &'a DoctorReport, check: &str) -> &'a [DoctorFinding] {
-    &report.checks.iter().find(|one| one.check == check).unwrap().findings
+    &report.checks.iter().find(|report_of_check| report_of_check.check == check).unwrap().findings
 }
 
 fn text(report: &DoctorReport) -> String {
     show::doctor(report, true)
 }
 
-/// Reads of the namespace `a` only: every other source refuses.
+/// Reads of the namespace `a` are allowed; every other source refuses.
 #[test]
 fn with_a_readers_credentials_nothing_is_a_fault() {
     let mut facts = well();
@@ -43,12 +43,15 @@ fn with_a_readers_credentials_nothing_is_a_fault() {
     let report = examine(&facts);
     assert_eq!(report.verdict, Warning, "{}", text(&report));
     for check in ["streams", "services", "nodes"] {
-        let found = findings(&report, check);
-        assert_eq!(found.len(), 1, "{}", text(&report));
-        assert!(found[0].evidence[0].contains("these credentials may not read"), "{found:?}");
+        let check_findings = findings(&report, check);
+        assert_eq!(check_findings.len(), 1, "{}", text(&report));
+        assert!(
+            check_findings[0].evidence[0].contains("these credentials may not read"),
+            "{check_findings:?}"
+        );
     }
     assert!(!text(&report).contains("restart"), "{}", text(&report));
-    // The same silence is a fault where the caller may ask.
+    // The same silence is a fault where the caller has the right to ask.
     facts.access = well().access;
     assert_eq!(examine(&facts).verdict, Fault);
 }
@@ -104,9 +107,9 @@ fn gone(agent: Option<Value>) -> SystemFacts {
 fn a_host_that_is_gone_for_good_is_no_finding() {
     let report = examine(&gone(None));
     assert_eq!(report.verdict, Verdict::Well, "{}", text(&report));
-    let nodes = report.checks.iter().find(|one| one.check == "nodes").unwrap();
+    let nodes = report.checks.iter().find(|check| check.check == "nodes").unwrap();
     assert_eq!(nodes.summary, "1 ready, 1 gone");
-    // It comes back, and is at it.
+    // The host is back, and its agent works on its return.
     assert_eq!(examine(&gone(Some(agent("n2", &[])))).verdict, Verdict::Well);
 }
 
@@ -136,7 +139,7 @@ fn a_server_that_stores_nothing_is_one_fault() {
     let report = examine(&facts);
     assert_eq!(findings(&report, "streams").len(), 1, "{}", text(&report));
     assert_eq!(findings(&report, "streams")[0].evidence.len(), 2);
-    // Each of many claims waits for it: that is told once.
+    // Many claims wait for the same server, which is reported once.
     let waits = json!({"wait": "store", "waits_for": "the server"});
     let claims = ["a", "b", "c"].map(|alloc| claim(with(waits.clone(), json!({"alloc": alloc}))));
     facts.claims = Ok(ClaimList { claims: claims.to_vec(), ..ClaimList::default() });
@@ -163,7 +166,7 @@ fn a_server_that_is_away_is_one_finding() {
 }
 
 #[test]
-fn live_allocs_whose_owner_is_gone_are_found() {
+fn live_allocs_without_an_owner_are_found() {
     let mut facts = well();
     let alloc = |id: &str| {
         json!({"id": id, "namespace": Namespace::default(), "state": "live", "node": "n1",
@@ -197,7 +200,7 @@ fn nodes_that_cannot_be_read_are_not_well() {
     };
     facts.registry.as_mut().unwrap().unreadable.push(record);
     let report = examine(&facts);
-    let nodes = report.checks.iter().find(|one| one.check == "nodes").unwrap();
+    let nodes = report.checks.iter().find(|check| check.check == "nodes").unwrap();
     assert_eq!(nodes.verdict, Warning, "{}", text(&report));
     assert_eq!(report.verdict, Fault, "the record is named: {}", text(&report));
 }

@@ -107,7 +107,7 @@ fn advance<'a>(attempts: &mut [Attempt<'a>], event: &'a Event) {
         _ => &[],
     };
     let is_ended = |attempt: &Attempt<'_>| attempt.call.is_some_and(|call| ended.contains(&call));
-    let done = attempts.iter().rposition(is_ended);
+    let last_done = attempts.iter().rposition(is_ended);
     let next = event.attempt.as_ref();
     // Calls of which this event begins another attempt, or that have a later attempt.
     let begun = call_of(event).filter(|_| next.is_some());
@@ -117,7 +117,7 @@ fn advance<'a>(attempts: &mut [Attempt<'a>], event: &'a Event) {
         let is_replaced = call.is_some() && (begun == call || calls[at + 1..].contains(&call));
         let how = match &attempt.end {
             // This includes an attempt that was answered after its timeout.
-            None | Some(End { how: StepOutcome::Failed, .. }) if Some(at) == done => {
+            None | Some(End { how: StepOutcome::Failed, .. }) if Some(at) == last_done => {
                 StepOutcome::Done
             }
             Some(_) => continue,
@@ -139,9 +139,9 @@ fn executed<'a>(attempts: &mut Vec<Attempt<'a>>, event: &'a Event) {
 impl Attempt<'_> {
     fn step(&self, standing: Option<&OnRecord>, since: Timestamp, now: Timestamp) -> Step {
         let of_executed = |event: &&&Event| earlier(event.at, event.took_us.unwrap_or_default());
-        let told_end = self.end.map(|end| earlier(end.at, end.took_us.unwrap_or_default()));
+        let reported_start = self.end.map(|end| earlier(end.at, end.took_us.unwrap_or_default()));
         let first = self.executed.iter().map(|event| of_executed(&event)).min();
-        let at = self.began.or(first).or(told_end).unwrap_or(since);
+        let at = self.began.or(first).or(reported_start).unwrap_or(since);
         let under_way =
             standing.filter(|_| self.end.is_none_or(|end| end.how != StepOutcome::Done));
         let how = match (under_way, self.end) {
@@ -177,12 +177,12 @@ impl Attempt<'_> {
 /// The agent's report, where it differs from the record.
 fn unheard(event: &Event, how: StepOutcome) -> Option<Step> {
     let done = event.event == EventName::CallDone;
-    let known = match how {
+    let reported_end = match how {
         StepOutcome::Done => done,
         StepOutcome::Failed => !done,
         _ => false,
     };
-    (!known).then(|| Step {
+    (!reported_end).then(|| Step {
         node: event.node.clone(),
         detail: match (done, how) {
             (false, _) => event.detail.clone(),
@@ -226,7 +226,7 @@ fn succeed(steps: &mut [(Option<CallKind>, Step)]) {
             && next.worker != before.worker
             && next_call != &Some(CallKind::ControllerPublish)
             && call != &Some(CallKind::ControllerPublish);
-        let again = call == next_call && before.how == StepOutcome::Failed;
-        before.again_after_us = again.then(|| between(before.end(), next.at));
+        let is_repeated = call == next_call && before.how == StepOutcome::Failed;
+        before.again_after_us = is_repeated.then(|| between(before.end(), next.at));
     }
 }

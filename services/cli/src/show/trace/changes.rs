@@ -21,21 +21,21 @@ enum Role {
 }
 
 /// The changes in the events, oldest first.
-pub(super) fn changes(known: TreeSource<'_>) -> Vec<StorageChange> {
+pub(super) fn changes(source: TreeSource<'_>) -> Vec<StorageChange> {
     let mut changes: Vec<StorageChange> = Vec::new();
-    for event in in_order(known.events) {
+    for event in in_order(source.events) {
         let Some((role, volume)) = role_of(event).zip(event.volume.as_ref()) else { continue };
         let is_of = |change: &StorageChange| {
             Some(&change.namespace) == event.namespace.as_ref()
                 && (&change.volume, &change.snapshot) == (volume, &event.snapshot)
                 && change.phase.how == StepOutcome::UnderWay
         };
-        let what = event.event.as_str().rsplit('.').next().unwrap_or_default();
+        let change_name = event.event.as_str().rsplit('.').next().unwrap_or_default();
         let mut at = changes.iter().rposition(is_of);
         if let (Some(open), Role::Begins) = (at, &role)
-            && changes[open].what != what
+            && changes[open].what != change_name
         {
-            // A volume is deleted after its creation if that was requested meanwhile.
+            // A deletion that was requested during the creation follows it: the creation is closed.
             close(&mut changes[open], StepOutcome::Done, event);
             at = None;
         }
@@ -44,12 +44,12 @@ pub(super) fn changes(known: TreeSource<'_>) -> Vec<StorageChange> {
                 namespace,
                 volume: volume.clone(),
                 snapshot: event.snapshot.clone(),
-                what: what.to_owned(),
+                what: change_name.to_owned(),
                 traces: BTreeSet::new(),
                 phase: Phase {
                     trace: event.trace.clone(),
                     at: Some(event.at),
-                    took_us: Some(between(event.at, known.now)),
+                    took_us: Some(between(event.at, source.now)),
                     how: StepOutcome::UnderWay,
                     begins_before: matches!(role, Role::Part(_)),
                     steps: Vec::new(),

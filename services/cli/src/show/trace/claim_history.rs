@@ -1,4 +1,4 @@
-//! Which event belongs to which claim.
+//! Assigns events to claims.
 //!
 //! Events of a claim contain its trace, and those of its release contain both. An alloc may claim a
 //! volume repeatedly, even in one trace. An event without either trace is assigned by its time.
@@ -70,10 +70,11 @@ fn add_claims<'a>(histories: &mut Vec<ClaimHistory<'a>>, event: &'a Event) {
     };
     let is_of = |history: &ClaimHistory<'_>| history.key == key && history.claim == claim;
     // A released claim has no further events: the same trace may have begun another claim.
-    let found = histories.iter().rposition(|history| is_of(history) && history.release == release);
+    let same_release =
+        histories.iter().rposition(|history| is_of(history) && history.release == release);
     let unreleased =
         || histories.iter().rposition(|history| is_of(history) && history.release.is_none());
-    let at = found.or_else(unreleased).unwrap_or_else(|| {
+    let at = same_release.or_else(unreleased).unwrap_or_else(|| {
         histories.push(ClaimHistory { claim, ..ClaimHistory::new(key) });
         histories.len() - 1
     });
@@ -86,15 +87,16 @@ fn add_work<'a>(histories: &mut Vec<ClaimHistory<'a>>, event: &'a Event) {
     let Some(key) = key(event) else { return };
     let (trace, attempt) = (event.trace.as_deref(), event.attempt.as_ref());
     let has_attempt = |history: &ClaimHistory<'_>| {
-        attempt.is_some() && history.events.iter().any(|known| known.attempt.as_ref() == attempt)
+        attempt.is_some()
+            && history.events.iter().any(|own_event| own_event.attempt.as_ref() == attempt)
     };
     let find = |is: &dyn Fn(&ClaimHistory<'_>) -> bool| {
         histories.iter().rposition(|history| history.key == key && is(history))
     };
-    let found = find(&has_attempt)
+    let index = find(&has_attempt)
         .or_else(|| find(&|history| history.began() <= event.at))
         .or_else(|| histories.iter().position(|history| history.key == key));
-    if let Some(at) = found {
+    if let Some(at) = index {
         return histories[at].events.push(event);
     }
     let is_release_call =
@@ -109,16 +111,16 @@ fn add_status<'a>(histories: &mut Vec<ClaimHistory<'a>>, status: &'a ClaimStatus
     let trace = status.trace.as_deref();
     let leaves = is_leaving(status.state);
     let (claim, release) = if leaves { (None, trace) } else { (trace, None) };
-    // Events of the claim or of its release may be lost: then the trace is unknown.
+    // If events of the claim or of its release are lost, the trace is unknown.
     let is_of = |history: &ClaimHistory<'_>| match (trace, leaves) {
         (Some(_), _) if history.claim == trace || history.release == trace => true,
         (_, true) => history.release.is_none() && history.began() <= status.since,
         (_, false) => history.claim.is_none() && history.began() <= status.since,
     };
-    let found = histories
+    let index = histories
         .iter()
         .rposition(|history| history.key == key && history.freed().is_none() && is_of(history));
-    let at = found.unwrap_or_else(|| {
+    let at = index.unwrap_or_else(|| {
         histories.push(ClaimHistory::new(key));
         histories.len() - 1
     });

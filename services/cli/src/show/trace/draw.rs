@@ -53,7 +53,7 @@ pub fn draw(tree: &Tree, drawing: &Drawing) -> String {
         let _ = writeln!(text, "{gap}refused requests");
     }
     for refusal in &tree.refusals {
-        let (at, what) = (drawing.zone.both(refusal.at), refused(refusal));
+        let (at, what) = (drawing.zone.date_and_time(refusal.at), refused(refusal));
         let trace = refusal.trace.as_deref().map(|trace| format!("  trace {trace}"));
         let trace = trace.unwrap_or_default();
         let _ = writeln!(text, "{at}  {}{}", plain(&untagged(&what)), plain(&trace));
@@ -80,9 +80,10 @@ impl Drawing {
 
     fn change(&self, text: &mut String, change: &StorageChange, tree: &Tree) {
         let StorageChange { namespace, volume, snapshot, what, phase, .. } = change;
-        let of = snapshot.as_ref().map(|snapshot| format!("@{snapshot}")).unwrap_or_default();
+        let snapshot_part =
+            snapshot.as_ref().map(|snapshot| format!("@{snapshot}")).unwrap_or_default();
         let kind = if snapshot.is_some() { "snapshot" } else { "volume" };
-        let name = plain(&format!("{namespace}/{volume}{of}: {what}"));
+        let name = plain(&format!("{namespace}/{volume}{snapshot_part}: {what}"));
         let _ = writeln!(text, "{kind}  {name}: {}", stands(phase, "done", "failed"));
         self.phase(text, phase, "", tree);
     }
@@ -100,7 +101,7 @@ impl Drawing {
         if phase.begins_before {
             let why = match tree.begins {
                 Some(begins) => {
-                    format!("the events before {} are gone", self.zone.both(begins))
+                    format!("the events before {} are gone", self.zone.date_and_time(begins))
                 }
                 None => "events of its beginning are missing".to_owned(),
             };
@@ -114,9 +115,9 @@ impl Drawing {
             step.attempt.is_some()
                 && matches!(step.how, StepOutcome::Failed | StepOutcome::Abandoned)
         };
-        // A try of who took over begins a row of its own, so it is always shown.
-        let same = |one: &Step, next: &Step| {
-            is_failure(one) && is_failure(next) && one.name == next.name && !next.taken_over
+        // The first try after a takeover begins a new row, so that it is always shown.
+        let same = |step: &Step, next: &Step| {
+            is_failure(step) && is_failure(next) && step.name == next.name && !next.taken_over
         };
         for row in steps.chunk_by(same) {
             let is_long = row.len() > TRIES_MAX && !self.all;
@@ -127,19 +128,20 @@ impl Drawing {
                     self.steps(text, &step.steps, depth + 1, dated);
                 } else if at == TRIES_FIRST {
                     let span = between(step.at, row[left_out.end - 1].end());
-                    let whole = Step { took_us: Some(span), ..step.clone() };
+                    let summary = Step { took_us: Some(span), ..step.clone() };
                     let more = left_out.len();
-                    let said = format!("… {more} more tries failed: --all shows them");
-                    self.line(text, &whole, depth, dated, &said);
+                    let note = format!("… {more} more tries failed: --all shows them");
+                    self.line(text, &summary, depth, dated, &note);
                 }
             }
         }
     }
 
-    fn line(&self, text: &mut String, step: &Step, depth: usize, dated: bool, said: &str) {
-        let time = if dated { self.zone.both(step.at) } else { self.zone.time(step.at) };
+    fn line(&self, text: &mut String, step: &Step, depth: usize, dated: bool, text_of_step: &str) {
+        let time = if dated { self.zone.date_and_time(step.at) } else { self.zone.time(step.at) };
         let long = step.took_us.map(|us| took(Duration::from_micros(us))).unwrap_or_default();
-        let _ = writeln!(text, "{time}  {long:>7}  {:indent$}{said}", "", indent = 2 * depth);
+        let _ =
+            writeln!(text, "{time}  {long:>7}  {:indent$}{text_of_step}", "", indent = 2 * depth);
     }
 }
 
@@ -158,9 +160,9 @@ fn stands(phase: &Phase, done: &str, failed: &str) -> String {
 /// A step as text.
 fn step_text(step: &Step, drawing: &Drawing) -> String {
     if step.how == StepOutcome::Quiet {
-        let what = step.detail.as_deref().map_or_else(|| "nothing was told".to_owned(), plain);
+        let reason = step.detail.as_deref().map_or_else(|| "nothing was told".to_owned(), plain);
         let next = step.until.map(|at| format!(" (in {})", took(at.since(step.end()))));
-        return what + &next.unwrap_or_default();
+        return reason + &next.unwrap_or_default();
     }
     let failed = matches!(step.how, StepOutcome::Failed | StepOutcome::Abandoned);
     let mut words = if failed { "✗ ".to_owned() } else { String::new() } + &plain(&step.name);
@@ -171,15 +173,17 @@ fn step_text(step: &Step, drawing: &Drawing) -> String {
         let _ = write!(words, " on {}", plain(node.as_str()));
     }
     if let Some(worker) = &step.worker {
-        let over = if step.taken_over { ", who took over" } else { "" };
-        let _ = write!(words, " by {}{over}", plain(worker));
+        let takeover = if step.taken_over { ", who took over" } else { "" };
+        let _ = write!(words, " by {}{takeover}", plain(worker));
     }
     if let Some(code) = &step.code {
         let _ = write!(words, "  {}", plain(code));
     }
-    // The step's name is printed already.
-    let own = |text| str::strip_prefix(text, &step.name).and_then(|rest| rest.strip_prefix(": "));
-    let detail = step.detail.as_deref().map(|text| plain(&untagged(own(text).unwrap_or(text))));
+    // The detail is shown without the step's name, which is printed already.
+    let strip_name =
+        |text| str::strip_prefix(text, &step.name).and_then(|rest| rest.strip_prefix(": "));
+    let detail =
+        step.detail.as_deref().map(|text| plain(&untagged(strip_name(text).unwrap_or(text))));
     let why = detail.map(|detail| format!(": {detail}")).unwrap_or_default();
     let _ = match step.how {
         StepOutcome::Failed if step.code.is_none() => write!(words, "  failed{why}"),
@@ -202,7 +206,8 @@ fn step_text(step: &Step, drawing: &Drawing) -> String {
     words
 }
 
-/// An error without the parts in brackets: the tree shows their names. `--json` has all.
+/// An error without the parts in brackets, because the tree shows their names; `--json` has all
+/// parts.
 fn untagged(text: &str) -> String {
     let mut bare = text.to_owned();
     for tag in [" [volume ", " [plugin ", " [node "] {

@@ -45,18 +45,18 @@ pub enum ClaimSelection<'a> {
 }
 
 /// Builds the tree, newest claim last.
-pub fn tree(known: TreeSource<'_>, which: ClaimSelection<'_>) -> Tree {
-    let mut refusals = refusals(known.events, which);
+pub fn tree(source: TreeSource<'_>, selection: ClaimSelection<'_>) -> Tree {
+    let mut refusals = refusals(source.events, selection);
     let is_refused = !refusals.is_empty();
-    let histories = claim_history::claim_histories(known.events, known.claims);
-    let of_trace = |history: &claim_history::ClaimHistory<'_>| match which {
+    let histories = claim_history::claim_histories(source.events, source.claims);
+    let of_trace = |history: &claim_history::ClaimHistory<'_>| match selection {
         ClaimSelection::Trace(trace) => {
             history.claim == Some(trace) || history.release == Some(trace)
         }
         ClaimSelection::Newest | ClaimSelection::All => false,
     };
     let is_traced = histories.iter().any(of_trace);
-    let is_shown = |at: usize, history: &claim_history::ClaimHistory<'_>| match which {
+    let is_shown = |at: usize, history: &claim_history::ClaimHistory<'_>| match selection {
         ClaimSelection::All => true,
         ClaimSelection::Trace(_) if is_traced || is_refused => of_trace(history),
         ClaimSelection::Trace(_) | ClaimSelection::Newest => {
@@ -64,20 +64,21 @@ pub fn tree(known: TreeSource<'_>, which: ClaimSelection<'_>) -> Tree {
         }
     };
     let shown = histories.iter().enumerate().filter(|(at, history)| is_shown(*at, history));
-    let mut claims: Vec<Claim> = shown.map(|(_, history)| phases::claim(history, known)).collect();
-    if which == ClaimSelection::Newest {
+    let mut claims: Vec<Claim> = shown.map(|(_, history)| phases::claim(history, source)).collect();
+    if selection == ClaimSelection::Newest {
         claims.drain(..claims.len().saturating_sub(SHOWN_MAX));
         refusals.drain(..refusals.len().saturating_sub(SHOWN_MAX));
     }
     let left_out = histories.len() - claims.len();
-    let changes = changes(known, which);
-    Tree { at: known.now, left_out, begins: known.begins, claims, changes, refusals }
+    let changes = changes(source, selection);
+    Tree { at: source.now, left_out, begins: source.begins, claims, changes, refusals }
 }
 
-/// The changes at the storage; of each volume and snapshot the newest, unless others are wanted.
-fn changes(known: TreeSource<'_>, which: ClaimSelection<'_>) -> Vec<StorageChange> {
-    let mut changes = changes::changes(known);
-    match which {
+/// The changes at the storage: the newest of each volume and snapshot, unless the selection says
+/// otherwise.
+fn changes(source: TreeSource<'_>, selection: ClaimSelection<'_>) -> Vec<StorageChange> {
+    let mut changes = changes::changes(source);
+    match selection {
         ClaimSelection::All => {}
         ClaimSelection::Trace(trace) => changes.retain(|change| change.traces.contains(trace)),
         ClaimSelection::Newest => {
@@ -94,8 +95,8 @@ fn changes(known: TreeSource<'_>, which: ClaimSelection<'_>) -> Vec<StorageChang
 }
 
 /// The refused requests, oldest first, each once.
-fn refusals(events: &[Event], which: ClaimSelection<'_>) -> Vec<RefusedRequest> {
-    let is_meant = |event: &&Event| match which {
+fn refusals(events: &[Event], selection: ClaimSelection<'_>) -> Vec<RefusedRequest> {
+    let is_meant = |event: &&Event| match selection {
         ClaimSelection::Trace(trace) => event.trace.as_deref() == Some(trace),
         ClaimSelection::Newest | ClaimSelection::All => true,
     };

@@ -74,14 +74,14 @@ impl PhaseSource<'_> {
 
     /// The step of the request itself, if anything is known of it.
     fn take(&self, attempts: Vec<Step>) -> Option<Step> {
-        let told = || self.history.events.iter().copied().filter(|event| is_of_take(event));
-        let taken = told().find(|event| event.event == EventName::ClaimTaken);
+        let take_events = || self.history.events.iter().copied().filter(|event| is_of_take(event));
+        let taken = take_events().find(|event| event.event == EventName::ClaimTaken);
         let standing = self.history.status.filter(|status| {
             matches!(status.state, State::Waiting | State::Publishing | State::Taken)
         });
-        let asked = taken.map(|taken| earlier(taken.at, taken.took_us.unwrap_or_default()));
-        let first = told().next().map(|event| event.at);
-        let began = attempts.iter().map(|step| step.at).chain(asked).chain(first).min();
+        let requested_at = taken.map(|taken| earlier(taken.at, taken.took_us.unwrap_or_default()));
+        let first = take_events().next().map(|event| event.at);
+        let began = attempts.iter().map(|step| step.at).chain(requested_at).chain(first).min();
         let at = began.or(standing.map(|status| status.since))?;
         let given_up = self.left();
         let granted = standing.filter(|status| status.state == State::Taken);
@@ -98,22 +98,23 @@ impl PhaseSource<'_> {
             }
             _ => (StepOutcome::NotTold, None, None),
         };
-        let waits = told().filter(|event| event.event == EventName::ClaimWaiting).map(|event| {
-            let next = told().find(|next| next.at >= event.at && *next != event);
-            let end = next.map(|next| next.at).or(given_up);
-            let still = standing.is_some_and(|status| status.state == State::Waiting);
-            let how = match end {
-                Some(_) => StepOutcome::Done,
-                None if still => StepOutcome::UnderWay,
-                None => StepOutcome::NotTold,
-            };
-            let end = end.or(still.then_some(self.known.now));
-            let took_us = end.map(|end| between(event.at, end));
-            let detail = event.detail.clone();
-            Step { took_us, detail, ..Step::new(WAITING, event.at, how) }
-        });
+        let waits =
+            take_events().filter(|event| event.event == EventName::ClaimWaiting).map(|event| {
+                let next = take_events().find(|next| next.at >= event.at && *next != event);
+                let end = next.map(|next| next.at).or(given_up);
+                let still = standing.is_some_and(|status| status.state == State::Waiting);
+                let how = match end {
+                    Some(_) => StepOutcome::Done,
+                    None if still => StepOutcome::UnderWay,
+                    None => StepOutcome::NotTold,
+                };
+                let end = end.or(still.then_some(self.known.now));
+                let took_us = end.map(|end| between(event.at, end));
+                let detail = event.detail.clone();
+                Step { took_us, detail, ..Step::new(WAITING, event.at, how) }
+            });
         let mut steps: Vec<Step> = waits.chain(attempts).collect();
-        steps.extend(told().filter(|event| failed_alone(event)).map(moment));
+        steps.extend(take_events().filter(|event| failed_alone(event)).map(moment));
         let steps = with_silences(steps);
         Some(Step { took_us, detail, steps, ..Step::new("claim.take", at, how) })
     }
@@ -121,7 +122,8 @@ impl PhaseSource<'_> {
     /// From the start of the release to its end; none while the claim is held.
     fn releasing(&self, attempts: Vec<Step>) -> Option<Phase> {
         let PhaseSource { history, known } = self;
-        let told = || history.events.iter().copied().filter(|event| event.claim_trace.is_some());
+        let release_events =
+            || history.events.iter().copied().filter(|event| event.claim_trace.is_some());
         let standing = history.status.filter(|status| is_leaving(status.state));
         if attempts.is_empty() && history.release.is_none() && standing.is_none() {
             return None;
@@ -131,7 +133,7 @@ impl PhaseSource<'_> {
         let first = attempts.first().map(|step| step.at);
         let at = gave_up.or(self.left().into_iter().chain(first).min());
         // An event that only follows others is not the first of a release.
-        let is_later = told().next().is_none_or(|first| match first.event {
+        let is_later = release_events().next().is_none_or(|first| match first.event {
             EventName::ClaimFailed => attempts.iter().any(|step| step.attempt == first.attempt),
             EventName::ClaimNodeDetached => {
                 self.events_named(EventName::ClaimTaken).next().is_some()
@@ -154,7 +156,7 @@ impl PhaseSource<'_> {
                 _ => !begins_attempt,
             }
         };
-        let moments: Vec<Step> = told().filter(is_drawn).map(moment).collect();
+        let moments: Vec<Step> = release_events().filter(is_drawn).map(moment).collect();
         let mut steps = attempts;
         for event in self.events_named(EventName::VolumeUnmounted) {
             place(&mut steps, moment(event));
@@ -183,16 +185,16 @@ impl PhaseSource<'_> {
             step.detail = Some(waits_for.clone());
             return;
         }
-        let all = || phase.steps.iter().flat_map(|step| step.steps.iter().chain([step]));
-        if all().any(is_at_work) {
+        let all_steps = || phase.steps.iter().flat_map(|step| step.steps.iter().chain([step]));
+        if all_steps().any(is_at_work) {
             return;
         }
         let now = self.known.now;
-        let over = all().filter(|step| step.how != StepOutcome::UnderWay).map(Step::end);
-        let since = over.chain(phase.at).filter(|end| *end <= now).max().unwrap_or(status.since);
+        let ends = all_steps().filter(|step| step.how != StepOutcome::UnderWay).map(Step::end);
+        let since = ends.chain(phase.at).filter(|end| *end <= now).max().unwrap_or(status.since);
         let error = status
             .last_error()
-            .filter(|error| !all().any(|step| step.detail.as_deref() == Some(*error)));
+            .filter(|error| !all_steps().any(|step| step.detail.as_deref() == Some(*error)));
         let error = error.map(|error| format!("; try {} failed: {error}", status.failed_tries()));
         phase.steps.push(Step {
             took_us: Some(between(since, now)),
@@ -208,13 +210,13 @@ impl PhaseSource<'_> {
 
     /// The time at which the claim was given up, if an event has it.
     fn left(&self) -> Option<Timestamp> {
-        let told = self
+        let given_up = self
             .history
             .events
             .iter()
             .copied()
             .find(|event| is_claims(event) && event.claim_trace.is_some());
-        told.map(|event| match event.event {
+        given_up.map(|event| match event.event {
             EventName::ClaimFreed => earlier(event.at, event.took_us.unwrap_or_default()),
             _ => event.at,
         })
@@ -280,7 +282,7 @@ fn place(attempts: &mut Vec<Step>, step: Step) {
 /// Sorts the steps, and inserts the times without events.
 fn with_silences(mut steps: Vec<Step>) -> Vec<Step> {
     steps.sort_by_key(|step| step.at);
-    let mut all: Vec<Step> = Vec::with_capacity(steps.len());
+    let mut with_gaps: Vec<Step> = Vec::with_capacity(steps.len());
     let mut covered: Option<(Timestamp, bool)> = None;
     for step in steps {
         // The delay before the next try is shown at the failed try.
@@ -288,7 +290,7 @@ fn with_silences(mut steps: Vec<Step>) -> Vec<Step> {
             && between(end, step.at) >= QUIET_US
         {
             let took_us = Some(between(end, step.at));
-            all.push(Step { took_us, ..Step::new("quiet", end, StepOutcome::Quiet) });
+            with_gaps.push(Step { took_us, ..Step::new("quiet", end, StepOutcome::Quiet) });
         }
         let (end, waits) = (step.end(), step.again_after_us.is_some());
         let open = matches!(
@@ -299,7 +301,7 @@ fn with_silences(mut steps: Vec<Step>) -> Vec<Step> {
             Some((known, waited)) if known > end => Some((known, waited || open)),
             _ => Some((end, waits || open)),
         };
-        all.push(step);
+        with_gaps.push(step);
     }
-    all
+    with_gaps
 }

@@ -20,11 +20,11 @@ pub struct TreeSource<'a> {
 
 /// Sorted by time, without duplicates.
 pub(super) fn in_order(events: &[Event]) -> Vec<&Event> {
-    let mut all: Vec<&Event> = events.iter().collect();
-    all.sort_by_key(|event| event.at);
-    let mut once: Vec<&Event> = Vec::with_capacity(all.len());
-    for event in all {
-        let mut at_that_time = once.iter().rev().take_while(|known| known.at == event.at);
+    let mut sorted: Vec<&Event> = events.iter().collect();
+    sorted.sort_by_key(|event| event.at);
+    let mut once: Vec<&Event> = Vec::with_capacity(sorted.len());
+    for event in sorted {
+        let mut at_that_time = once.iter().rev().take_while(|other| other.at == event.at);
         if !at_that_time.any(|known| *known == event) {
             once.push(event);
         }
@@ -41,6 +41,6 @@ pub(super) fn is_claims(event: &Event) -> bool {
 pub(super) fn call_of(event: &Event) -> Option<CallKind> {
     let detail = event.detail.as_deref()?;
     let name = detail.split([' ', ':']).next()?;
-    let all = [CallKind::ControllerPublish, CallKind::NodeDetach, CallKind::ControllerUnpublish];
-    all.into_iter().find(|call| call.as_str() == name)
+    let calls = [CallKind::ControllerPublish, CallKind::NodeDetach, CallKind::ControllerUnpublish];
+    calls.into_iter().find(|call| call.as_str() == name)
 }

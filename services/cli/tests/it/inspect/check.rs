@@ -14,9 +14,9 @@ const NOUNS: [&str; 8] =
 
 /// The fault of a name; none when it has none, or when it is not ours.
 pub fn fault(word: &str) -> Option<String> {
-    let unless = |known: bool, what: &str| (!known).then(|| format!("there is no such {what}"));
+    let unless = |exists: bool, what: &str| (!exists).then(|| format!("there is no such {what}"));
     if let Some(name) = word.strip_prefix("endpoint ") {
-        return unless(verb::ALL.iter().any(|one| one.endpoint == name), "endpoint");
+        return unless(verb::ALL.iter().any(|row| row.endpoint == name), "endpoint");
     }
     if word.starts_with("berth.v1.") {
         let (asked, actor) = Actor::split(word);
@@ -40,7 +40,7 @@ pub fn fault(word: &str) -> Option<String> {
     }
     let (noun, _) = word.split_once('.')?;
     if NOUNS.contains(&noun) {
-        let is_step = verb::ALL.iter().any(|one| one.step == word);
+        let is_step = verb::ALL.iter().any(|row| row.step == word);
         let is_event = EventName::ALL.iter().any(|event| event.as_str() == word);
         return unless(is_step || is_event, "step or event");
     }
@@ -49,14 +49,14 @@ pub fn fault(word: &str) -> Option<String> {
 
 /// The endpoint that answers a request to a subject as it is sent, with its actor.
 pub fn endpoint_of(request: &str) -> Option<&'static Row> {
-    let (asked, actor) = Actor::split(request);
-    actor.and_then(|_| endpoint_at(asked))
+    let (subject, actor) = Actor::split(request);
+    actor.and_then(|_| endpoint_at(subject))
 }
 
 /// The endpoint that answers at a subject.
 fn endpoint_at(subject: &str) -> Option<&'static Row> {
-    let alike = |one: &&Row| {
-        let (form, subject) = (one.subject.split('.'), subject.split('.'));
+    let alike = |row: &&Row| {
+        let (form, subject) = (row.subject.split('.'), subject.split('.'));
         form.clone().count() == subject.clone().count()
             && form.zip(subject).all(|(part, given)| part == given || part.starts_with('<'))
     };
@@ -74,7 +74,7 @@ fn is_event_subject(subject: &str) -> bool {
         [_, _, _, _, kind, _] | [_, _, _, _, kind, _, _, _, _] => Some(kind),
         _ => None,
     };
-    is_of_stream && kind.is_some_and(|kind| kinds.any(|known| known == kind))
+    is_of_stream && kind.is_some_and(|kind| kinds.any(|of_stream| of_stream == kind))
 }
 
 fn is_bucket(name: &str) -> bool {

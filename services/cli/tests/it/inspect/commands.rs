@@ -36,22 +36,22 @@ fn berth(words: &[&str]) -> Option<String> {
 fn nats(words: &[&str], comment: &str) -> Option<String> {
     let named: Vec<&str> = words.iter().copied().filter(|word| !word.starts_with('-')).collect();
     match *named {
-        // The program itself, and its commands about the server alone.
+        // The program itself, and its commands about the server alone, name nothing of Berth.
         [] | ["micro", "ls"] | ["server", ..] => None,
         ["kv", "ls" | "get" | "watch" | "history", name, ref keys @ ..] => {
             of_bucket(name, keys, comment)
         }
         ["stream", "info", stream] => check::fault(stream),
         ["micro", "info" | "stats" | "ping", name] | ["micro", "info" | "stats", name, _] => {
-            let known = service::ALL.iter().any(|service| service.name == name);
-            (!known).then(|| format!("there is no service {name}"))
+            let is_service = service::ALL.iter().any(|service| service.name == name);
+            (!is_service).then(|| format!("there is no service {name}"))
         }
         ["micro", "req", service, name, body] => {
-            let of = |one: &&Row| one.service.name == service && one.endpoint == name;
-            asked(verb::ALL.iter().find(of), body)
+            let of = |row: &&Row| row.service.name == service && row.endpoint == name;
+            request_fault(verb::ALL.iter().find(of), body)
         }
-        ["req", subject, body] => asked(check::endpoint_of(subject), body),
-        // Without a wildcard for the actor, nothing would arrive.
+        ["req", subject, body] => request_fault(check::endpoint_of(subject), body),
+        // An event's subject ends with the actor, so without a wildcard nothing would arrive.
         ["sub", subject] => match subject.strip_suffix(".>") {
             Some(events) => check::fault(events),
             None => Some("a filter for events ends in `.>`, which covers every actor".to_owned()),
@@ -65,12 +65,12 @@ fn of_bucket(name: &str, keys: &[&str], comment: &str) -> Option<String> {
     let Some(bucket) = bucket::ALL.iter().find(|bucket| bucket.name == name) else {
         return Some(format!("there is no bucket {name}"));
     };
-    // A value may follow a key there.
+    // A value in braces may follow a key in the comment.
     let comment = comment.split('{').next().unwrap_or_default();
-    let told = comment.split_whitespace().map(|word| word.trim_matches([',', ':', ';']));
-    let told = told.filter(|word| word.contains('.'));
-    let mut all = keys.iter().copied().chain(told);
-    let wrong = all.find(|key| !is_key(bucket, key))?;
+    let commented_keys = comment.split_whitespace().map(|word| word.trim_matches([',', ':', ';']));
+    let commented_keys = commented_keys.filter(|word| word.contains('.'));
+    let mut all_keys = keys.iter().copied().chain(commented_keys);
+    let wrong = all_keys.find(|key| !is_key(bucket, key))?;
     Some(format!("{wrong} is no key of bucket {name}"))
 }
 
@@ -95,14 +95,14 @@ fn is_key(bucket: &BucketSpec, key: &str) -> bool {
 }
 
 /// The fault of a request to an endpoint.
-fn asked(endpoint: Option<&Row>, body: &str) -> Option<String> {
+fn request_fault(endpoint: Option<&Row>, body: &str) -> Option<String> {
     let Some(endpoint) = endpoint else { return Some("there is no such endpoint".to_owned()) };
     let Ok(Value::Object(body)) = serde_json::from_str(body) else {
         return Some("the body is no JSON object".to_owned());
     };
-    let known = fields(endpoint);
-    let unknown = body.keys().find(|field| !known.contains(field))?;
-    Some(format!("{} takes no {unknown}, but {known:?}", endpoint.endpoint))
+    let known_fields = fields(endpoint);
+    let unknown = body.keys().find(|field| !known_fields.contains(field))?;
+    Some(format!("{} takes no {unknown}, but {known_fields:?}", endpoint.endpoint))
 }
 
 /// The fields of an endpoint's request, by the contract's JSON Schema, which is generated.

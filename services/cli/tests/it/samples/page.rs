@@ -8,7 +8,8 @@ use serde_json::Value;
 /// A command and its output on the page.
 #[derive(Debug, Clone)]
 pub struct Sample {
-    /// Without the prompt and the comment behind it; empty for a block without a command.
+    /// The command without the prompt and the comment behind it; empty for a block without a
+    /// command.
     pub command: String,
     /// The lines below it.
     pub lines: Vec<String>,
@@ -16,33 +17,34 @@ pub struct Sample {
 
 /// Every command in a block, with the lines up to the next command or the block's end.
 pub fn samples() -> Vec<Sample> {
-    let mut all: Vec<Sample> = Vec::new();
+    let mut samples_read: Vec<Sample> = Vec::new();
     for block in blocks() {
         for line in block {
             if let Some(command) = line.strip_prefix("$ ") {
                 let command = command.split(" #").next().unwrap_or_default().trim().to_owned();
-                all.push(Sample { command, lines: Vec::new() });
-            } else if let Some(sample) = all.last_mut().filter(|_| !line.trim().is_empty()) {
+                samples_read.push(Sample { command, lines: Vec::new() });
+            } else if let Some(sample) = samples_read.last_mut().filter(|_| !line.trim().is_empty())
+            {
                 sample.lines.push(line);
             }
         }
     }
-    all
+    samples_read
 }
 
 /// The block without a command that begins with this line.
 pub fn block(begins: &str) -> Sample {
-    let found = blocks().into_iter().find(|lines| lines[0].starts_with(begins));
-    let lines = found.unwrap_or_else(|| panic!("the page has no block {begins:?}"));
+    let lines_found = blocks().into_iter().find(|lines| lines[0].starts_with(begins));
+    let lines = lines_found.unwrap_or_else(|| panic!("the page has no block {begins:?}"));
     Sample { command: String::new(), lines }
 }
 
 /// The JSON on the page that begins with this text, over one or more lines.
 pub fn json(begins: &str) -> Value {
     let mut block = blocks().into_iter().map(|lines| lines.join(" "));
-    let found = block.find_map(|text| Some(text.get(text.find(begins)?..)?.to_owned()));
-    let found = found.unwrap_or_else(|| panic!("the page has no {begins:?}"));
-    let mut values = serde_json::Deserializer::from_str(&found).into_iter::<Value>();
+    let text_found = block.find_map(|text| Some(text.get(text.find(begins)?..)?.to_owned()));
+    let text_found = text_found.unwrap_or_else(|| panic!("the page has no {begins:?}"));
+    let mut values = serde_json::Deserializer::from_str(&text_found).into_iter::<Value>();
     values.next().unwrap().unwrap()
 }
 
@@ -72,16 +74,16 @@ impl Sample {
 fn fits(line: &str, wanted: &str) -> bool {
     let mut parts = wanted.split('…');
     let first = parts.next().unwrap_or_default().trim_end();
-    let Some(mut rest) = line.strip_prefix(first) else { return false };
+    let Some(mut unmatched) = line.strip_prefix(first) else { return false };
     let mut last = None;
     for part in parts.map(str::trim) {
-        let Some(at) = rest.find(part) else { return false };
-        rest = &rest[at + part.len()..];
+        let Some(at) = unmatched.find(part) else { return false };
+        unmatched = &unmatched[at + part.len()..];
         last = Some(part);
     }
     match last {
-        None => rest.is_empty(),
-        Some(part) => part.is_empty() || rest.is_empty(),
+        None => unmatched.is_empty(),
+        Some(part) => part.is_empty() || unmatched.is_empty(),
     }
 }
 
@@ -134,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_differs_from_run_to_run_counts_as_equal() {
+    fn parts_that_differ_from_run_to_run_compare_equal() {
         for (shown, printed) in [
             ("n1  ready  105s   -3 ms   0.1.0", "n1 ready 7.2s +12 ms 0.1.0+g1a2b3c4d"),
             (

@@ -39,7 +39,7 @@ use crate::rpc::request::Failure;
 /// How long before the caller's deadline a handler must end, so that the answer arrives in time.
 const MARGIN_MAX: Duration = Duration::from_millis(100);
 
-/// The queue group of the services API if none is named.
+/// The queue group of the services API if the endpoint names none.
 const QUEUE_GROUP: &str = "q";
 
 /// What `nats micro stats` shows of an endpoint.
@@ -288,12 +288,13 @@ impl RequestAnswer {
             span.set(attribute::ERROR_TYPE, problem.code.as_str());
             span.fail(problem.code.as_str());
             if problem.code == Code::NotAllowed {
-                // Its last tokens name the sender. An honest one does not send such a request.
+                // The last tokens of the subject name the sender. An honest sender does not send
+                // such a request.
                 let subject = self.message.subject.as_str();
                 tracing::warn!(subject, trace = trace.trace_id(), %problem, "refused: not allowed");
             }
         }
-        // Ended before the answer is sent: its receiver may look for the span.
+        // The span ends before the answer is sent, because the receiver may look for it.
         span.end();
         self.answer(outcome, began.elapsed(), trace).await;
     }
@@ -302,7 +303,7 @@ impl RequestAnswer {
     fn span(&self) -> Span {
         let traced = self.message.headers.as_ref();
         let parent = traced
-            .and_then(|all| headers::get(all, header::TRACEPARENT))
+            .and_then(|headers| headers::get(headers, header::TRACEPARENT))
             .and_then(TraceContext::parse)
             .unwrap_or_else(|| TraceContext::begin(&mut rand::rng()));
         let (service, endpoint) = (&self.running.service, &self.running.spec.name);
@@ -313,13 +314,13 @@ impl RequestAnswer {
             .with(attribute::MESSAGING_BODY_SIZE, self.message.payload.len())
     }
 
-    /// The request, and the time at which it is answered although its handler still runs. An error
-    /// if the request comes too late.
+    /// The request, and the time at which it is answered although its handler still runs. Fails if
+    /// the request comes too late.
     fn request(&self, trace: TraceContext) -> Result<(Request, Instant), Problem> {
         let empty = HeaderMap::new();
-        let all = self.message.headers.as_ref().unwrap_or(&empty);
+        let headers = self.message.headers.as_ref().unwrap_or(&empty);
         let now = now();
-        let within = match headers::get(all, header::DEADLINE) {
+        let within = match headers::get(headers, header::DEADLINE) {
             // An operator with the NATS CLI sets no deadline.
             None => limits::REQUEST_TIMEOUT,
             Some(given) => {
@@ -334,7 +335,7 @@ impl RequestAnswer {
         let within =
             if is_late && self.running.spec.any_clock { limits::REQUEST_TIMEOUT } else { within };
         if within.is_zero() {
-            let problem = Problem::new(Code::Late, late_message(all, now));
+            let problem = Problem::new(Code::Late, late_message(headers, now));
             return Err(problem.retryable().trace(trace.trace_id()));
         }
         let (deadline, margin) = (Instant::now() + within, (within / 10).min(MARGIN_MAX));
@@ -346,7 +347,8 @@ impl RequestAnswer {
             trace,
             deadline: deadline - margin,
             is_late,
-            contract: headers::number(all, header::CONTRACT).and_then(|of| u32::try_from(of).ok()),
+            contract: headers::number(headers, header::CONTRACT)
+                .and_then(|version| u32::try_from(version).ok()),
             unknown: self.running.spec.unknown,
         };
         Ok((request, deadline - margin / 2))
@@ -382,17 +384,17 @@ impl RequestAnswer {
     }
 
     async fn send_problem(&self, problem: &Problem) -> Result<(), PublishErrorKind> {
-        let mut all = HeaderMap::new();
-        headers::set(&mut all, headers::SERVICE_ERROR, &problem.message);
-        headers::set(&mut all, headers::SERVICE_ERROR_CODE, problem.code);
+        let mut headers = HeaderMap::new();
+        headers::set(&mut headers, headers::SERVICE_ERROR, &problem.message);
+        headers::set(&mut headers, headers::SERVICE_ERROR_CODE, problem.code);
         let body = serde_json::to_vec(&Failure { error: problem.clone() }).unwrap_or_default();
-        self.send(all, body.into()).await
+        self.send(headers, body.into()).await
     }
 
-    async fn send(&self, all: HeaderMap, body: Bytes) -> Result<(), PublishErrorKind> {
+    async fn send(&self, headers: HeaderMap, body: Bytes) -> Result<(), PublishErrorKind> {
         let Some(reply) = self.message.reply.clone() else { return Ok(()) };
         let client = self.bus.client();
-        let sent = client.publish_with_headers(reply, all, body);
+        let sent = client.publish_with_headers(reply, headers, body);
         match timeout(self.bus.config().request_timeout, sent).await {
             Ok(sent) => sent.map_err(|error| error.kind()),
             Err(_) => Err(PublishErrorKind::Send),

@@ -1,7 +1,8 @@
 //! Where a service sends its replies.
 //!
-//! The caller chooses the subject of the reply, and the service publishes there by its own rights.
-//! A caller who may read could name the key of a record, and the reply would replace the record.
+//! The caller chooses the subject of the reply, and the service publishes there with its own
+//! rights. A caller who may only read could name the key of a record, and the reply would replace
+//! the record.
 
 /// Whether a reply subject is an inbox: of our clients, of others, or the server's for a caller
 /// of another account.

@@ -107,7 +107,8 @@ impl Service {
         Ok(Endpoint { state: Arc::clone(&self.state), running })
     }
 
-    /// Adds facts to the metadata that change while the service runs. The first call counts.
+    /// Adds facts that change while the service runs to the metadata. Only the first call has an
+    /// effect.
     pub fn tell_facts(
         &self,
         facts: impl Fn() -> Vec<(&'static str, String)> + Send + Sync + 'static,

@@ -1,4 +1,4 @@
-//! Monitoring as the services API asks for it (NATS ADR-32): `$SRV.PING|INFO|STATS[.name[.id]]`.
+//! Monitoring as the services API defines it (NATS ADR-32): `$SRV.PING|INFO|STATS[.name[.id]]`.
 //!
 //! **Promises** to continue after an answer that could not be sent.
 
@@ -78,12 +78,12 @@ pub(super) async fn start(
     let name = &state.spec.name;
     let mut questions = Vec::new();
     for verb in Verb::ALL {
-        let all = format!("$SRV.{}", verb.name());
-        let ours = format!("{all}.{name}");
-        let this = format!("{ours}.{}", state.id);
-        for subject in [all, ours, this] {
-            let asked = listen(bus, name, &subject, None).await?;
-            questions.push(asked.map(move |message| (verb, message)));
+        let every_service = format!("$SRV.{}", verb.name());
+        let this_service = format!("{every_service}.{name}");
+        let this_instance = format!("{this_service}.{}", state.id);
+        for subject in [every_service, this_service, this_instance] {
+            let requests = listen(bus, name, &subject, None).await?;
+            questions.push(requests.map(move |message| (verb, message)));
         }
     }
     let mut questions = select_all(questions);

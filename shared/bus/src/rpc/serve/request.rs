@@ -14,7 +14,7 @@ use tokio::time::Instant;
 pub struct Request {
     /// The subject on which it arrived, without the actor at its end.
     pub subject: String,
-    /// Who sent it; none if the subject does not say so.
+    /// The sender; none if the subject names none.
     pub actor: Option<Actor>,
     /// Its body.
     pub body: Bytes,
@@ -26,9 +26,9 @@ pub struct Request {
     /// Whether the deadline that its caller set had passed when it came. Only an endpoint that
     /// accepts [any clock](EndpointSpec::any_clock) gets such a request.
     pub is_late: bool,
-    /// The version of the contract that its caller speaks, if it says so.
+    /// The version of the contract that its caller speaks, if the request has it.
     pub contract: Option<u32>,
-    /// What becomes of a field that this version does not know.
+    /// How a field that this version does not know is handled.
     pub unknown: Unknown,
 }
 

@@ -1,4 +1,4 @@
-//! What services and endpoints are, and the names that tools take.
+//! The specifications of services and endpoints, with names that tools accept.
 
 use std::collections::BTreeMap;
 
@@ -43,13 +43,13 @@ pub struct EndpointSpec {
     /// Most requests that work at once; at least 1. As many more may wait
     /// ([`caller::wait_aside`](crate::rpc::caller::wait_aside)).
     pub max_in_flight: u32,
-    /// Most requests of one sender in progress at once. Berth's own services have no such bound.
-    /// None: nobody has.
+    /// Most requests of one sender in progress at once; none: no such bound. Berth's own services
+    /// have none.
     pub max_per_sender: Option<u32>,
     /// Whether a request is handled even past its deadline or without one. For requests that must
     /// also be handled from a host whose clock is wrong, and that do no harm when late.
     pub any_clock: bool,
-    /// What becomes of a request's field that this version does not know.
+    /// How a request's field that this version does not know is handled.
     pub unknown: Unknown,
 }
 
@@ -74,7 +74,7 @@ impl ServiceSpec {
 /// Why a service or endpoint cannot be started.
 #[derive(Debug, Error)]
 pub enum ServeError {
-    /// A name, version or subject that tools would not take.
+    /// A name, version or subject that tools would not accept.
     #[error("service {service}: {what} {given:?} is not valid; {rule}")]
     Name {
         /// The service.
@@ -123,10 +123,10 @@ pub(super) fn check_name(service: &str, what: &'static str, name: &str) -> Resul
 pub(super) fn invalid(
     service: &str,
     what: &'static str,
-    given: &str,
+    value: &str,
     rule: &'static str,
 ) -> ServeError {
-    ServeError::Name { service: service.to_owned(), what, given: given.to_owned(), rule }
+    ServeError::Name { service: service.to_owned(), what, given: value.to_owned(), rule }
 }
 
 pub(super) fn is_subject(subject: &str) -> bool {
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn names_and_subjects_are_what_tools_take() {
+    fn names_and_subjects_that_tools_accept_are_accepted() {
         for name in ["claim", "plugin-registry", "a_1"] {
             assert!(check_name("s", "name", name).is_ok(), "{name}");
         }

@@ -14,13 +14,13 @@ pub(super) async fn listen(
     queue_group: Option<&str>,
 ) -> Result<async_nats::Subscriber, ServeError> {
     let client = bus.client();
-    let asked = timeout(bus.config().request_timeout, async {
+    let subscribing = timeout(bus.config().request_timeout, async {
         match queue_group {
             Some(group) => client.queue_subscribe(subject.to_owned(), group.to_owned()).await,
             None => client.subscribe(subject.to_owned()).await,
         }
     });
-    let source = match asked.await {
+    let source = match subscribing.await {
         Ok(Ok(subscriber)) => return Ok(subscriber),
         Ok(Err(error)) => Cause::new(error),
         Err(_) => Cause::new("the client's queue is full"),

@@ -14,7 +14,7 @@ use super::request::Request;
 use super::spec::{EndpointSpec, ServeError};
 use super::{Endpoint, Service};
 
-/// How many senders are needed at least to take every place of an endpoint.
+/// Fewest senders that together can take every place of an endpoint.
 const SENDERS_MIN: u32 = 4;
 
 /// Where a service listens for a verb.
@@ -63,8 +63,8 @@ impl<V: Verb> VerbRequest<V> {
         }
     }
 
-    /// Refuses an agent that asks for what is not on its node. An agent reads what is on its node
-    /// alone; `wanted` is the node that the request is limited to.
+    /// Refuses an agent that reads what is not on its node. `wanted` is the node that the request
+    /// is limited to.
     pub fn check_reads_own_node(&self, wanted: Option<&NodeId>) -> Result<(), Problem> {
         match &self.request.actor {
             Some(actor @ Actor::Node(own)) if wanted != Some(own) => {
@@ -112,7 +112,7 @@ impl EndpointSpec {
 }
 
 impl Service {
-    /// Answers a verb from now on, until the endpoint or the service is stopped.
+    /// Handles the requests of a verb from now on, until the endpoint or the service is stopped.
     pub async fn on<V: Verb, F>(
         &self,
         listen: Listen<'_, V::To>,

@@ -1,7 +1,7 @@
 //! Leases in a bucket.
 //!
 //! The client library drops the TTL when the key's last message is an expiry marker, so the second
-//! holder of a lease would hold it for ever. Here every write carries the TTL.
+//! holder of a lease would hold it for ever. Here every write has a TTL.
 
 use std::time::Duration;
 
@@ -39,7 +39,8 @@ impl Bucket {
             .await
     }
 
-    /// What holds the key: an entry with a value; else the revision of its marker, or 0.
+    /// The revision that a write over the key must guard: that of the key's marker, or 0. Fails if
+    /// the key has a value.
     async fn read_holder(&self, key: &str) -> Result<u64, LeaseError> {
         match self.get(key).await.map_err(|error| unreadable(key, error))? {
             Some(entry) if entry.value.is_some() => {
@@ -85,7 +86,8 @@ impl LeaseStore for Bucket {
             operation: "lease.hold",
             trace: terms.trace,
         };
-        // The caller may ask another replica after that, and a later write here would undo it.
+        // After that time the caller may ask another replica, and a later write here would undo
+        // that one's.
         let left = within.saturating_sub(began.elapsed());
         if left.is_zero() {
             let source = Cause::new("the read before the write took all the time there was");
@@ -110,7 +112,7 @@ impl LeaseStore for Bucket {
             trace: terms.trace,
         };
         match self.commit(write).await {
-            // Another process took it meanwhile, so it is released already.
+            // Another process took the lease meanwhile, so it is released already.
             Ok(_) | Err(CommitError::Conflict { .. }) => Ok(()),
             Err(error) => Err(failed(&terms.key, error)),
         }

@@ -34,8 +34,9 @@ impl LeaseHold {
     }
 }
 
-/// How often a lease is compared with the clock: timers stop while the host is suspended.
-const CHECK_EVERY: Duration = Duration::from_secs(1);
+/// Interval at which a lease is compared with the clock, because timers stop while the host is
+/// suspended.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A lease that is renewed in the background. If it is dropped without [`release`](Self::release),
 /// it expires.
@@ -97,8 +98,8 @@ impl KeptLease {
         let mut holding = self.hold.0.clone();
         loop {
             let Some(until) = holding.borrow_and_update().until else { return };
-            // Also detects that the renewing task did not run in time.
-            match timeout(until.left().min(CHECK_EVERY), holding.changed()).await {
+            // The wait also ends when the renewing task did not run in time.
+            match timeout(until.left().min(CHECK_INTERVAL), holding.changed()).await {
                 Ok(Err(_)) => return,
                 Err(_) if !self.is_held() => return,
                 _ => {}
@@ -126,16 +127,17 @@ impl Drop for KeptLease {
 }
 
 /// From this TTL on, a lease counts as long. Half of it leaves enough time to retry a renewal.
-const LONG: Duration = Duration::from_secs(30);
+const LONG_TTL_MIN: Duration = Duration::from_secs(30);
 /// Time left when a long lease is renewed, at most: enough even during an election.
-const AMPLE: Duration = Duration::from_secs(20);
+const RENEWAL_LEFT_MAX: Duration = Duration::from_secs(20);
 
 /// Time between two renewals. Each renewal is a write, so a long lease is renewed less often.
 fn renewed_after(ttl: Duration) -> Duration {
-    if ttl >= LONG { (ttl / 2).max(ttl.saturating_sub(AMPLE)) } else { ttl / 3 }
+    if ttl >= LONG_TTL_MIN { (ttl / 2).max(ttl.saturating_sub(RENEWAL_LEFT_MAX)) } else { ttl / 3 }
 }
 
-/// Renews until the lease is lost, which leaves nothing to release, or until renewing is to stop.
+/// Renews until the lease is lost, or until renewing must stop. A lost lease leaves nothing to
+/// release.
 async fn keep<S: LeaseStore>(
     mut lease: Lease<S>,
     ttl: watch::Receiver<Duration>,
@@ -151,8 +153,8 @@ async fn keep<S: LeaseStore>(
             () = pause(tries), if tries > 0 => {}
             () = stop.cancelled() => return lease.release().await,
         }
-        let next = *ttl.borrow();
-        match lease.renew_for(next).await {
+        let current_ttl = *ttl.borrow();
+        match lease.renew_for(current_ttl).await {
             Ok(()) => {
                 tries = 0;
                 state.send_replace(HeldUntil { until: Some(lease.ends) });

@@ -97,13 +97,13 @@ pub struct LeaseTerms<V> {
     pub trace: TraceContext,
 }
 
-/// Where a lease is kept.
+/// A store of leases.
 pub trait LeaseStore: Clone + fmt::Debug + Send + Sync + 'static {
-    /// What names a holder.
+    /// The value that names a holder.
     type Value: Clone + fmt::Debug + Send + Sync + 'static;
 
-    /// Writes the key and returns its revision, if the key is still at the revision `over`; without
-    /// it, if nobody holds the lease. Fails as held, or as lost where nobody holds it any more.
+    /// Writes the key if it is still at the revision `over`, or without `over` if it has no holder,
+    /// and returns its revision. Fails as held, or as lost if it has no holder any more.
     fn hold(
         &self,
         terms: &LeaseTerms<Self::Value>,
@@ -185,12 +185,12 @@ impl<S: LeaseStore> Lease<S> {
 
     /// Renews the lease for its TTL from now.
     pub async fn renew(&mut self) -> Result<(), LeaseError> {
-        let left = self.ends.left();
-        if left.is_zero() {
+        let remaining = self.ends.left();
+        if remaining.is_zero() {
             return Err(LeaseError::Lost { key: self.terms.key.clone() });
         }
         let ends = ends_after(self.terms.ttl);
-        self.revision = self.store.hold(&self.terms, Some(self.revision), left).await?;
+        self.revision = self.store.hold(&self.terms, Some(self.revision), remaining).await?;
         self.ends = ends;
         Ok(())
     }

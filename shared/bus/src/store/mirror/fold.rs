@@ -1,11 +1,11 @@
-//! What a mirror keeps equal to its bucket.
+//! The projection that a mirror keeps equal to its bucket.
 
-/// What a projection makes of each key.
+/// A projection of a bucket's keys and values.
 pub trait Fold: Send + Sync + 'static {
-    /// The key has this value now.
+    /// The key now has this value.
     fn put(&mut self, key: &str, revision: u64, value: &[u8]);
-    /// The key, which was put before, is gone.
+    /// The key was put before, and is gone now.
     fn delete(&mut self, key: &str, revision: u64);
-    /// This host's clock was set back: what the projection took from it before may be wrong.
+    /// This host's clock was set back, so times that the projection read from it may be wrong.
     fn clock_set_back(&mut self) {}
 }

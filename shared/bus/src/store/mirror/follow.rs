@@ -47,7 +47,7 @@ enum FollowStop {
 
 pub(super) struct Follower<F> {
     shared: Arc<MirrorShared<F>>,
-    /// This mirror among those of the bucket.
+    /// Identifies this mirror among those of the bucket.
     id: u64,
     /// The incarnation that was read, or is being read, as the standing counts them; none before
     /// the first reading and after a panic.
@@ -66,10 +66,10 @@ pub(super) struct Follower<F> {
 
 const PATIENCE_MAX: u32 = 4;
 
-/// Keys that the leader is asked for at once.
-const LOOKS_AT_ONCE: usize = 16;
+/// Most requests to the leader in progress while missing keys are read one by one.
+const READS_AT_ONCE: usize = 16;
 
-/// One feed and the state when it was opened.
+/// A feed, and the state of the stream when the feed was opened.
 struct FeedPass {
     /// Whether the feed brings all keys, so that a key that it does not bring is gone.
     whole: bool,
@@ -83,7 +83,7 @@ struct FeedPass {
     /// Messages that waited when the feed was opened and have not come. A feed that has brought
     /// them has caught up, however many are written meanwhile.
     due: u64,
-    /// How far this feed has come, and how far it had come at the last probe.
+    /// The revision that this feed has reached, and the one at the last probe.
     seen: u64,
     probed: u64,
     caught_up: bool,
@@ -124,7 +124,7 @@ impl<F: Fold> Follower<F> {
                 Err(_) => FollowStop::Panic,
             };
             if matches!(stop, FollowStop::Resync) {
-                // Nothing is wrong: the mirror still counts as current.
+                // Nothing went wrong: the mirror still counts as current.
                 self.resync = true;
                 continue;
             }
@@ -160,14 +160,14 @@ impl<F: Fold> Follower<F> {
         let heartbeat = shared.options.heartbeat * self.patience;
         let probe_every = shared.options.probe_every * self.patience;
         self.patience = (self.patience * 2).min(PATIENCE_MAX);
-        let from = |start, heartbeat| {
+        let feed_from = |start, heartbeat| {
             // With a filter, even one that covers everything, the server searches the keys at each
             // delete to count the waiting messages. The newest message of each key needs a filter.
             let whole_bucket = shared.filter == ">" && !matches!(start, FeedStart::LastOfEach);
             let subjects = if whole_bucket { &[][..] } else { &filter[..] };
             FeedSpec { stream: &bucket.shape.stream, subjects, start, heartbeat }
         };
-        let mut feed = Feed::open(&bucket.bus, from(start, heartbeat)).await?;
+        let mut feed = Feed::open(&bucket.bus, feed_from(start, heartbeat)).await?;
         if !pass.whole && self.was_away(feed.opened_at) {
             return Err(FollowStop::Away);
         }
@@ -188,7 +188,7 @@ impl<F: Fold> Follower<F> {
                 }
                 Ok(()) = self.generations.changed() => return Err(FollowStop::Replaced),
                 item = feed.next() => item?,
-                // Last, so that the feed is known to be good until now.
+                // Last in this list, so that the feed is known to be good until now.
                 () = sleep_until(self.resync_at), if pass.caught_up => {
                     return Err(FollowStop::Resync);
                 }
@@ -223,12 +223,12 @@ impl<F: Fold> Follower<F> {
                 // anywhere in the bucket, the server walks over all keys to count the waiting
                 // messages. A consumer that begins at a sequence costs nothing. So the first kind
                 // serves only the first reading.
-                let next = FeedStart::From(shared.progress.borrow().applied + 1);
-                let next = from(next, shared.options.heartbeat);
+                let resume_at = FeedStart::From(shared.progress.borrow().applied + 1);
+                let resume_at = feed_from(resume_at, shared.options.heartbeat);
                 feed = tokio::select! {
                     biased;
                     () = feed.broken() => return Err(FeedError::Link.into()),
-                    opened = Feed::open(&bucket.bus, next) => opened?,
+                    opened = Feed::open(&bucket.bus, resume_at) => opened?,
                 };
                 if self.was_away(feed.opened_at) {
                     return Err(FollowStop::Away);
@@ -245,20 +245,20 @@ impl<F: Fold> Follower<F> {
         let (stream, verdict) = bucket.compare_stream().await?;
         let generation = *self.generations.borrow_and_update();
         let last_at = stream.now().map_err(FeedError::Open)?;
-        // If the messages that would tell were overwritten and the feed was good until now, the
-        // stream is the same: a consumer ends with its stream.
+        // The remembered messages may be overwritten. If the feed was good until now, the stream is
+        // still the same: a consumer ends with its stream.
         let is_followed = shared.progress.borrow().stale_since.is_none();
-        let same = self.generation == Some(generation)
+        let is_same_stream = self.generation == Some(generation)
             && (verdict == Verdict::Same || verdict == Verdict::Unsure && is_followed);
         let last = stream.state.last_seq;
         let head = bucket.head_now(&shared.filter).await?;
         // Markers of keys that were deleted meanwhile may have been purged.
-        let whole = self.resync || !same || self.was_away(last_at);
+        let whole = self.resync || !is_same_stream || self.was_away(last_at);
         let mut pass =
             FeedPass { whole, head, last, last_at, due: 0, seen: 0, probed: 0, caught_up: false };
         if whole {
-            shared.table_mut().begin(!same);
-            if !same {
+            shared.table_mut().begin(!is_same_stream);
+            if !is_same_stream {
                 self.generation = Some(generation);
                 shared.progress.send_modify(|progress| progress.applied = 0);
             }
@@ -300,7 +300,8 @@ impl<F: Fold> Follower<F> {
         });
     }
 
-    /// Records when the feed has brought all that the leader had when the feed was opened.
+    /// Records that the feed has brought everything that the leader had when the feed was opened,
+    /// once that is so.
     async fn look_up(&mut self, pass: &mut FeedPass) -> Result<(), FollowStop> {
         if pass.caught_up || pass.due > 0 || pass.seen < pass.head {
             return Ok(());
@@ -313,8 +314,8 @@ impl<F: Fold> Follower<F> {
             self.resync = false;
             self.resync_at = Instant::now() + jittered(self.shared.options.resync_every);
         }
-        // Only after keys that are gone were removed. The newest message of each key came without
-        // the ones that it replaced.
+        // Only after the removal of keys that are gone. The feed brought the newest message of each
+        // key, without the messages that it replaced.
         self.reached(pass.seen, pass.whole);
         self.shared.progress.send_modify(|progress| {
             progress.started = true;
@@ -329,7 +330,7 @@ impl<F: Fold> Follower<F> {
     }
 
     /// Removes the keys that a reading of all keys up to a sequence did not show. Such a key is
-    /// gone, or was written again meanwhile and comes later; the leader is asked.
+    /// gone, or was written again meanwhile and comes later; the leader is asked which.
     async fn complete(&self, sequence: u64) -> Result<(), FollowStop> {
         let shared = &self.shared;
         let bucket = &shared.bucket;
@@ -339,20 +340,24 @@ impl<F: Fold> Follower<F> {
             0 => Ok((key, None)),
             _ => bucket.last(&key).await.map(|message| (key, message)),
         });
-        let mut looks = std::pin::pin!(looks.buffer_unordered(LOOKS_AT_ONCE));
-        let mut gone = 0;
+        let mut looks = std::pin::pin!(looks.buffer_unordered(READS_AT_ONCE));
+        let mut removed = 0;
         while let Some((key, message)) = looks.try_next().await? {
             match message {
                 Some(message) => {
                     let value = value(&message.headers, &message.payload);
                     shared.apply(&key, message.sequence, value.as_deref());
                 }
-                None => gone += u64::from(shared.table_mut().gone(&key, sequence)),
+                None => removed += u64::from(shared.table_mut().gone(&key, sequence)),
             }
         }
-        if gone > 0 {
+        if removed > 0 {
             let bucket = bucket.name();
-            tracing::info!(bucket, gone, "keys were deleted while the mirror was not current");
+            tracing::info!(
+                bucket,
+                gone = removed,
+                "keys were deleted while the mirror was not current"
+            );
             shared.changes.send_modify(|changes| *changes += 1);
         }
         shared.table_mut().complete();
@@ -371,7 +376,7 @@ impl<F: Fold> Follower<F> {
         if pass.seen >= pass.head {
             self.current_at = self.current_at.max(pass.last_at);
         }
-        // Also compares the stream with the known one.
+        // This also compares the stream with the known one.
         let (stream, _) = self.shared.bucket.compare_stream().await?;
         let (head, last_at) = (stream.state.last_seq, stream.now().map_err(FeedError::Open)?);
         Ok(FeedPass { head, last_at, probed: pass.seen, ..pass })

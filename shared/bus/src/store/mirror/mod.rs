@@ -142,9 +142,9 @@ impl Drop for Task {
 struct SnapshotWaiting<'a>(&'a AtomicUsize);
 
 impl<'a> SnapshotWaiting<'a> {
-    fn begin(all: &'a AtomicUsize) -> Self {
-        all.fetch_add(1, Ordering::Relaxed);
-        Self(all)
+    fn begin(waiting: &'a AtomicUsize) -> Self {
+        waiting.fetch_add(1, Ordering::Relaxed);
+        Self(waiting)
     }
 }
 
@@ -199,8 +199,8 @@ impl<F: Fold> Mirror<F> {
     }
 
     /// Reads the projection. The watch waits meanwhile: be brief, and copy what is kept.
-    pub fn read<T>(&self, look: impl FnOnce(&F) -> T) -> T {
-        look(self.shared.table().fold())
+    pub fn read<T>(&self, inspect: impl FnOnce(&F) -> T) -> T {
+        inspect(self.shared.table().fold())
     }
 
     /// Reads the projection when it shows the bucket as of one revision, which is returned too:
@@ -213,11 +213,11 @@ impl<F: Fold> Mirror<F> {
     pub async fn snapshot<T>(
         &self,
         deadline: Instant,
-        look: impl FnOnce(&F) -> T,
+        inspect: impl FnOnce(&F) -> T,
     ) -> Result<(u64, T), MirrorError> {
-        let mut look = Some(look);
-        // `look` is taken only when there is an answer.
-        let mut glance = || match self.glance(|fold| look.take().map(|look| look(fold))) {
+        let mut inspect = Some(inspect);
+        // `inspect` is taken only when there is a snapshot.
+        let mut glance = || match self.glance(|fold| inspect.take().map(|inspect| inspect(fold))) {
             Ok((revision, Some(seen))) => Ok((revision, seen)),
             Ok((revision, None)) => Err(NoPicture::Before(revision)),
             Err(why) => Err(why),
@@ -243,12 +243,13 @@ impl<F: Fold> Mirror<F> {
 
     /// As [`snapshot`](Self::snapshot), but without waiting. If there is no snapshot now, the error
     /// says what to wait for ([`Mirror::mend`]).
-    pub fn glance<T>(&self, look: impl FnOnce(&F) -> T) -> Result<(u64, T), NoPicture> {
+    pub fn glance<T>(&self, inspect: impl FnOnce(&F) -> T) -> Result<(u64, T), NoPicture> {
         let table = self.shared.table();
-        table.shows().map(|revision| (revision, look(table.fold())))
+        table.shows().map(|revision| (revision, inspect(table.fold())))
     }
 
-    /// Waits until the reason for having no snapshot is gone, as far as that is known.
+    /// Waits until the reason for having no snapshot is gone, as far as the reason names a
+    /// revision.
     pub async fn mend(&self, why: NoPicture, deadline: Instant) -> Result<(), MirrorError> {
         let at = match why {
             NoPicture::Before(revision) => return self.reach(revision, deadline).await,
@@ -300,7 +301,7 @@ impl<F: Fold> Mirror<F> {
             if self.shared.table().holds_exactly(filter, &list) {
                 return Ok(Some(list.head));
             }
-            // A write that came since may be applied already: then the next list has it.
+            // A write since then may be applied already: then the next list has it.
             pause(0).await;
         }
         Ok(None)
@@ -313,9 +314,9 @@ impl<F: Fold> Mirror<F> {
         for entry in &list.entries {
             self.shared.apply_beside(&entry.key, entry.revision, entry.value.as_deref());
         }
-        let gone = self.shared.table().others(filter, list.known, &list.entries);
+        let missing_keys = self.shared.table().others(filter, list.known, &list.entries);
         let missed: Vec<_> =
-            gone.into_iter().filter(|key| self.shared.forget(key, list.known)).collect();
+            missing_keys.into_iter().filter(|key| self.shared.forget(key, list.known)).collect();
         if !missed.is_empty() {
             let bucket = self.shared.bucket.name();
             tracing::warn!(bucket, ?missed, "deletes were missed; the keys were read again");

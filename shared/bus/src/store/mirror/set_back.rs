@@ -1,7 +1,7 @@
-//! Notices that this host's clock was set back, and has the projection know.
+//! Notices that this host's clock was set back, and notifies the projection.
 //!
-//! A process that starts beside a wrong clock reads and writes times by it. When the clock is
-//! mended, those times are in the future, and only this process would believe them.
+//! A process that starts with a wrong clock reads and writes times by it. When the clock is mended,
+//! those times are in the future, and only this process would believe them.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -30,22 +30,22 @@ pub(super) async fn watch<F: Fold>(shared: Arc<MirrorShared<F>>) {
     }
 }
 
-/// The time of day beside the time since the start, which is never set.
+/// Compares the time of day with the time since the start, which is never set.
 #[derive(Debug, Default)]
 struct ClockPair {
-    /// How far the time of day was ahead at most, in milliseconds, since the last setting back.
+    /// The largest lead of the time of day since the clock was last set back, in milliseconds.
     ahead_ms: Option<u64>,
 }
 
 impl ClockPair {
     /// Whether the time of day has fallen behind by more than clocks may differ, at once or slowly,
-    /// since this last said so.
+    /// since this function last returned true.
     fn was_set_back(&mut self, day: Timestamp, since_start: Duration) -> bool {
         let ahead_ms = day.before(since_start).unix_ms();
-        let most = *self.ahead_ms.get_or_insert(ahead_ms);
-        let fell = Duration::from_millis(most.saturating_sub(ahead_ms));
+        let largest_lead = *self.ahead_ms.get_or_insert(ahead_ms);
+        let fell = Duration::from_millis(largest_lead.saturating_sub(ahead_ms));
         let is_set_back = fell > limits::CLOCK_MARGIN;
-        self.ahead_ms = Some(if is_set_back { ahead_ms } else { most.max(ahead_ms) });
+        self.ahead_ms = Some(if is_set_back { ahead_ms } else { largest_lead.max(ahead_ms) });
         is_set_back
     }
 }
@@ -57,15 +57,15 @@ mod tests {
     #[test]
     fn a_clock_that_falls_behind_is_noticed_once_and_one_that_jumps_ahead_is_not() {
         let mut clocks = ClockPair::default();
-        let mut look = |day: u64, since_start: u64| {
+        let mut was_set_back = |day: u64, since_start: u64| {
             let day = Timestamp::from_unix_ms(1_000_000_000 + day * 1000);
             clocks.was_set_back(day, Duration::from_secs(since_start))
         };
-        assert!(!look(0, 0) && !look(1, 1));
-        assert!(!look(3_602, 2), "an hour ahead");
-        assert!(look(3, 3), "set right");
-        assert!(!look(4, 4) && !look(3, 5), "within the margin");
-        assert!(!look(4, 6) && look(4, 7), "slowly");
-        assert!(!look(5, 8));
+        assert!(!was_set_back(0, 0) && !was_set_back(1, 1));
+        assert!(!was_set_back(3_602, 2), "an hour ahead");
+        assert!(was_set_back(3, 3), "set right");
+        assert!(!was_set_back(4, 4) && !was_set_back(3, 5), "within the margin");
+        assert!(!was_set_back(4, 6) && was_set_back(4, 7), "slowly");
+        assert!(!was_set_back(5, 8));
     }
 }

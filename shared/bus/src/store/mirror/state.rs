@@ -1,4 +1,4 @@
-//! What the handles of a mirror and its task share.
+//! The state that the handles of a mirror share with its task.
 
 use std::sync::atomic::AtomicUsize;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -36,7 +36,7 @@ impl Default for MirrorOptions {
     }
 }
 
-/// What the handles and the task of a mirror share.
+/// The state that the handles and the task of a mirror share.
 pub(super) struct MirrorShared<F> {
     pub(super) bucket: Bucket,
     pub(super) filter: String,
@@ -48,7 +48,7 @@ pub(super) struct MirrorShared<F> {
     pub(super) changes: watch::Sender<u64>,
 }
 
-/// How far a mirror is.
+/// The progress of a mirror.
 #[derive(Debug, Clone)]
 pub(super) struct Progress {
     /// Everything up to this revision is applied.
@@ -84,9 +84,9 @@ impl<F: Fold> MirrorShared<F> {
 
     /// Forgets a key that is gone, unless it was written after `revision`.
     pub(super) fn forget(&self, key: &str, revision: u64) -> bool {
-        let gone = self.table_mut().gone(key, revision);
-        self.count_change(gone);
-        gone
+        let is_changed = self.table_mut().gone(key, revision);
+        self.count_change(is_changed);
+        is_changed
     }
 
     /// Applies a message of the watch, if it is newer than the known revision of the key.

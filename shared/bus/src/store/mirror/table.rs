@@ -14,12 +14,12 @@ pub(super) struct Table<F> {
     keys: HashMap<Box<str>, KeyState>,
     /// The current reading, or the last one.
     reading: u32,
-    /// Deletes that the watch has not reached: older messages of these keys must not restore them.
+    /// Deletes that the watch has not reached. Older messages of these keys must not restore them.
     ahead: Vec<(u64, Box<str>)>,
-    /// The newest revision in the fold, and how far the watch is.
+    /// The newest revision in the fold, and the revision that the watch has reached.
     newest: u64,
     came: u64,
-    /// The fold has keys of two streams.
+    /// Whether the fold has keys of two streams.
     mixed: bool,
     missed: Option<MissedValue>,
 }
@@ -77,7 +77,7 @@ impl<F: Fold> Table<F> {
         }
     }
 
-    /// Records the leader's head, read after the fold was found torn at a revision.
+    /// Records the leader's head, which was read after the fold was found torn at `torn_at`.
     pub(super) fn mend(&mut self, torn_at: u64, head: u64) {
         let came = self.came;
         // A value that was missed later needs a later head.
@@ -90,16 +90,16 @@ impl<F: Fold> Table<F> {
     /// Applies a message that is newer than the key's known revision. Returns whether the fold
     /// changed.
     pub(super) fn apply(&mut self, key: &str, revision: u64, value: Option<&[u8]>) -> bool {
-        let now = KeyState { revision, reading: self.reading, live: value.is_some() };
+        let new_state = KeyState { revision, reading: self.reading, live: value.is_some() };
         self.newest = self.newest.max(revision);
         let was_live = match self.keys.get_mut(key) {
-            Some(known) if known.revision >= revision => {
-                known.reading = self.reading;
+            Some(key_state) if key_state.revision >= revision => {
+                key_state.reading = self.reading;
                 return false;
             }
-            Some(known) => std::mem::replace(known, now).live,
+            Some(key_state) => std::mem::replace(key_state, new_state).live,
             None => {
-                self.keys.insert(key.into(), now);
+                self.keys.insert(key.into(), new_state);
                 false
             }
         };
@@ -122,8 +122,8 @@ impl<F: Fold> Table<F> {
         !past && self.apply(key, revision, value)
     }
 
-    /// The watch has reached `revision`, so deletes before it need not be remembered. `torn` says
-    /// that a value may have been replaced before it came.
+    /// Records that the watch has reached `revision`: deletes before it need not be remembered.
+    /// `torn` says that a value may have been replaced before it came.
     pub(super) fn reached(&mut self, revision: u64, torn: bool) {
         self.came = self.came.max(revision);
         let came = self.came;
@@ -134,7 +134,10 @@ impl<F: Fold> Table<F> {
         let keys = &mut self.keys;
         self.ahead.retain(|(deleted, key)| {
             let past = *deleted <= revision;
-            if past && keys.get(key).is_some_and(|known| !known.live && known.revision == *deleted)
+            if past
+                && keys
+                    .get(key)
+                    .is_some_and(|key_state| !key_state.live && key_state.revision == *deleted)
             {
                 keys.remove(key);
             }
@@ -148,26 +151,26 @@ impl<F: Fold> Table<F> {
         self.reading = self.reading.wrapping_add(1);
         if another_stream {
             (self.newest, self.came, self.mixed) = (0, 0, true);
-            self.keys.values_mut().for_each(|known| known.revision = 0);
+            self.keys.values_mut().for_each(|key_state| key_state.revision = 0);
         }
     }
 
     /// The keys up to `revision` that the reading did not show, with their known revisions. They
     /// are gone, or were written again after the reading began.
     pub(super) fn unseen(&self, revision: u64) -> Vec<(Box<str>, u64)> {
-        let unseen = |known: &KeyState| {
-            known.live && known.reading != self.reading && known.revision <= revision
+        let unseen = |key_state: &KeyState| {
+            key_state.live && key_state.reading != self.reading && key_state.revision <= revision
         };
         let unseen = self.keys.iter().filter(|(_, known)| unseen(known));
-        unseen.map(|(key, known)| (key.clone(), known.revision)).collect()
+        unseen.map(|(key, key_state)| (key.clone(), key_state.revision)).collect()
     }
 
     /// The live keys below a filter with a revision up to this one that are not among `entries`.
     pub(super) fn others(&self, filter: &str, revision: u64, entries: &[Entry]) -> Vec<Box<str>> {
         let covered = |key: &str| filter::covers(filter, key);
         let listed = |key: &str| entries.iter().any(|entry| entry.key == key);
-        let others = self.keys.iter().filter(|(key, known)| {
-            known.live && known.revision <= revision && covered(key) && !listed(key)
+        let others = self.keys.iter().filter(|(key, key_state)| {
+            key_state.live && key_state.revision <= revision && covered(key) && !listed(key)
         });
         others.map(|(key, _)| key.clone()).collect()
     }
@@ -177,25 +180,25 @@ impl<F: Fold> Table<F> {
         let mut listed: HashMap<&str, u64> =
             list.entries.iter().map(|entry| (entry.key.as_str(), entry.revision)).collect();
         let below = self.keys.iter().filter(|(key, _)| filter::covers(filter, key));
-        let same = below.fold(true, |same, (key, known)| {
+        let is_same = below.fold(true, |is_same, (key, key_state)| {
             let revision = listed.remove(&**key);
-            let agrees = if known.live {
-                revision == Some(known.revision)
+            let agrees = if key_state.live {
+                revision == Some(key_state.revision)
             } else {
-                revision.is_none() && known.revision <= list.head
+                revision.is_none() && key_state.revision <= list.head
             };
-            same && agrees
+            is_same && agrees
         });
-        same && listed.is_empty()
+        is_same && listed.is_empty()
     }
 
-    /// Removes a key that is not there up to `revision`. Returns whether the fold changed.
+    /// Removes a key that does not exist up to `revision`. Returns whether the fold changed.
     pub(super) fn gone(&mut self, key: &str, revision: u64) -> bool {
-        let Some(known) = self.keys.get_mut(key) else { return false };
-        if !known.live || known.revision > revision {
+        let Some(key_state) = self.keys.get_mut(key) else { return false };
+        if !key_state.live || key_state.revision > revision {
             return false;
         }
-        (known.revision, known.live) = (revision, false);
+        (key_state.revision, key_state.live) = (revision, false);
         self.ahead.push((revision, key.into()));
         // From now on the fold cannot show an earlier revision.
         self.newest = self.newest.max(revision);
@@ -232,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn older_news_of_a_key_changes_nothing() {
+    fn an_older_message_of_a_key_changes_nothing() {
         let mut table = Table::new(Keys::default());
         assert!(table.apply("a", 5, Some(b"5")));
         assert!(!table.apply("a", 4, Some(b"4")));
@@ -274,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn nor_that_the_key_was_found_gone() {
+    fn an_own_commit_that_is_answered_late_does_not_undo_that_the_key_was_found_gone() {
         let mut table = Table::new(Keys::default());
         table.apply("a", 2, Some(b"2"));
         assert!(table.gone("a", 6));
@@ -285,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_applied_ahead_is_no_picture_until_the_rest_has_come() {
+    fn a_commit_ahead_of_the_watch_prevents_snapshots() {
         let mut table = Table::new(Keys::default());
         table.apply("a", 5, Some(b"5"));
         table.reached(5, false);
@@ -298,7 +301,7 @@ mod tests {
         table.apply("b", 7, Some(b"7"));
         table.reached(7, false);
         assert_eq!(table.shows(), Ok(7));
-        // Another stream: the fold shows no revision before all of it was read.
+        // The stream was replaced: the fold shows no revision before all of the new one was read.
         table.begin(true);
         assert_eq!(table.shows(), Err(NoPicture::Before(1)));
         table.apply("a", 3, Some(b"3"));
@@ -310,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_replaced_before_it_came_leaves_no_picture_until_the_newer_has_come() {
+    fn a_missed_value_prevents_snapshots_until_the_newer_one_has_come() {
         let mut table = Table::new(Keys::default());
         // For "a", revision 3 was replaced by 6 before the watch reached it.
         table.apply("b", 4, Some(b"4"));
@@ -318,7 +321,7 @@ mod tests {
         assert_eq!(table.shows(), Err(NoPicture::Torn(4)));
         table.mend(4, 6);
         assert_eq!(table.shows(), Err(NoPicture::Before(6)));
-        // For "c", revision 5 was replaced. The head that was read before says nothing about that.
+        // For "c", revision 5 was replaced. The head that was read before does not cover it.
         table.apply("a", 6, Some(b"6"));
         table.reached(6, true);
         assert_eq!(table.shows(), Err(NoPicture::Torn(6)));
@@ -344,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reading_tells_what_it_did_not_see() {
+    fn a_reading_names_the_keys_that_it_did_not_see() {
         let mut table = Table::new(Keys::default());
         for key in ["a", "b", "c"] {
             table.apply(key, 2, Some(b""));
@@ -360,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_is_found_gone_leaves_no_picture_of_what_was_before() {
+    fn a_key_that_is_found_gone_prevents_snapshots_of_earlier_revisions() {
         let mut table = Table::new(Keys::default());
         table.apply("a", 2, Some(b""));
         table.reached(2, false);
@@ -373,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn another_stream_begins_its_count_anew() {
+    fn a_replaced_stream_starts_its_revisions_again() {
         let mut table = Table::new(Keys::default());
         table.apply("a", 50, Some(b""));
         table.apply("b", 60, Some(b""));

@@ -1,4 +1,4 @@
-//! Keys of the volumes bucket, and what they amount to.
+//! The keys of the volumes bucket, and how they combine.
 
 use std::time::Duration;
 
@@ -45,9 +45,9 @@ fn volumes_come_in_order_and_unreadable_ones_are_known_until_they_are_mended() {
     let named = |keys: &mut dyn Iterator<Item = (&VolumeKey, &Subtree)>| {
         keys.map(|(key, _)| key.to_string()).collect::<Vec<_>>()
     };
-    let all = ["default/b", "default/data", "other/a"];
-    assert_eq!(named(&mut volumes.iter()), all);
-    assert_eq!(named(&mut volumes.iter_from(Some(&volume()))), all[1..]);
+    let volume_names = ["default/b", "default/data", "other/a"];
+    assert_eq!(named(&mut volumes.iter()), volume_names);
+    assert_eq!(named(&mut volumes.iter_from(Some(&volume()))), volume_names[1..]);
     assert_eq!(named(&mut volumes.iter_unreadable()), [""; 0]);
     volumes.put("default.data.claim.a", 2, b"damaged");
     assert_eq!(named(&mut volumes.iter_unreadable()), ["default/data"]);
@@ -62,16 +62,16 @@ fn registrations_of_one_handle_know_of_each_other() {
         text.replace(r#""plugin""#, &format!(r#""external_id":"{external_id}","plugin""#))
     };
     let mut volumes = Volumes::default();
-    // One is known by its own id, the other by the id it was given.
+    // One snapshot is known by its own id, the other by its given id.
     volumes.put("default.data.spec", 1, SPEC);
     volumes.put("other.copy.spec", 2, spec("data").as_bytes());
     volumes.put("other.copy.claim.a", 3, CLAIM);
     let registered = volumes.get(&volume()).unwrap().volume.spec.as_ref().unwrap();
     let handle = registered.handle(&volume().volume).unwrap();
-    let known = volumes.handle_use(&volume(), Some(&handle));
-    assert_eq!(known.others, ["a volume of another namespace"]);
-    let copy = known.claims[0].volume.clone();
-    assert_eq!((copy.to_string().as_str(), known.claims.len()), ("other/copy", 1));
+    let handle_use = volumes.handle_use(&volume(), Some(&handle));
+    assert_eq!(handle_use.others, ["a volume of another namespace"]);
+    let copy = handle_use.claims[0].volume.clone();
+    assert_eq!((copy.to_string().as_str(), handle_use.claims.len()), ("other/copy", 1));
     assert_eq!(volumes.handle_use(&copy, Some(&handle)).others.len(), 1);
     let sibling = VolumeKey::new(volume().namespace, copy.volume.clone());
     assert_eq!(volumes.handle_use(&sibling, Some(&handle)).others[0], "volume data");
@@ -90,7 +90,7 @@ fn registrations_of_one_handle_know_of_each_other() {
     assert!(volumes.is_empty() && volumes.handles().iter().next().is_none());
 }
 
-/// A registration was lost, and its claims are of a volume that is registered elsewhere since.
+/// A registration was lost, and its volume has been registered under another name since.
 #[test]
 fn claims_of_a_lost_registration_count_as_another_use_of_their_volume() {
     let of = |external_id: &str, text: &[u8]| {
@@ -116,16 +116,16 @@ fn claims_of_a_lost_registration_count_as_another_use_of_their_volume() {
             Some(spec) => volumes.put("default.data.spec", 4, spec.as_bytes()),
             None => volumes.delete("default.data.spec", 3),
         }
-        let known = volumes.handle_use(&other, Some(&old));
-        assert_eq!((names(&volumes), known.claims.len()), (vec!["volume data".to_owned()], 1));
+        let handle_use = volumes.handle_use(&other, Some(&old));
+        assert_eq!((names(&volumes), handle_use.claims.len()), (vec!["volume data".to_owned()], 1));
         assert!(volumes.handle_use(&volume(), Some(&old)).others.is_empty(), "its own claims");
-        // The lost registration's claim shares an attachment with those of the new one.
+        // The lost registration's claim shares an attachment with those of the new registration.
         assert!(volumes.handle_use(&volume(), None).claims.is_empty());
         volumes.put("default.other.spec", 4, old_spec.as_bytes());
         volumes.put("default.other.claim.b", 4, of("old", CLAIM).as_bytes());
-        let known = volumes.handle_use(&volume(), own.as_ref());
-        assert_eq!((known.others.len(), known.claims.len()), (0, 1), "{known:?}");
-        assert_eq!((&known.claims[0].volume, &known.claims[0].handle), (&other, &old));
+        let handle_use = volumes.handle_use(&volume(), own.as_ref());
+        assert_eq!((handle_use.others.len(), handle_use.claims.len()), (0, 1), "{handle_use:?}");
+        assert_eq!((&handle_use.claims[0].volume, &handle_use.claims[0].handle), (&other, &old));
         volumes.delete("default.other.claim.b", 4);
         volumes.delete("default.other.spec", 4);
     }
@@ -145,7 +145,8 @@ fn a_newer_record_makes_its_volume_read_only() {
     assert!(volumes.get(&volume()).unwrap().unreadable.is_empty());
 }
 
-/// D9: what an older version did not write is taken for what holds most.
+/// D9: a field that an older version did not write gets the value that holds the volume most
+/// strictly.
 #[test]
 fn claims_of_an_older_version_hold_their_volume_each_on_a_node_of_its_own() {
     let older = br#"{"since":"2026-01-01T00:00:00Z","access":"multi-node-multi-writer",
@@ -156,17 +157,17 @@ fn claims_of_an_older_version_hold_their_volume_each_on_a_node_of_its_own() {
     volumes.put("default.data.claim.b", 5, older);
     let subtree = volumes.get(&volume()).unwrap();
     assert!(subtree.unreadable.is_empty());
-    let told: Vec<_> = subtree
+    let claim_facts: Vec<_> = subtree
         .volume
         .claims
         .values()
         .map(|claim| (claim.state, claim.mode, claim.controller, claim.node.as_str()))
         .collect();
     let held = |node| (State::Taken, Mode::Write, true, node);
-    assert_eq!(told, [held("unknown/a"), held("unknown/b")]);
+    assert_eq!(claim_facts, [held("unknown/a"), held("unknown/b")]);
 }
 
-/// The process that wrote a deadline by a wrong clock believed it until then, for an hour.
+/// A process that wrote a deadline by a wrong clock believed in it until that time, an hour later.
 #[test]
 fn times_of_a_clock_that_was_set_back_hold_nothing_up() {
     let wrong = clock::now();
@@ -215,7 +216,7 @@ fn times_of_a_clock_that_was_set_back_hold_nothing_up() {
     assert_eq!(latest.as_str(), "called", "the summary follows");
 }
 
-/// The same for calls of the volume itself and of its snapshots.
+/// The times of calls of the volume itself and of its snapshots are bounded, too.
 #[test]
 fn times_of_calls_at_the_storage_are_bounded_when_the_clock_was_set_back() {
     let wrong = clock::now();
@@ -235,8 +236,10 @@ fn times_of_calls_at_the_storage_are_bounded_when_the_clock_was_set_back() {
     let times = |volumes: &Volumes| {
         let Volume { spec, snapshots, .. } = &volumes.get(&volume()).unwrap().volume;
         let of_volume = &spec.as_ref().unwrap().operation().unwrap().progress;
-        let both = [of_volume, &snapshots.values().next().unwrap().progress];
-        both.map(|it| (it.calls.attempt.as_ref().unwrap().ends(), it.calls.next_try.unwrap()))
+        let progresses = [of_volume, &snapshots.values().next().unwrap().progress];
+        progresses.map(|progress| {
+            (progress.calls.attempt.as_ref().unwrap().ends(), progress.calls.next_try.unwrap())
+        })
     };
     assert_eq!(times(&volumes), [(due, due); 2], "by the wrong clock");
     volumes.bound_times(right);
@@ -245,21 +248,23 @@ fn times_of_calls_at_the_storage_are_bounded_when_the_clock_was_set_back() {
     assert_eq!(times(&volumes), [bounded; 2]);
 }
 
-/// The clock itself cannot be set here. A policy that bounds more shows that times are bounded.
+/// The clock itself cannot be set in a test. A policy with tighter bounds shows that times are
+/// bounded.
 #[test]
 fn what_the_mirror_says_of_the_clock_bounds_the_times_of_all_records() {
     let long = Duration::from_secs(86_400);
     let mut volumes =
         Volumes::default().with_policy(&Policy { place_kept: long, ..Policy::default() });
-    let place = clock::now().after(long);
+    let far_future = clock::now().after(long);
     let waiting = String::from_utf8(CLAIM.to_vec()).unwrap().replace("taken", "waiting");
-    let waiting = waiting.replace(r#""trace""#, &format!(r#""place_until":"{place}","trace""#));
+    let waiting =
+        waiting.replace(r#""trace""#, &format!(r#""place_until":"{far_future}","trace""#));
     volumes.put("default.data.claim.a", 4, waiting.as_bytes());
     let place_until = |volumes: &Volumes| {
         let claims = &volumes.get(&volume()).unwrap().volume.claims;
         claims.values().next().unwrap().place_until.unwrap()
     };
-    assert_eq!(place_until(&volumes), place);
+    assert_eq!(place_until(&volumes), far_future);
     let mut volumes = volumes.with_policy(&Policy::default());
     volumes.clock_set_back();
     let longest = limits::PLACE_KEPT + limits::CLOCK_MARGIN;
@@ -273,10 +278,10 @@ fn the_newest_schema_is_that_of_the_records_that_are_there_and_the_level_is_the_
     assert_eq!((volumes.newest_schema(), volumes.level()), (1, &Level::default()));
     let (plugin, storage) = (PluginId::new("p").unwrap(), Some(Box::default()));
     let spec = VolumeSpec { storage, ..VolumeSpec::empty(&plugin) };
-    let made = record::write_spec(&spec, None).unwrap();
+    let encoded = record::write_spec(&spec, None).unwrap();
     for (revision, key) in [(2, "default.made.spec"), (3, "default.data.spec")] {
-        volumes.put(key, revision, &made);
-        volumes.put(key, revision, &made);
+        volumes.put(key, revision, &encoded);
+        volumes.put(key, revision, &encoded);
         assert_eq!(volumes.newest_schema(), 2);
     }
     volumes.put("default.data.spec", 4, SPEC);
@@ -287,7 +292,7 @@ fn the_newest_schema_is_that_of_the_records_that_are_there_and_the_level_is_the_
     volumes.put("=level", 6, &record::write(&raised, None).unwrap());
     volumes.put("=level", 7, b"damaged");
     assert_eq!(volumes.level(), &raised, "a damaged one says nothing");
-    // A backup of before levels was restored.
+    // A backup from before there were levels was restored.
     volumes.delete("=level", 8);
     assert_eq!(volumes.level(), &Level::default());
 }

@@ -1,7 +1,7 @@
 //! The agent's copies of the runs, in a directory of their own.
 //!
 //! **Promises** that a copy is on the disk before its guard is acknowledged, and that the loss of
-//! the directory is noticed: a mark beside it says that it was made.
+//! the directory is noticed: a marker file beside it shows that it was made.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Write as _};
@@ -12,42 +12,42 @@ use std::time::Duration;
 use super::record::{JSON, Run, found};
 
 const DIR: &str = "known-runs";
-/// The file that says that the directory was made. An earlier version made none.
-const MADE: &str = "known-runs-made";
+/// The marker file of a directory that was made. An earlier version wrote none.
+const MARKER_FILE: &str = "known-runs-made";
 
 /// The directory of the copies.
 #[derive(Debug, Clone)]
-pub(super) struct KnownRuns {
+pub(super) struct RunCopies {
     dir: PathBuf,
     made: PathBuf,
 }
 
-impl KnownRuns {
-    /// Beside the directory of the runs.
+impl RunCopies {
+    /// The copies of the runs in the directory `runs`.
     pub(super) fn beside(runs: &Path) -> Self {
-        Self { dir: runs.with_file_name(DIR), made: runs.with_file_name(MADE) }
+        Self { dir: runs.with_file_name(DIR), made: runs.with_file_name(MARKER_FILE) }
     }
 
     pub(super) fn path(&self, name: &str) -> PathBuf {
         self.dir.join(format!("{name}.{JSON}"))
     }
 
-    /// Whether the directory was made once, and is gone.
+    /// Whether the directory was made, and is gone.
     pub(super) fn is_lost(&self) -> io::Result<bool> {
         Ok(fs::exists(&self.made)? && !fs::exists(&self.dir)?)
     }
 
-    /// Writes a copy, whole and synced.
+    /// Writes a copy completely, and syncs it.
     pub(super) fn write(&self, name: &str, run: &Run) -> io::Result<()> {
         if !fs::exists(&self.made)? {
             File::create(&self.made)?.sync_all()?;
         }
         DirBuilder::new().recursive(true).mode(0o700).create(&self.dir)?;
-        let new = self.dir.join(format!("{name}.new"));
-        let mut file = File::create(&new)?;
+        let temporary = self.dir.join(format!("{name}.new"));
+        let mut file = File::create(&temporary)?;
         file.write_all(&serde_json::to_vec(run)?)?;
         file.sync_all()?;
-        fs::rename(new, self.path(name))?;
+        fs::rename(temporary, self.path(name))?;
         File::open(&self.dir)?.sync_all()
     }
 
@@ -77,12 +77,12 @@ impl KnownRuns {
         Ok(names)
     }
 
-    /// Every copy with its name.
+    /// All copies, with their names.
     pub(super) fn list(&self) -> io::Result<Vec<(String, Run)>> {
-        let mut all = Vec::new();
+        let mut copies = Vec::new();
         for name in self.names()? {
-            all.extend(self.read(&name)?.map(|(run, _)| (name, run)));
+            copies.extend(self.read(&name)?.map(|(run, _)| (name, run)));
         }
-        Ok(all)
+        Ok(copies)
     }
 }

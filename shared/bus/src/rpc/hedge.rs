@@ -18,13 +18,13 @@ use tokio::time::{Instant, sleep};
 use crate::connection::exchange::ExchangeError;
 use crate::connection::handle::Bus;
 
-/// How long each request has before the next one is sent.
-const ANOTHER_AFTER: Duration = Duration::from_millis(500);
+/// How long after a request the next one is sent.
+const HEDGE_AFTER: Duration = Duration::from_millis(500);
 /// Most requests sent for one read.
-const ASKED_MAX: usize = 3;
+const REQUESTS_MAX: usize = 3;
 
 impl Bus {
-    pub(crate) async fn exchange_with_anyone(
+    pub(crate) async fn exchange_hedged(
         &self,
         subject: String,
         headers: HeaderMap,
@@ -33,8 +33,8 @@ impl Bus {
     ) -> Result<Message, ExchangeError> {
         let until = Instant::now() + within;
         let ask = || {
-            let left = until.saturating_duration_since(Instant::now());
-            self.exchange(subject.clone(), headers.clone(), body.clone(), left)
+            let remaining = until.saturating_duration_since(Instant::now());
+            self.exchange(subject.clone(), headers.clone(), body.clone(), remaining)
         };
         let (mut asked, mut count) = (FuturesUnordered::from_iter([ask()]), 1);
         loop {
@@ -44,7 +44,7 @@ impl Bus {
                     Err(_) if !asked.is_empty() => {}
                     answer => return answer,
                 },
-                () = sleep(ANOTHER_AFTER), if count < ASKED_MAX => {
+                () = sleep(HEDGE_AFTER), if count < REQUESTS_MAX => {
                     asked.push(ask());
                     count += 1;
                 }

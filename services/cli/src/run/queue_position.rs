@@ -21,12 +21,12 @@ use crate::table::plain;
 /// How long the mount may take before the claim's position is read.
 const FIRST_READ_AFTER: Duration = Duration::from_millis(400);
 /// Interval at which the position is read.
-const PLACE_POLL: Duration = Duration::from_secs(1);
+const POSITION_POLL: Duration = Duration::from_secs(1);
 /// How long one request may take.
 const REQUEST_MAX: Duration = Duration::from_secs(2);
 
 /// Prints the claim's position in the queue when it changes, until this future is dropped.
-pub async fn print_place(session: &Session, plan: &Plan, volume: &VolumeId) -> Infallible {
+pub async fn print_queue_position(session: &Session, plan: &Plan, volume: &VolumeId) -> Infallible {
     let started = Instant::now();
     let body = ListClaims {
         volume: Some(volume.clone()),
@@ -39,25 +39,26 @@ pub async fn print_place(session: &Session, plan: &Plan, volume: &VolumeId) -> I
         // A failure is not printed: the request for the mount prints the reason.
         let until = Instant::now() + REQUEST_MAX;
         let claims = session.once::<verb::ClaimStatus>(&session.namespace, &body, until).await;
-        let place = claims.ok().and_then(|claims| claims.claims.first().and_then(place_in_line));
-        if let Some(place) = place.filter(|place| printed.as_ref() != Some(place)) {
-            print_note(format_args!("  {}: {place}", span::short(started.elapsed())));
-            printed = Some(place);
+        let position =
+            claims.ok().and_then(|claims| claims.claims.first().and_then(describe_position));
+        if let Some(position) = position.filter(|position| printed.as_ref() != Some(position)) {
+            print_note(format_args!("  {}: {position}", span::short(started.elapsed())));
+            printed = Some(position);
         }
-        sleep(PLACE_POLL).await;
+        sleep(POSITION_POLL).await;
     }
 }
 
 /// `data: in line, 2 before it; waits for its turn, after web-0 on n1 (taken)`
-fn place_in_line(claim: &ClaimStatus) -> Option<String> {
+fn describe_position(claim: &ClaimStatus) -> Option<String> {
     if claim.state != State::Waiting {
         return None;
     }
-    let before = match claim.position.unwrap_or_default() {
+    let position = match claim.position.unwrap_or_default() {
         0 => "first in line".to_owned(),
-        before => format!("in line, {before} before it"),
+        position => format!("in line, {position} before it"),
     };
     let waits_for = claim.waits_for.as_deref().map(plain);
-    let waits_for = waits_for.map(|what| format!("; waits for {what}")).unwrap_or_default();
-    Some(format!("{}: {before}{waits_for}", claim.volume))
+    let waits_for = waits_for.map(|cause| format!("; waits for {cause}")).unwrap_or_default();
+    Some(format!("{}: {position}{waits_for}", claim.volume))
 }
