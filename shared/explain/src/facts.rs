@@ -62,8 +62,8 @@ pub struct Facts {
     pub names: Names,
     /// Volumes with their claims.
     pub volumes: BTreeMap<VolumeKey, SourceAnswer<VolumeStatus>>,
-    /// The claim that a waiting claim of a volume waits for first, where the volume was not read.
-    pub holders: BTreeMap<VolumeKey, ClaimStatus>,
+    /// Claims that hold a volume, where the volume was not read.
+    pub holders: BTreeMap<VolumeKey, Vec<ClaimStatus>>,
     /// Snapshots of a volume that are not ready.
     pub snapshots: BTreeMap<VolumeKey, SourceAnswer<Vec<SnapshotStub>>>,
     /// Snapshots that were named, in any state.

@@ -9,10 +9,9 @@ use berth_contract::problem::Problem;
 use berth_domain::{GrpcCode, PluginId, VolumeKey};
 
 use crate::cause::{Actor, Cause};
-use crate::claim::{self, Case, first_holder};
+use crate::claim::{Case, find_holder, keeps_itself};
 use crate::facts::Facts;
 use crate::finding::Finding;
-use crate::next;
 use crate::obstacle::show_processes;
 use crate::record::{is_unreadable, unreadable_record};
 use crate::span::ago;
@@ -38,29 +37,23 @@ pub const fn is_of_holders(code: Code) -> bool {
 /// error answer says.
 pub fn find_unusable(facts: &Facts, key: &VolumeKey, problem: &Problem) -> Finding {
     let volume = facts.volumes.get(key).and_then(|volume| volume.as_ref().ok());
-    let holder = volume.and_then(|volume| first_holder(&volume.claims));
-    match holder.filter(|_| is_of_holders(problem.code)) {
-        Some(holder) => held(facts, holder, problem),
+    let volume = volume.filter(|_| is_of_holders(problem.code));
+    match volume.and_then(|volume| find_holder(facts, &volume.claims)) {
+        Some((holder, found)) => held(&holder, found, problem),
         None => find_problem(problem),
     }
 }
 
-/// The holder keeps the volume. One that is released may be kept by something else.
-fn held(facts: &Facts, holder: &ClaimStatus, problem: &Problem) -> Finding {
-    let ClaimStatus { alloc, node, volume, namespace, since, hint, .. } = holder;
-    let (since, code) = (ago(*since, facts.now), problem.code);
+/// The holder keeps the volume, or something keeps the holder.
+fn held(holder: &Case<'_>, found: Finding, problem: &Problem) -> Finding {
+    let ClaimStatus { alloc, node, volume, since, state, hint, .. } = holder.claim;
+    let (since, code) = (ago(*since, holder.now()), problem.code);
     let in_use = format!("volume {volume} is in use ({code}): {alloc} on node {node}");
-    let case = Case { facts, claim: holder };
-    if case.is_granted() {
-        let sentence = format!("{in_use} has held it for {since}");
-        let when = "once its workload has ended, if it is to end now";
-        let stop = next::stop_alloc(alloc, namespace, when);
-        return Finding::new(Cause::HeldByOthers, Actor::You, sentence)
-            .shown_by([problem.to_string()])
-            .next(stop);
-    }
-    let found = claim::find(&case);
-    let sentence = format!("{in_use}, {} for {since}: {}", holder.state, found.sentence);
+    let sentence = if keeps_itself(holder, &found) {
+        format!("{in_use} has held it for {since}")
+    } else {
+        format!("{in_use}, {state} for {since}: {}", found.sentence)
+    };
     // The claim service has read more records.
     let hint = hint.as_ref().filter(|_| found.cause >= Cause::UnderWay);
     let hint = hint.map(|hint| format!("# {hint}"));

@@ -1,24 +1,23 @@
 //! `claim.status`: claims, of a volume, of an alloc, or all.
 
+use std::borrow::Cow;
 use std::cell::{OnceCell, RefCell};
 
-use berth_contract::code::Code;
 use berth_contract::key::{self, VolumeEntry};
 use berth_contract::message::claim::{ClaimStatus, ClaimWait, Claims, ListClaims};
-use berth_contract::message::registry::PluginStatus;
 use berth_contract::problem::Problem;
 use berth_contract::record::UnreadableRecord;
 use berth_domain::alloc::Alloc;
-use berth_domain::plugin::{Half, Plugin};
-use berth_domain::volume::{Attempt, CallKind, Claim, OtherClaim, State as ClaimState};
+use berth_domain::volume::{Attempt, Claim, OtherClaim, State as ClaimState};
 use berth_domain::{AllocId, Namespace, PluginId, VolumeKey};
 use berth_explain::{Facts, WaitReason};
+use berth_service::clock;
 use berth_service::page::{Room, after, page};
 use berth_service::projection::{Nodes, Subtree, VolumeChange, Volumes};
-use berth_service::{clock, registry_status as status};
 
+use super::records::ReplyRecords;
 use super::wait::{ClaimContext, VolumeQueue, waits_on_node};
-use super::{Reader, first_unreadable, read_node};
+use super::{Reader, first_unreadable};
 use crate::caller::Caller;
 use crate::store::handle;
 use crate::store::state::{State, StateInner};
@@ -45,13 +44,14 @@ pub async fn list_claims(
         };
         // Claims of one volume follow each other, so its line is built once.
         let last: RefCell<Option<ShownVolume<'_>>> = RefCell::new(None);
+        let records = ReplyRecords::new(state);
         let show = |(key, alloc): &ClaimRef<'_>| {
             let (key, subtree) = volumes.get_key_value(key)?;
             let mut last = last.borrow_mut();
             if last.as_ref().is_none_or(|last| last.key != key) {
-                *last = Some(ShownVolume::new(volumes, key, subtree));
+                *last = Some(ShownVolume::new(&records, volumes, key, subtree));
             }
-            last.as_ref()?.show_claim(state, alloc)
+            last.as_ref()?.show_claim(alloc)
         };
         let room = Room::for_page(&query.page);
         let first = after.as_ref().map(|(volume, _)| volume);
@@ -153,10 +153,11 @@ pub fn claims_of(
     let requested = alloc.requests().map(|(volume, _)| VolumeKey::new(namespace.clone(), volume));
     let mut requested: Vec<VolumeKey> = requested.collect();
     requested.sort();
+    let records = ReplyRecords::new(state);
     state.volumes.mirror.read(|volumes| {
         let known = requested.iter().filter_map(|key| volumes.get_key_value(key));
         let shown = known.filter_map(|(key, subtree)| {
-            ShownVolume::new(volumes, key, subtree).show_claim(state, id)
+            ShownVolume::new(&records, volumes, key, subtree).show_claim(id)
         });
         shown.collect()
     })
@@ -186,8 +187,9 @@ pub fn show_claims<'a>(
     subtree: &Subtree,
     allocs: impl IntoIterator<Item = &'a AllocId>,
 ) -> Vec<ClaimStatus> {
-    let volume = ShownVolume::new(volumes, key, subtree);
-    allocs.into_iter().filter_map(|alloc| volume.show_claim(state, alloc)).collect()
+    let records = ReplyRecords::new(state);
+    let volume = ShownVolume::new(&records, volumes, key, subtree);
+    allocs.into_iter().filter_map(|alloc| volume.show_claim(alloc)).collect()
 }
 
 /// The first claims of one volume, as many as there is room for.
@@ -198,8 +200,9 @@ pub(super) fn show_first_claims(
     subtree: &Subtree,
     room: Room,
 ) -> Vec<ClaimStatus> {
-    let volume = ShownVolume::new(volumes, key, subtree);
-    let show = |alloc: &&AllocId| volume.show_claim(state, alloc);
+    let records = ReplyRecords::new(state);
+    let volume = ShownVolume::new(&records, volumes, key, subtree);
+    let show = |alloc: &&AllocId| volume.show_claim(alloc);
     let page = page(subtree.volume.claims.keys(), room, show, ToString::to_string);
     page.entries.into_iter().flatten().collect()
 }
@@ -215,27 +218,34 @@ fn unreadable_alloc(
 
 /// A volume whose claims are shown.
 struct ShownVolume<'a> {
+    records: &'a ReplyRecords<'a>,
     volumes: &'a Volumes,
     key: &'a VolumeKey,
     subtree: &'a Subtree,
     line: VolumeQueue<'a>,
-    /// The claim that those in line wait for first, with what explains it.
-    holder: OnceCell<Facts>,
+    /// The claims that those in line wait for, with what explains them.
+    holders: OnceCell<Facts>,
 }
 
 impl<'a> ShownVolume<'a> {
-    fn new(volumes: &'a Volumes, key: &'a VolumeKey, subtree: &'a Subtree) -> Self {
+    fn new(
+        records: &'a ReplyRecords<'a>,
+        volumes: &'a Volumes,
+        key: &'a VolumeKey,
+        subtree: &'a Subtree,
+    ) -> Self {
         let line = VolumeQueue::new(&subtree.volume);
-        Self { volumes, key, subtree, line, holder: OnceCell::new() }
+        Self { records, volumes, key, subtree, line, holders: OnceCell::new() }
     }
 
-    fn show_claim(&self, state: &StateInner, alloc: &AllocId) -> Option<ClaimStatus> {
-        let mut shown = self.show_without_hint(state, alloc)?;
-        shown.hint = self.hint(state, &shown);
+    fn show_claim(&self, alloc: &AllocId) -> Option<ClaimStatus> {
+        let mut shown = self.show_without_hint(alloc)?;
+        shown.hint = self.hint(&shown);
         Some(shown)
     }
 
-    fn show_without_hint(&self, state: &StateInner, alloc: &AllocId) -> Option<ClaimStatus> {
+    fn show_without_hint(&self, alloc: &AllocId) -> Option<ClaimStatus> {
+        let state = self.records.state;
         let Self { key, subtree, .. } = self;
         let claim = subtree.volume.claims.get(alloc)?;
         let context = ClaimContext {
@@ -245,7 +255,7 @@ impl<'a> ShownVolume<'a> {
             wanted: state.is_wanted(&key.namespace, alloc),
         };
         let (position, ahead) = context.ahead().unzip();
-        let (wait, waits_for) = self.waits_for(state, alloc, &context).unzip();
+        let (wait, waits_for) = self.waits_for(alloc, &context).unzip();
         Some(ClaimStatus {
             namespace: key.namespace.clone(),
             volume: key.volume.clone(),
@@ -280,10 +290,10 @@ impl<'a> ShownVolume<'a> {
     /// What the claim waits for, with words for people.
     fn waits_for(
         &self,
-        state: &StateInner,
         alloc: &AllocId,
         context: &ClaimContext<'_>,
     ) -> Option<(ClaimWait, String)> {
+        let state = self.records.state;
         let words = |reason: WaitReason<'_>| (reason.kind(), reason.to_string());
         // Also for a claim at rest: the release that was requested may be what cannot be stored.
         if let Some(fault) = state.volumes.bucket.store_fault() {
@@ -302,86 +312,62 @@ impl<'a> ShownVolume<'a> {
             let on_node = |nodes: &Nodes| waits_on_node(claim, nodes.get(&claim.node)).map(words);
             state.nodes.mirror.read(on_node)
         };
-        self.other_name(state, context.claim).map(of_other).or_else(own)
+        self.other_name(context.claim).map(of_other).or_else(own)
     }
 
     /// The claim of the same storage volume under another name that keeps the controller from
     /// detaching this one.
-    fn other_name(&self, state: &StateInner, claim: &Claim) -> Option<OtherClaim> {
+    fn other_name(&self, claim: &Claim) -> Option<OtherClaim> {
         let leaves = claim.state == ClaimState::NodeDetached
             && claim.controller
             && claim.progress.attempt.is_none();
         let known = leaves.then(|| handle::current_use(self.volumes, self.key))?;
-        known.in_the_way(claim, clock::now(), state.policy.clock_margin).cloned()
+        known.in_the_way(claim, clock::now(), self.records.state.policy.clock_margin).cloned()
     }
 
     /// What an operator can do, by the records alone.
-    fn hint(&self, state: &StateInner, shown: &ClaimStatus) -> Option<String> {
+    fn hint(&self, shown: &ClaimStatus) -> Option<String> {
+        let state = self.records.state;
         let unreadable = self.subtree.first_unreadable();
-        if shown.wait.is_none() && !shown.stray && unreadable.is_none() {
+        let is_at_rest = shown.wait.is_none() && !shown.stray && unreadable.is_none();
+        let has_readable_node =
+            || state.nodes.mirror.read(|nodes| !nodes.unreadable().contains_key(&shown.node));
+        if is_at_rest && has_readable_node() {
             return None;
         }
         if shown.wait == Some(ClaimWait::OtherName) {
-            let other = self.other_name(state, self.subtree.volume.claims.get(&shown.alloc)?)?;
+            let other = self.other_name(self.subtree.volume.claims.get(&shown.alloc)?)?;
             return berth_explain::behind_other_name(&self.key.namespace, &other).hint();
         }
-        let mut facts = match shown.state {
-            ClaimState::Waiting => self.holder.get_or_init(|| self.read_holder(state)).clone(),
-            _ => record_facts(state, shown),
+        let mut facts = if shown.state == ClaimState::Waiting {
+            Cow::Borrowed(self.holders.get_or_init(|| self.read_holders()))
+        } else {
+            let mut facts = ReplyRecords::facts();
+            self.records.add(&mut facts, shown);
+            Cow::Owned(facts)
         };
         if let Some(record) = unreadable {
-            facts.volumes.insert(self.key.clone(), Err(record.problem()));
+            facts.to_mut().volumes.insert(self.key.clone(), Err(record.problem()));
         }
         if let Some(record) = unreadable_alloc(state, self.key, &shown.alloc) {
             let alloc = (self.key.namespace.clone(), shown.alloc.clone());
-            facts.allocs.insert(alloc, Err(record.problem()));
+            facts.to_mut().allocs.insert(alloc, Err(record.problem()));
         }
         berth_explain::find_claim(&facts, shown).hint()
     }
 
-    fn read_holder(&self, state: &StateInner) -> Facts {
-        let holder = self.line.first_holder();
-        let Some(holder) = holder.and_then(|alloc| self.show_without_hint(state, alloc)) else {
-            return Facts { now: clock::now(), ..Facts::default() };
-        };
-        let mut facts = record_facts(state, &holder);
-        facts.holders.insert(self.key.clone(), holder);
+    fn read_holders(&self) -> Facts {
+        let nodes = &self.records.state.nodes.mirror;
+        let holders = nodes.read(|nodes| self.line.first_holders(|node| nodes.is_ready(node)));
+        let holders = holders.into_iter().filter_map(|alloc| self.show_without_hint(alloc));
+        let holders: Vec<ClaimStatus> = holders.collect();
+        let mut facts = ReplyRecords::facts();
+        for holder in &holders {
+            self.records.add(&mut facts, holder);
+        }
+        facts.holders.insert(self.key.clone(), holders);
         facts
     }
-}
-
-/// What the records say of the claim's node and plugin. The plugin is read only for a call of its
-/// controller, because its health is counted over all its nodes.
-fn record_facts(state: &StateInner, shown: &ClaimStatus) -> Facts {
-    let id = &shown.node;
-    let mut facts = Facts { now: clock::now(), ..Facts::default() };
-    state.nodes.mirror.read(|nodes| {
-        state.plugins.mirror.read(|plugins| {
-            let plugin = shown.plugin.as_ref();
-            let found = plugin.and_then(|id| Some((id, plugins.get(id)?)));
-            let instances =
-                found.map(|of| status::halves_on(of, id, nodes.get(id), of.1.shared_id(id)));
-            let node = read_node(nodes, id, instances.unwrap_or_default());
-            facts.nodes.insert(id.clone(), node);
-            let calls_controller = shown.step.is_some_and(CallKind::is_controller);
-            if let Some(plugin) = plugin.filter(|_| calls_controller) {
-                let absent = || Problem::new(Code::NoSuchPlugin, format!("no plugin {plugin}"));
-                let read =
-                    found.map(|(id, found)| controllers(id, found, nodes)).ok_or_else(absent);
-                facts.plugins.insert(plugin.clone(), read);
-            }
-        });
-    });
-    facts
-}
-
-/// A plugin with its controllers.
-fn controllers(id: &PluginId, plugin: &Plugin, nodes: &Nodes) -> PluginStatus {
-    let controllers = plugin.instances.iter().filter(|((_, half), _)| *half == Half::Controller);
-    let shown = controllers.map(|((node, half), instance)| {
-        status::instance_status((id, node, *half), instance, nodes.get(node), None)
-    });
-    status::plugin_status(id, plugin, nodes, shown.collect())
 }
 
 /// The plugin of the volume that was granted.

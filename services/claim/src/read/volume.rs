@@ -11,8 +11,8 @@ use berth_contract::problem::Problem;
 use berth_domain::access::Mode;
 use berth_domain::plugin::Half;
 use berth_domain::volume::storage::{Operation, Stage};
-use berth_domain::volume::{Holders, Refusal, State as ClaimState, Volume, VolumeSpec};
-use berth_domain::{Namespace, PluginId, VolumeKey};
+use berth_domain::volume::{Claim, Holders, Refusal, State as ClaimState, Volume, VolumeSpec};
+use berth_domain::{AllocId, Namespace, PluginId, VolumeKey};
 use berth_service::clock;
 use berth_service::page::{Room, after, page};
 use berth_service::projection::{Subtree, VolumeChange, Volumes};
@@ -112,7 +112,7 @@ fn build_status(
 ) -> VolumeStatus {
     let known = handle::current_use(volumes, key);
     let now = &subtree.volume;
-    let full = now.claims.exhausted().next().map(|(_, claim)| claim);
+    let full = now.claims.exhausted().next();
     let health = health(state, spec);
     let handle = spec.handle(&key.volume);
     let mounts = handle.map(|handle| state.mounts_of_handle(key, &handle)).unwrap_or_default();
@@ -133,7 +133,7 @@ fn build_status(
         parameters: spec.parameters.clone(),
         context: spec.context.clone(),
         has_secrets: spec.secrets.is_some(),
-        exhausted: full.map(|claim| {
+        exhausted: full.map(|(_, claim)| {
             let told = claim.progress.failure.as_ref().map(|failure| failure.message.clone());
             told.unwrap_or_else(|| "the plugin has no room for it".to_owned())
         }),
@@ -157,10 +157,18 @@ fn build_status(
     };
     let room = Room::for_page(&Page::default()).beside(&shown);
     shown.claims = show_first_claims(state, volumes, key, subtree, room);
-    // A claim has a hint of its own.
-    let found = berth_explain::find_volume(clock::now(), &shown);
-    shown.hint = found.and_then(|finding| finding.hint());
+    shown.hint = hint(key, &shown, full);
     shown
+}
+
+/// What an operator can do about the volume. A claim has a hint of its own, but the one without
+/// room may be on a later page.
+fn hint(key: &VolumeKey, shown: &VolumeStatus, full: Option<(&AllocId, &Claim)>) -> Option<String> {
+    let no_room = |(alloc, claim): (&AllocId, &Claim)| {
+        berth_explain::no_room(Some(&shown.plugin), key, &claim.node, alloc)
+    };
+    let found = berth_explain::find_volume(clock::now(), shown);
+    found.or_else(|| full.map(no_room))?.hint()
 }
 
 /// Volumes of a namespace, as stubs.
@@ -335,5 +343,23 @@ mod tests {
         assert!(!is_healthy(None, &failure("create")));
         assert!(is_healthy(None, &json!({})), "it is created at its first use");
         assert!(is_healthy(Some("vol-1"), &failure("expand")), "it can be used as before");
+    }
+
+    #[test]
+    fn a_volume_names_a_claim_without_room_that_is_beyond_its_first_claims() {
+        let key = VolumeKey::new(Namespace::default(), "data".parse().unwrap());
+        let shown = json!({"id": "data", "namespace": "default", "plugin": "p",
+            "capabilities": [], "claims": [], "create_index": 1, "modify_index": 2,
+            "health": {"healthy": true, "description": "", "nodes": {"healthy": 1, "expected": 1}}});
+        let shown: VolumeStatus = serde_json::from_value(shown).unwrap();
+        let claim = json!({"state": "publishing", "node": "n9", "mode": "read",
+            "since": "2026-11-21T20:00:00.000Z", "access": "multi-node-reader-only",
+            "attachment": "file-system", "controller": true, "exhausted": true});
+        let claim: Claim = serde_json::from_value(claim).unwrap();
+        let alloc = AllocId::new("b").unwrap();
+        let told = hint(&key, &shown, Some((&alloc, &claim))).unwrap();
+        assert!(told.contains("no room for one more volume on node n9"), "{told}");
+        assert!(told.contains("`berth alloc stop b` (then run it there)"), "{told}");
+        assert_eq!(hint(&key, &shown, None), None);
     }
 }

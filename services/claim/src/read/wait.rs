@@ -2,7 +2,7 @@
 
 use berth_domain::plugin::{Node, NodeState};
 use berth_domain::volume::{CallKind, Claim, NodeMount, NodeMountState, State, Volume};
-use berth_domain::{AllocId, Timestamp};
+use berth_domain::{AllocId, NodeId, Timestamp};
 use berth_explain::WaitReason;
 
 /// Claims ahead that are named: as many as an operator reads.
@@ -27,13 +27,15 @@ impl<'a> VolumeQueue<'a> {
         Self { volume, first: volume.holders().take(NAMED_MAX).collect(), holders, waiting }
     }
 
-    /// The claim that ends first of those that hold the volume: one that is being released, or else
-    /// the oldest.
-    pub fn first_holder(&self) -> Option<&'a AllocId> {
-        let holders = self.volume.holders();
-        let (alloc, _) =
-            holders.min_by_key(|(_, held)| (held.state == State::Taken, held.since))?;
-        Some(alloc)
+    /// The first claim of each state that holds the volume: the one on a node that is not ready, or
+    /// else the oldest. One of them keeps the volume from those in line.
+    pub fn first_holders(&self, is_ready: impl Fn(&NodeId) -> bool) -> Vec<&'a AllocId> {
+        let states = [State::Publishing, State::Taken, State::Unpublishing, State::NodeDetached];
+        let first_in = |state: State| {
+            let holders = self.volume.holders().filter(|(_, held)| held.state == state);
+            holders.min_by_key(|(_, held)| (is_ready(&held.node), held.since))
+        };
+        states.into_iter().filter_map(first_in).map(|(alloc, _)| alloc).collect()
     }
 
     /// How many claims in line are before this one.

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test stops where its footing fails")]
 
 mod absence;
+mod hints;
 mod history;
 mod level;
 mod secrets;

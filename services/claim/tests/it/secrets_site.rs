@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use berth_bus::{Bus, Call, Change, Config, Guard, Write};
+use berth_bus::{Bus, Call, Config};
 use berth_contract::bucket::{self, BucketSpec};
 use berth_contract::message::claim::Grant;
 use berth_contract::message::secret::Sealed;
@@ -20,6 +20,8 @@ use berth_service::seal::new_seed;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+
+use crate::site::plant;
 
 /// A patience that only a broken run uses up.
 pub const PATIENCE: Duration = Duration::from_secs(30);
@@ -67,16 +69,7 @@ impl Site {
     }
 
     async fn plant<T: Serialize>(&self, spec: &BucketSpec, key: &str, body: T) {
-        let bucket = self.bus.bucket(spec, 1).await.unwrap();
-        let revision = bucket.head(key).await.unwrap();
-        let write = Write {
-            key,
-            change: Change::Put(record::write(body, None).unwrap().into()),
-            guard: Guard { filter: key, revision },
-            operation: "test",
-            trace: clock::begin_trace(),
-        };
-        bucket.commit(write).await.unwrap();
+        plant(&self.bus, spec, key, record::write(body, None).unwrap()).await;
     }
 
     /// The node is there, and its agent has reported this key.

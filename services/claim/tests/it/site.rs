@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use berth_bus::{Bus, Call, Config, Events};
+use berth_bus::{Bus, Call, Change, Config, Events, Guard, Write};
+use berth_contract::bucket::BucketSpec;
 use berth_contract::event::{Event, EventName};
 use berth_contract::message::history::{EventPage, ListEvents};
 use berth_contract::problem::Problem;
@@ -97,6 +98,20 @@ impl Site {
         })
         .await;
     }
+}
+
+/// Stores a value, whatever it says.
+pub async fn plant(bus: &Bus, spec: &BucketSpec, key: &str, value: Vec<u8>) {
+    let bucket = bus.bucket(spec, 1).await.unwrap();
+    let revision = bucket.head(key).await.unwrap();
+    let write = Write {
+        key,
+        change: Change::Put(value.into()),
+        guard: Guard { filter: key, revision },
+        operation: "test",
+        trace: clock::begin_trace(),
+    };
+    bucket.commit(write).await.unwrap();
 }
 
 /// A request of a new trace.

@@ -326,9 +326,9 @@ mod tests {
                         access = 'single-node-writer'\n";
         for (refusal, command) in [
             (refusal::<Create>(class), "`berth class create 'a b.toml'`; `berth class init -`"),
-            (refusal::<Register>(class), "`berth class create 'a b.toml'`"),
+            (refusal::<RegisterVolume>(class), "`berth class create 'a b.toml'`"),
             (refusal::<PutClass>(create), "`berth volume create 'a b.toml'`"),
-            (refusal::<Register>(create), "`berth volume create 'a b.toml'`"),
+            (refusal::<RegisterVolume>(create), "`berth volume create 'a b.toml'`"),
             (refusal::<PutClass>(register), "`berth volume register 'a b.toml'`"),
             (refusal::<Create>(register), "`berth volume register 'a b.toml'`"),
             (

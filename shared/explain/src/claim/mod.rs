@@ -8,4 +8,6 @@ mod rules;
 
 pub use case::Case;
 pub use controller::no_room;
-pub use rules::{STORES_NOTHING, behind_holder, behind_other_name, find, first_holder, state};
+pub use rules::{
+    STORES_NOTHING, behind_holder, behind_other_name, find, find_holder, keeps_itself, state,
+};

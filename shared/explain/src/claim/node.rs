@@ -2,7 +2,7 @@
 
 use berth_contract::code::Code;
 use berth_contract::hint;
-use berth_contract::message::claim::ClaimStatus;
+use berth_contract::message::claim::{ClaimStatus, ClaimWait};
 use berth_contract::message::registry::NodeStatus;
 use berth_domain::plugin::Half;
 use berth_domain::volume::{CallKind, State};
@@ -19,12 +19,20 @@ pub fn gone_or_away(case: &Case<'_>) -> Option<Finding> {
     if !needs_node(case) {
         return None;
     }
-    let node = case.node()?;
+    let Some(node) = case.node() else { return reported_down(case) };
     if let Some(finding) = node::keeps_unmount(case.facts, &case.claim.node, node) {
         let last = last_reported(case).filter(|_| node.is_ok());
         return Some(finding.shown_by(last).shown_by(case.evidence()));
     }
     agent_away(case, node.as_ref().ok().filter(|node| node.gone.is_none())?)
+}
+
+/// The same by the claim's own record, where the node was not read.
+fn reported_down(case: &Case<'_>) -> Option<Finding> {
+    let ClaimStatus { node, wait, waits_for, .. } = case.claim;
+    let waits_for = waits_for.as_ref().filter(|_| *wait == Some(ClaimWait::Node))?;
+    let finding = Finding::new(Cause::NodeDown, Actor::You, format!("it waits for {waits_for}"));
+    Some(finding.next(next::start_agent(node)).next(next::node_status(node)))
 }
 
 /// The last report about the claim from an agent that is away.

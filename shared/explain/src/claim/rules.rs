@@ -1,7 +1,7 @@
 //! Explains the state of one claim.
 //!
 //! Rules are tried in the order of [`Cause`]: the first finding decides. A claim that waits is
-//! explained by what blocks the holder of the volume, with the same rules.
+//! explained by what keeps the holder of the volume, with the same rules.
 
 use berth_contract::hint;
 use berth_contract::message::claim::{ClaimStatus, ClaimWait};
@@ -209,62 +209,80 @@ pub fn behind_other_name(namespace: &Namespace, other: &OtherClaim) -> Finding {
         .next("# if both volumes are registered, then deregister one of them")
 }
 
-/// A waiting claim: the cause is what blocks the first holder of the volume.
+/// A waiting claim: the cause is what keeps the volume's holder.
 fn turn(case: &Case<'_>) -> Option<Finding> {
     let claim = case.claim;
     if claim.state != State::Waiting {
         return None;
     }
     let waits_for = claim.waits_for.clone().unwrap_or_else(|| "its turn".to_owned());
-    let holder = match case.volume() {
-        Some(volume) => first_holder(&volume.claims),
-        None => case.facts.holders.get(&case.key()),
+    let claims = match case.volume() {
+        Some(volume) => &volume.claims[..],
+        None => case.facts.holders.get(&case.key()).map_or(&[][..], Vec::as_slice),
     };
-    let found = holder.map(|holder| behind(case.facts, holder, &claim.alloc, &waits_for));
-    Some(found.unwrap_or_else(|| {
+    Some(behind_holder(case.facts, claims, &claim.alloc, &waits_for).unwrap_or_else(|| {
         let sentence = format!("it waits for {waits_for}");
         Finding::new(Cause::UnderWay, Actor::NOBODY, sentence)
     }))
 }
 
-/// The cause that blocks the holder of the volume, for an alloc that waits for it; none when no
-/// claim holds the volume.
+/// What keeps the holder of the volume, for an alloc that waits for it; none when no claim holds
+/// the volume.
 pub fn behind_holder(
     facts: &Facts,
     claims: &[ClaimStatus],
     waiter: &AllocId,
     waits_for: &str,
 ) -> Option<Finding> {
-    Some(behind(facts, first_holder(claims)?, waiter, waits_for))
-}
-
-/// The same for this holder.
-fn behind(facts: &Facts, holder: &ClaimStatus, waiter: &AllocId, waits_for: &str) -> Finding {
-    let of_holder = Case { claim: holder, facts };
-    let since = ago(holder.since, facts.now);
-    let (alloc, node) = (&holder.alloc, &holder.node);
-    let told = format!("{alloc} holds the volume on {node}: {} for {since}", holder.state);
-    if of_holder.is_granted() {
+    let (holder, mut finding) = find_holder(facts, claims)?;
+    let ClaimStatus { alloc, node, state, .. } = holder.claim;
+    let since = ago(holder.claim.since, facts.now);
+    if keeps_itself(&holder, &finding) {
         let sentence = format!(
             "{alloc} on node {node} has held the volume for {since}; {waiter} is granted it in its \
              turn"
         );
-        let finding = Finding::new(Cause::HeldByOthers, Actor::NOBODY, sentence)
-            .shown_by([format!("{waiter} waits for {waits_for}")]);
-        let when = "once its workload has ended, if it is to end now";
-        return finding.next(next::stop_alloc(alloc, &holder.namespace, when));
+        let told = format!("{waiter} waits for {waits_for}");
+        return Some(Finding { sentence, who: Actor::NOBODY, ..finding }.shown_by([told]));
     }
-    let mut finding = find(&of_holder);
     finding.sentence = format!("{waiter} waits for {alloc}: {}", finding.sentence);
+    let told = format!("{alloc} holds the volume on {node}: {state} for {since}");
     finding.evidence.insert(0, told);
-    finding
+    Some(finding)
 }
 
-/// The claim that holds the volume and must end first.
-pub fn first_holder(claims: &[ClaimStatus]) -> Option<&ClaimStatus> {
-    let holds = |claim: &&ClaimStatus| claim.state != State::Waiting;
-    // A claim that is being released ends next; its cause blocks the queue.
-    let mut holders: Vec<&ClaimStatus> = claims.iter().filter(holds).collect();
-    holders.sort_by_key(|claim| (claim.state == State::Taken, claim.since));
-    holders.into_iter().next()
+/// The claim that keeps the volume from others, and why. Of several it is the first in the order of
+/// causes: a release that goes on by itself is not what a waiter waits for.
+pub fn find_holder<'a>(facts: &'a Facts, claims: &'a [ClaimStatus]) -> Option<(Case<'a>, Finding)> {
+    let holders = claims.iter().filter(|claim| claim.state != State::Waiting);
+    let found = holders.map(|claim| {
+        let case = Case { facts, claim };
+        (case, find_of_holder(&case))
+    });
+    found.min_by_key(|(Case { claim, .. }, finding)| {
+        // The claim service has read more records: a hint on a release is what keeps it.
+        let is_kept = finding.cause >= Cause::UnderWay && claim.hint.is_some();
+        let cause = if is_kept { Cause::HeldByOthers } else { finding.cause };
+        (cause, claim.state == State::Taken, claim.since)
+    })
+}
+
+/// Why a claim keeps the volume. A holder whose mount fails could still give the volume up; what
+/// comes before [`Cause::PluginRefuses`] would keep its release, too.
+fn find_of_holder(case: &Case<'_>) -> Finding {
+    let found = find(case);
+    if !case.is_granted() || found.cause < Cause::PluginRefuses {
+        return found;
+    }
+    let ClaimStatus { alloc, node, namespace, since, .. } = case.claim;
+    let sentence =
+        format!("{alloc} on node {node} has held the volume for {}", ago(*since, case.now()));
+    let when = "once its workload has ended, if it is to end now";
+    let stop = next::stop_alloc(alloc, namespace, when);
+    Finding::new(Cause::HeldByOthers, Actor::You, sentence).next(stop)
+}
+
+/// Whether nothing keeps the holder but its alloc.
+pub fn keeps_itself(holder: &Case<'_>, finding: &Finding) -> bool {
+    holder.is_granted() && finding.cause == Cause::HeldByOthers
 }

@@ -144,16 +144,10 @@ fn also(facts: &Facts, claims: &[ClaimStatus], told: &ClaimStatus) -> Vec<String
 pub fn find_volume(now: Timestamp, volume: &VolumeStatus) -> Option<Finding> {
     let facts = Facts { now, ..Facts::default() };
     let is_created = volume.storage.as_ref().is_none_or(|it| it.stage != Stage::Failed);
-    let full = volume.claims.iter().find(|claim| claim.exhausted);
     kept(volume)
         .or_else(|| unwell(&facts, volume).filter(|_| is_created))
         .or_else(|| storage::find_change(&facts, volume))
         .or_else(|| storage::find_refusal(&facts, volume))
-        .or_else(|| {
-            let ClaimStatus { node, alloc, .. } = full?;
-            let key = VolumeKey::new(volume.namespace.clone(), volume.id.clone());
-            Some(claim::no_room(Some(&volume.plugin), &key, node, alloc))
-        })
 }
 
 /// A fault of the volume itself, for every claim.

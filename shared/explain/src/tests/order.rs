@@ -22,6 +22,12 @@ fn who_waits_is_told_what_keeps_the_holder() {
     let told = first(&facts);
     assert_eq!((told.finding.cause, told.finding.who), (Cause::HeldByOthers, Actor::NOBODY));
     assert!(told.finding.sentence.starts_with("a on node n1 has held the volume"));
+
+    // Its node is down: nothing goes on by itself, for neither of them.
+    set_node(&mut facts, json!({"state": "down"}));
+    let told = first(&facts);
+    assert_eq!((told.finding.cause, &told.finding.who), (Cause::NodeDown, &Actor::You));
+    assert!(told.also[0].contains("b waits for a: node n1 is down"), "{told:#?}");
 }
 
 #[test]

@@ -58,6 +58,14 @@ fn a_volume_in_use_names_its_holder_and_no_option_of_another_program() {
     let line = told(&[claim(json!({})), claim(leaving)]);
     assert!(line.contains("b on node n1, unpublishing for 100s: it waits for"), "{line}");
     assert!(line.ends_with(hint), "{line}");
+    // The holder's alloc is not what keeps the volume: its node says nothing.
+    let down = json!({"wait": "node", "waits_for": "the agent of node n1, which is down since t"});
+    let line = told(&[claim(down)]);
+    let parts = [
+        "a on node n1, taken for 100s: it waits for the agent of node n1, which is down",
+        "next: `systemctl restart berth-node-agent` (on node n1)",
+    ];
+    assert!(parts.iter().all(|part| line.contains(part)), "{line}");
     // It was given back meanwhile, or cannot be read.
     for facts in [told(&[]), find_unusable(&Facts::default(), &data(), &held).line()] {
         assert!(facts.contains("it says so (BERTH0106)"), "{facts}");

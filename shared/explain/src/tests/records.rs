@@ -110,18 +110,28 @@ fn a_full_node_names_what_can_be_released_and_where_else_to_look() {
     assert_has(told, &[&commands[..], &["`berth alloc stop a` (then run it there)"]].concat());
 }
 
-/// A waiting claim is told what its first holder is told.
+/// A waiting claim is told what keeps the holder.
 #[test]
 fn a_waiting_claim_names_what_keeps_the_holder() {
     let mut facts = records();
     let waiting = || json!({"alloc": "b", "node": "n2", "state": "waiting", "wait": "turn"});
     assert_eq!(hint(&facts, waiting()), None, "its turn has come");
-    facts.holders.insert(data(), read(claim(json!({}))));
+    let hold = |facts: &mut Facts, holders: &[Value]| {
+        facts.holders.insert(data(), holders.iter().cloned().map(|it| read(claim(it))).collect());
+    };
+    hold(&mut facts, &[json!({})]);
     let parts = ["a on node n1 has held the volume for 100s", "`berth alloc stop a` (once"];
     assert_has(hint(&facts, waiting()), &parts);
-    facts.holders.insert(data(), read(claim(leaving(json!({})))));
+    // The volume is given up by one alloc, and held by another: only one of them must be stopped.
+    hold(&mut facts, &[leaving(json!({"alloc": "c"})), json!({"node": "n3"})]);
+    assert_has(hint(&facts, waiting()), &["a on node n3 has held the volume"]);
+    // The node of a holder is down, whether the holder is granted or is being released.
     set_node(&mut facts, json!({"state": "down"}));
-    assert_has(hint(&facts, waiting()), &["b waits for a: node n1 is down", "berth node gone n1"]);
+    let down = ["b waits for a: node n1 is down", "berth node gone n1"];
+    for holder in [leaving(json!({})), json!({})] {
+        hold(&mut facts, &[holder, json!({"alloc": "c", "node": "n3"})]);
+        assert_has(hint(&facts, waiting()), &down);
+    }
 }
 
 /// The agent's last report is all that is known of a mount.

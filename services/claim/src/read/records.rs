@@ -1,0 +1,86 @@
+//! What the records say of the nodes and plugins of claims.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+use berth_contract::code::Code;
+use berth_contract::message::claim::ClaimStatus;
+use berth_contract::message::registry::{NodeStatus, PluginStatus};
+use berth_contract::problem::Problem;
+use berth_domain::plugin::{Half, Plugin};
+use berth_domain::volume::CallKind;
+use berth_domain::{NodeId, PluginId};
+use berth_explain::{Facts, SourceAnswer};
+use berth_service::projection::{Instances, Nodes};
+use berth_service::{clock, registry_status as status};
+
+use super::read_node;
+use crate::store::state::StateInner;
+
+/// A node with the halves of one plugin.
+type NodeOfPlugin = (NodeId, Option<PluginId>);
+
+/// The records of nodes and plugins for one reply. Each is read once: the health of a plugin is
+/// counted over all its nodes.
+pub struct ReplyRecords<'a> {
+    pub state: &'a StateInner,
+    nodes: RefCell<BTreeMap<NodeOfPlugin, SourceAnswer<NodeStatus>>>,
+    plugins: RefCell<BTreeMap<PluginId, SourceAnswer<PluginStatus>>>,
+}
+
+impl<'a> ReplyRecords<'a> {
+    pub fn new(state: &'a StateInner) -> Self {
+        Self { state, nodes: RefCell::default(), plugins: RefCell::default() }
+    }
+
+    /// Facts of now.
+    pub fn facts() -> Facts {
+        Facts { now: clock::now(), ..Facts::default() }
+    }
+
+    /// The claim's node, and its plugin. The plugin is read only for a call of its controller.
+    pub fn add(&self, facts: &mut Facts, shown: &ClaimStatus) {
+        let (node, plugin) = (shown.node.clone(), shown.plugin.clone());
+        let of_node = (node.clone(), plugin.clone());
+        let mut nodes = self.nodes.borrow_mut();
+        let read = nodes.entry(of_node).or_insert_with_key(|(node, plugin)| {
+            self.read(|nodes, plugins| read_halves(nodes, plugins, node, plugin.as_ref()))
+        });
+        facts.nodes.insert(node, read.clone());
+        let calls_controller = shown.step.is_some_and(CallKind::is_controller);
+        let Some(plugin) = plugin.filter(|_| calls_controller) else { return };
+        let mut plugins = self.plugins.borrow_mut();
+        let read = plugins
+            .entry(plugin.clone())
+            .or_insert_with_key(|id| self.read(|nodes, plugins| read_plugin(nodes, plugins, id)));
+        facts.plugins.insert(plugin, read.clone());
+    }
+
+    fn read<T>(&self, read: impl FnOnce(&Nodes, &Instances) -> T) -> T {
+        let Self { state, .. } = self;
+        state.nodes.mirror.read(|nodes| state.plugins.mirror.read(|plugins| read(nodes, plugins)))
+    }
+}
+
+/// A node with the plugin's halves there.
+fn read_halves(
+    nodes: &Nodes,
+    plugins: &Instances,
+    id: &NodeId,
+    plugin: Option<&PluginId>,
+) -> SourceAnswer<NodeStatus> {
+    let found = plugin.and_then(|id| Some((id, plugins.get(id)?)));
+    let halves = found.map(|of| status::halves_on(of, id, nodes.get(id), of.1.shared_id(id)));
+    read_node(nodes, id, halves.unwrap_or_default())
+}
+
+/// A plugin with its controllers.
+fn read_plugin(nodes: &Nodes, plugins: &Instances, id: &PluginId) -> SourceAnswer<PluginStatus> {
+    let absent = || Problem::new(Code::NoSuchPlugin, format!("no plugin {id}"));
+    let plugin: &Plugin = plugins.get(id).ok_or_else(absent)?;
+    let controllers = plugin.instances.iter().filter(|((_, half), _)| *half == Half::Controller);
+    let shown = controllers.map(|((node, half), instance)| {
+        status::instance_status((id, node, *half), instance, nodes.get(node), None)
+    });
+    Ok(status::plugin_status(id, plugin, nodes, shown.collect()))
+}
