@@ -67,11 +67,12 @@ fn show_operation(volume: &Volume, operation: &Operation) -> OperationStatus {
 
 /// What the operation waits for, if no time and no retry ends the wait.
 fn waits_for(volume: &Volume, operation: &Operation, nodes_left: &[NodeId]) -> Option<StorageWait> {
-    if operation.progress.calls.attempt.is_some() || operation.progress.calls.next_try.is_some() {
-        return None;
-    }
+    // Noted when a call was due: a call or a next try beside it is over.
     if operation.mounted.is_some() {
         return Some(StorageWait::Unmounted);
+    }
+    if operation.progress.calls.attempt.is_some() || operation.progress.calls.next_try.is_some() {
+        return None;
     }
     let Work::Expand(expansion) = &operation.work else { return None };
     if !expansion.at_nodes {
@@ -133,6 +134,7 @@ fn is_call_due(snapshot: &Snapshot) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use berth_domain::volume::MountDoubt;
     use serde_json::{Value, json};
 
     use super::*;
@@ -174,6 +176,28 @@ mod tests {
         assert!(operation.then_deleted && operation.next_try.is_some(), "{operation:?}");
         let shown = show(&json!({"create": {}}), &progress, None);
         assert!(!shown.operation.unwrap().then_deleted);
+    }
+
+    #[test]
+    fn a_deletion_says_that_it_waits_for_a_mount_whatever_its_last_try_left_on_the_record() {
+        let attempt =
+            json!({"id": "x", "call": "controller.delete", "worker": "w", "deadline": AT});
+        for progress in
+            [json!({}), json!({"tries": 2, "next_try": AT}), json!({"attempt": attempt})]
+        {
+            let mut operation: Operation = serde_json::from_value(json!({
+                "work": {"delete": {"reason": "asked"}}, "since": AT, "progress": progress,
+            }))
+            .unwrap();
+            assert_ne!(
+                waits_for(&Volume::default(), &operation, &[]),
+                Some(StorageWait::Unmounted)
+            );
+            let node = NodeId::new("n1").unwrap();
+            operation.mounted = Some(Box::new(MountDoubt::not_said(&node)));
+            let told = waits_for(&Volume::default(), &operation, &[]);
+            assert_eq!(told, Some(StorageWait::Unmounted), "{progress}");
+        }
     }
 
     #[test]

@@ -80,6 +80,15 @@ fn an_accepted_deletion_waits_for_a_mount_that_is_found_later_and_goes_on_by_its
     assert_eq!(world.drive().unwrap().call, None);
     world.mounts.clear();
     world.drive().unwrap();
+    // Nor is one that failed: the mount is what it waits for, and no time.
+    world.settle(failed()).unwrap();
+    assert!(world.operation().progress.calls.next_try.is_some());
+    world.pass_all_deadlines();
+    world.mounts = vec![mount()];
+    world.drive().unwrap();
+    assert_eq!(world.operation().progress.calls.next_try, None);
+    world.mounts.clear();
+    world.drive().unwrap();
     assert!(deletes_spec(&world.settle(done()).unwrap()));
 }
 

@@ -52,7 +52,11 @@ pub(in crate::volume) fn begin_operation(
     operation.mounted = mounted.cloned().map(Box::new);
     match mounted {
         Some(_) if is_told => return not_due(None),
-        Some(_) => return Ok(Step::put_spec(spec.living(storage))),
+        Some(_) => {
+            // It is past, and the mount's end makes the call due.
+            operation.progress.calls.next_try = None;
+            return Ok(Step::put_spec(spec.living(storage)));
+        }
         None => {}
     }
     let call = operation.call();
