@@ -1,7 +1,7 @@
 //! What an operator is told by the records alone, as they stand in the buckets.
 
 use berth_bus::Bus;
-use berth_contract::message::claim::{ClaimStatus, Claims, Status};
+use berth_contract::message::claim::{ClaimStatus, Claims, ListClaims};
 use berth_contract::{bucket, key, record, verb};
 use berth_domain::plugin::Node;
 use berth_domain::volume::{Claim, VolumeSpec};
@@ -44,7 +44,7 @@ async fn plant_node(bus: &Bus, node: &str, state: &str) {
 }
 
 async fn claim(site: &Site, alloc: &str) -> ClaimStatus {
-    let query = Status { alloc: Some(AllocId::new(alloc).unwrap()), ..Status::default() };
+    let query = ListClaims { alloc: Some(AllocId::new(alloc).unwrap()), ..ListClaims::default() };
     let namespace = Namespace::default();
     let found: Claims =
         site.bus.ask_service::<verb::ClaimStatus>(&namespace, &query, &call()).await.unwrap();

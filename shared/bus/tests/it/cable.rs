@@ -16,7 +16,9 @@ enum Mode {
     Deaf,
     /// The client's bytes are lost.
     Mute,
-    /// Connections break, and so do new ones.
+    /// The client's writes to buckets are lost; everything else arrives.
+    Unwritten,
+    /// Connections break, also new ones.
     Cut,
 }
 
@@ -55,11 +57,16 @@ impl Cable {
         self.mode.send_replace(Mode::Mute);
     }
 
+    /// No write arrives from now on, and each read does: as a server answers whose disk is full.
+    pub fn lose_writes(&self) {
+        self.mode.send_replace(Mode::Unwritten);
+    }
+
     pub fn cut(&self) {
         self.mode.send_replace(Mode::Cut);
     }
 
-    /// Lets new connections work again.
+    /// Everything arrives; after a cut, on new connections.
     pub fn heal(&self) {
         self.mode.send_replace(Mode::Whole);
     }
@@ -83,7 +90,11 @@ async fn join(client: TcpStream, target: SocketAddr, modes: watch::Receiver<Mode
                 let mut buffer = vec![0; 65536];
                 while let Ok(size @ 1..) = from_client.read(&mut buffer).await {
                     // Bytes that were read before the cut, but not passed on, are lost, too.
-                    let lost = matches!(*up.borrow(), Mode::Mute | Mode::Cut);
+                    let lost = match *up.borrow() {
+                        Mode::Mute | Mode::Cut => true,
+                        Mode::Unwritten => is_write(&buffer[..size]),
+                        Mode::Whole | Mode::Deaf => false,
+                    };
                     if !lost && to_server.write_all(&buffer[..size]).await.is_err() {
                         break;
                     }
@@ -104,4 +115,9 @@ async fn join(client: TcpStream, target: SocketAddr, modes: watch::Receiver<Mode
         () = carry => {}
         _ = broken.wait_for(|mode| *mode == Mode::Cut) => {}
     }
+}
+
+fn is_write(sent: &[u8]) -> bool {
+    const START: &[u8] = b"HPUB $KV.";
+    sent.windows(START.len()).any(|part| part == START)
 }

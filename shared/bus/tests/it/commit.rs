@@ -9,6 +9,7 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use tokio::time::{Instant, sleep};
 
+use crate::cable::Cable;
 use crate::support::{
     FLEETING, PATIENCE, STATE, config, connect, delete, is_conflict, messages, one_bucket, put,
     set, text, unset,
@@ -209,4 +210,30 @@ async fn a_value_may_be_anything_that_fits() {
     assert_eq!((entry.revision, entry.value), (empty, Some(Bytes::new())), "empty is no marker");
     let marker = bucket.commit(delete("e", "e", empty)).await.unwrap();
     assert_eq!(bucket.get("e").await.unwrap().unwrap().revision, marker);
+}
+
+/// A caller waits for its write for most of its time. Operators are told of the server before that:
+/// two lost acknowledgements of a write that is not there are enough.
+#[tokio::test]
+async fn a_server_that_stores_nothing_is_known_while_the_write_is_still_tried() {
+    let server = Server::start().await;
+    let cable = Cable::to(&server).await;
+    let answers = Duration::from_millis(500);
+    let config =
+        Config { request_timeout: answers, commit_timeout: 4 * PATIENCE, ..config(&cable.url()) };
+    let bus = Bus::connect(config).await.unwrap();
+    let bucket = bus.bucket(&STATE, 1).await.unwrap();
+    set(&bucket, "k", "before").await;
+    assert_eq!(bucket.store_fault(), None);
+    cable.lose_writes();
+    let writer = bucket.clone();
+    let write = tokio::spawn(async move { writer.commit(put("k", "after", "k", 1)).await });
+    wait::until("the fault is known", PATIENCE, async || {
+        bucket.store_fault().ok_or("no fault is known")
+    })
+    .await;
+    assert!(!write.is_finished(), "only once it was given up: {:?}", write.await);
+    cable.heal();
+    assert_eq!(write.await.unwrap().unwrap(), 2);
+    assert_eq!(bucket.store_fault(), None, "the write was stored");
 }
