@@ -1,15 +1,18 @@
 """What `berth why` says, as the client reads it."""
 
 import functools
+import json
 
-from berth_client import Actor, Explanation, Unknown, why
-from nats_py.reference import demand
+from berth_client import Actor, Explanation, Never, Unknown, why
+from berth_client.explain import read_answer
+from nats_py.reference import NotAsDocumented, demand
 
 from .fleet import refused, until
 
 
 async def story(fleet, say):
     kinds()
+    forms()
     program = fleet.system.binaries / "berth"
     ask = functools.partial(
         why,
@@ -44,6 +47,8 @@ async def story(fleet, say):
     (away,) = await why(name, "nats://127.0.0.1:1", program=program)
     demand(away.cause == "bus-away" and away.next, f"without a server: {away}")
     await refused("another program", Unknown, "BERTH0007", ask(name, program="/bin/false"))
+    missing_program = ask(name, program=fleet.system.binaries / "no-such-program")
+    await refused("no program", Never, "BERTH0001", missing_program)
     await refused("no time", Unknown, "BERTH0004", ask(name, overall=0.01))
     await alloc.stop("failed", missing.sentence)
     await alloc.wait("free", overall=30)
@@ -63,3 +68,26 @@ def kinds():
     ):
         found = Explanation.parse(base | {"who": who, "new": True})
         demand(found.who == actor and found.cause == "a-cause-of-later", f"{who}: {found}")
+
+
+def forms():
+    """Whatever another program prints is a refusal, and no fault of this package."""
+    whole = {"subject": "x", "state": "s", "cause": "c", "sentence": "so", "who": "you"}
+    demand(len(read_answer(json.dumps({"diagnoses": [whole]}).encode(), b"", 0)) == 1, "a whole one")
+    for answer in (
+        None,
+        [],
+        "text",
+        {},
+        {"diagnoses": None},
+        {"diagnoses": ["text"]},
+        {"diagnoses": [whole | {"who": {}}]},
+        {"diagnoses": [whole | {"who": None}]},
+        {"diagnoses": [whole | {"next": 1}]},
+    ):
+        try:
+            found = read_answer(json.dumps(answer).encode(), b"", 0)
+        except Unknown as unknown:
+            demand(unknown.code == "BERTH0007", f"{answer}: {unknown}")
+        else:
+            raise NotAsDocumented(f"{answer} is read as {found}")

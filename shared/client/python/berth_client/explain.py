@@ -100,9 +100,13 @@ async def why(
     command += ["--creds", str(creds_file)] if creds_file else []
     command += ["--tlsca", str(ca_file)] if ca_file else []
     pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(
-        *command, "why", "--", name, stdout=pipe, stderr=pipe
-    )
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *command, "why", "--", name, stdout=pipe, stderr=pipe
+        )
+    except OSError as fault:
+        following = "install the program `berth`, or name it in `program`"
+        raise refuse("BERTH0001", f"{program} cannot be run: {fault}", following) from fault
     try:
         printed, fault = await asyncio.wait_for(process.communicate(), overall)
     except asyncio.TimeoutError as late:
@@ -115,12 +119,12 @@ async def why(
 
 
 def read_answer(printed: bytes, fault: bytes, code: int | None) -> list[Explanation]:
-    """What the program has printed. A bus that is away is an answer, too."""
+    """What the program has printed, in any form. A bus that is away is an answer, too."""
     if code == NOTHING_FOUND:
         return []
     try:
         answer: dict[str, Any] = json.loads(printed)
         return [Explanation.parse(one) for one in answer["diagnoses"]]
-    except (ValueError, KeyError) as wrong:
+    except (ValueError, LookupError, TypeError, AttributeError, StopIteration) as wrong:
         said = (fault or printed).decode(errors="replace").strip()
         raise refuse("BERTH0007", f"`berth why` ended with {code}: {said}") from wrong
