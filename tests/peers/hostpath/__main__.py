@@ -85,10 +85,18 @@ def keep_logs(system):
     """Of a failed run: the logs and the driver's state, in target/failed/hostpath."""
     kept = Path(__file__).resolve().parents[3] / "target" / "failed" / "hostpath"
     shutil.rmtree(kept, ignore_errors=True)
-    shutil.copytree(system.dir / "dev" / "log", kept)
+    kept.mkdir(parents=True)
+    copies = {"dev/log": "log"}
     for node in NODES:
-        shutil.copy(system.dir / f"hostpath-{node}" / "state.json", kept / f"{node}-state.json")
-        shutil.copy(system.dir / f"calls-{node}.jsonl", kept)
+        copies[f"hostpath-{node}/state.json"] = f"{node}-state.json"
+        copies[f"calls-{node}.jsonl"] = f"calls-{node}.jsonl"
+    # A run that failed early has not made them all, and its own fault is to be told.
+    for name, copy in copies.items():
+        source = system.dir / name
+        if source.is_dir():
+            shutil.copytree(source, kept / copy)
+        elif source.is_file():
+            shutil.copy(source, kept / copy)
     print(f"hostpath: the logs are in {kept}", file=sys.stderr)
 
 
