@@ -64,7 +64,11 @@ async fn run<S: Driver, R: Unary>(
         Err(error) => return Some(Err(broken(error))),
     };
     let outcome = match entered {
-        Ok(faults) => run_with_faults(&tapped, faults, request).await,
+        // A task of its own: a panic in it ends the call in the log, too.
+        Ok(faults) => {
+            let run = async move { run_with_faults(&tapped, faults, request).await };
+            tokio::spawn(run).await.unwrap_or_else(|error| Err(broken(error).into()).into())
+        }
         Err(refused) => refused.into(),
     };
     let is_lost = outcome.fault == Some(FaultMark::Lost);
@@ -113,4 +117,58 @@ fn broken(error: JoinError) -> Status {
 
 fn not_logged(error: &io::Error) -> Status {
     Status::internal(format!("the call log cannot be written: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::task::{Context, Poll};
+
+    use berth_csi::v1;
+    use prost::Message as _;
+    use tonic::body::Body;
+    use tonic::codegen::{BoxFuture, Service, http};
+
+    use super::*;
+    use crate::faults::Faults;
+    use crate::gate::OneAtATime;
+    use crate::log::{CallEffect, LogEntry, Recorder};
+
+    #[derive(Clone)]
+    struct Broken;
+
+    impl Service<http::Request<Body>> for Broken {
+        type Response = http::Response<Body>;
+        type Error = Infallible;
+        type Future = BoxFuture<Self::Response, Infallible>;
+
+        fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn call(&mut self, _: http::Request<Body>) -> Self::Future {
+            panic!("a fault of the program")
+        }
+    }
+
+    #[tokio::test]
+    async fn a_call_that_panics_ends_in_the_log_before_the_next_one_is_let_in() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("calls.log");
+        let recorder = Recorder::open(&path, "n1").unwrap();
+        let tap = Tap::new(recorder, Faults::from_file(None), OneAtATime::default());
+        let tapped = Tapped::new(tap, Broken);
+        let stage = v1::NodeStageVolumeRequest { volume_id: "v".into(), ..Default::default() };
+        for _ in 0..2 {
+            let bytes = Bytes::from(stage.encode_to_vec());
+            let request = Request::new(bytes);
+            let answer = carry::<_, v1::NodeStageVolumeRequest>(tapped.clone(), request).await;
+            assert_eq!(answer.unwrap_err().code(), tonic::Code::Internal);
+            let text = std::fs::read_to_string(&path).unwrap();
+            let Ok(LogEntry::End(end)) = serde_json::from_str(text.lines().last().unwrap()) else {
+                panic!("{text}")
+            };
+            assert_eq!(end.effect, CallEffect::Unknown);
+        }
+    }
 }

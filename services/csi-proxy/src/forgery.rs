@@ -116,6 +116,8 @@ async fn require_less_of<S: Driver, R: Unary>(driver: &S, request: &mut Carried<
 /// Takes half of what was to be added to `before`, in whole blocks. False if nothing was.
 fn require_less(range: Option<&mut v1::CapacityRange>, before: i64) -> bool {
     let Some(range) = range.filter(|range| range.required_bytes > before) else { return false };
+    // A driver may answer with a size below zero.
+    let before = before.max(0);
     let half = before + (range.required_bytes - before) / 2;
     let whole = half / BLOCK_BYTES * BLOCK_BYTES;
     range.required_bytes = if whole > before { whole } else { half };
@@ -229,6 +231,7 @@ mod tests {
             (4096, 12_288, 8192),
             (4096, 8192, 6144),
             (100, 200, 150),
+            (i64::MIN, i64::MAX, i64::MAX / 2 / BLOCK_BYTES * BLOCK_BYTES),
         ] {
             let mut range = v1::CapacityRange { required_bytes: required, limit_bytes: 0 };
             assert!(require_less(Some(&mut range), before));

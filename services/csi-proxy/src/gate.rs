@@ -9,10 +9,11 @@ use std::collections::HashSet;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use berth_csi::{Code, Service};
+use berth_csi::{Code, Rpc, Service};
+use serde_json::Value;
 use tonic::Status;
 
-use crate::log::CallBegin;
+use crate::log::{CallBegin, LoggedCall};
 use crate::pass::Verdict;
 
 /// Decides whether a call is passed on now. It may block.
@@ -54,8 +55,7 @@ impl Gate for OneAtATime {
             Service::Controller | Service::GroupController => "controller",
             Service::Identity | Service::SnapshotMetadata => return Ok(Box::new(())),
         };
-        let name = call.call.arg("name").map(|name| format!("name {name}"));
-        let names = volumes.iter().map(|id| format!("volume {id}")).chain(name);
+        let names = volumes.iter().map(|id| format!("volume {id}")).chain(named_in(&call.call));
         let wanted: Vec<Subject> = names.map(|name| (service, name)).collect();
         let mut held = self.lock();
         if let Some((_, busy)) = wanted.iter().find(|one| held.contains(*one)) {
@@ -66,6 +66,24 @@ impl Gate for OneAtATime {
         drop(held);
         Ok(Box::new(Entered { gate: self.clone(), subjects: wanted }))
     }
+}
+
+/// The snapshots and groups that a call acts on, and what it makes: a volume and a snapshot of one
+/// name are two things.
+fn named_in(call: &LoggedCall) -> impl Iterator<Item = String> + '_ {
+    let made = match call.rpc {
+        Rpc::CreateVolume => Some("new volume"),
+        Rpc::CreateSnapshot => Some("new snapshot"),
+        Rpc::CreateVolumeGroupSnapshot => Some("new group"),
+        _ => None,
+    };
+    let name = made.and_then(|made| Some(format!("{made} {}", call.arg("name")?)));
+    let group = call.arg("group_snapshot_id").map(|id| format!("group {id}"));
+    let members = call.args.get("snapshot_ids").and_then(Value::as_array).into_iter().flatten();
+    let snapshots = call.arg("snapshot_id").into_iter().chain(members.filter_map(Value::as_str));
+    let is_filter = call.rpc == Rpc::ListSnapshots;
+    let snapshots = snapshots.filter(move |_| !is_filter).map(|id| format!("snapshot {id}"));
+    name.into_iter().chain(group).chain(snapshots)
 }
 
 impl Refused {
@@ -137,6 +155,37 @@ mod tests {
         assert!(enter(&gate, &unstage).is_ok());
         assert!(enter(&gate, &create).is_ok());
         assert!(enter(&gate, &delete).is_err());
+        drop(deleting);
+    }
+
+    #[test]
+    fn a_snapshot_or_group_is_gated_by_its_id_and_shares_no_name_with_a_volume() {
+        let gate = OneAtATime::default();
+        let x = || "x".to_owned();
+        let create = v1::CreateVolumeRequest { name: x(), ..Default::default() };
+        let cut = v1::CreateSnapshotRequest { name: x(), ..Default::default() };
+        let group = v1::CreateVolumeGroupSnapshotRequest { name: x(), ..Default::default() };
+        let made = (enter(&gate, &create), enter(&gate, &cut), enter(&gate, &group));
+        assert!(made.0.is_ok() && made.1.is_ok() && made.2.is_ok());
+        assert!(enter(&gate, &cut).is_err() && enter(&gate, &group).is_err());
+        let delete = v1::DeleteSnapshotRequest { snapshot_id: x(), ..Default::default() };
+        let deleting = enter(&gate, &delete).unwrap();
+        assert!(enter(&gate, &delete).is_err());
+        // The snapshot is a member of the group.
+        let delete_group = v1::DeleteVolumeGroupSnapshotRequest {
+            group_snapshot_id: "g".into(),
+            snapshot_ids: vec![x()],
+            ..Default::default()
+        };
+        assert!(enter(&gate, &delete_group).is_err());
+        drop(deleting);
+        let deleting = enter(&gate, &delete_group).unwrap();
+        let another =
+            v1::DeleteVolumeGroupSnapshotRequest { snapshot_ids: Vec::new(), ..delete_group };
+        assert!(enter(&gate, &another).is_err() && enter(&gate, &delete).is_err());
+        // A list acts on nothing.
+        let list = v1::ListSnapshotsRequest { snapshot_id: x(), ..Default::default() };
+        assert!(enter(&gate, &list).is_ok());
         drop(deleting);
     }
 }

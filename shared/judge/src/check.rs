@@ -15,7 +15,10 @@ use super::volume_use::{CallLines, UseLocation, UseRequest, VolumeUse};
 /// What an instance requires before a volume is used on its node. Nothing until its start was read.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct NodeRequirements {
+    /// Volumes are attached before a node call. A foreign driver that serves its node half alone
+    /// does not say it: then a call of its controller does.
     pub attach: bool,
+    pub is_foreign: bool,
     pub stage: bool,
 }
 

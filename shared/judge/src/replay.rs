@@ -33,6 +33,8 @@ pub(super) struct Replay<'a> {
     paths: HashMap<(String, String), String>,
     /// By node id, from its last start.
     nodes: HashMap<String, NodeRequirements>,
+    /// A controller was called to attach a volume.
+    attaches: bool,
     /// Fenced nodes.
     fenced: HashSet<String>,
     in_flight: OpenCalls,
@@ -47,6 +49,7 @@ impl<'a> Replay<'a> {
     pub fn new(found: &'a mut dyn FnMut(Finding)) -> Self {
         Self {
             volumes: HashMap::new(),
+            attaches: false,
             objects: ObjectRegistry::default(),
             snapshots: SnapshotRegistry::default(),
             changes: ChangeRegistry::default(),
@@ -96,7 +99,9 @@ impl<'a> Replay<'a> {
 
     fn start(&mut self, row: &LogRow) {
         let node = &row.node_id;
-        self.nodes.insert(node.clone(), NodeRequirements { attach: row.attach, stage: row.stage });
+        let LogRow { attach, stage, foreign: is_foreign, .. } = *row;
+        let needs = NodeRequirements { attach, is_foreign, stage };
+        self.nodes.insert(node.clone(), needs);
         // Nothing is known of what a foreign driver has in use, so it may be as before.
         let settled = self.volumes.iter_mut().filter(|_| !row.foreign);
         for (id, volume) in settled {
@@ -121,6 +126,7 @@ impl<'a> Replay<'a> {
 
     fn begin(&mut self, row: LogRow, line: LogLine) {
         let now_us = row.time_us();
+        self.attaches |= row.rpc == Some(Rpc::ControllerPublishVolume);
         let Some(open) = OpenCall::from_row(row, line) else { return };
         self.last_id += 1;
         let by = self.last_id;
@@ -139,6 +145,7 @@ impl<'a> Replay<'a> {
         let blank = VolumeModel::default();
         let volume = call.args.volume().and_then(|id| self.volumes.get(id)).unwrap_or(&blank);
         let mut needs = self.nodes.get(call.at).copied().unwrap_or_default();
+        needs.attach |= needs.is_foreign && self.attaches;
         // A fenced node is detached although its agent does not know it.
         needs.attach &= !self.fenced.contains(call.at);
         let mut broken = CallCheck::new(call, volume, needs).find_broken_rules();

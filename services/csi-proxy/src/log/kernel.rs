@@ -1,8 +1,7 @@
 //! What the kernel says about the paths of a node call.
 //!
-//! Owns: reading the mount table for the `end` lines of the log. Promises: independent of the
-//! driver's own state and mount code (`backend`, `mounts`), so that the judge finds false reports
-//! of the driver. Never: decides anything.
+//! Owns: reading the mount table for the `end` lines of the log. Promises: the driver is not asked,
+//! so that the judge finds its false reports. Never: decides anything.
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};

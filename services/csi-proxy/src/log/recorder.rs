@@ -109,7 +109,9 @@ impl Recorder {
             Rpc::DeleteVolume => observe_deleted(),
             _ => mount_paths(&call).and_then(observe_mounts),
         };
-        let effect = if is_found_gone(&call, code, kernel.as_deref()) && self.foreign {
+        // Of a planted code the driver knows nothing.
+        let is_answered = self.foreign && fault.is_none();
+        let effect = if is_answered && is_found_gone(&call, code, kernel.as_deref()) {
             CallEffect::Done
         } else {
             effect
@@ -237,6 +239,32 @@ mod tests {
         assert_eq!(std::fs::metadata(&path).unwrap().size(), size + 1);
         Recorder::open(&path, "n1").unwrap();
         assert_eq!(std::fs::metadata(&path).unwrap().size(), size + 1);
+    }
+
+    #[test]
+    fn a_volume_that_a_foreign_driver_does_not_find_is_gone_unless_the_code_was_planted() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("calls.log");
+        let recorder = Recorder::open(&path, "n1").unwrap().foreign();
+        let target_path = dir.path().join("t").to_str().unwrap().to_owned();
+        let request = v1::NodeUnpublishVolumeRequest { volume_id: "v".into(), target_path };
+        for (fault, effect) in
+            [(None, CallEffect::Done), (Some(FaultMark::Before), CallEffect::None)]
+        {
+            let begin = recorder.begin(LoggedCall::from_request(&request, None)).unwrap();
+            let outcome = CallOutcome {
+                code: Code::NotFound,
+                message: "none".into(),
+                effect: CallEffect::None,
+                violation: None,
+                fault,
+                answer: Value::Null,
+            };
+            recorder.end(begin, outcome).unwrap();
+            let entries = read(&path);
+            let Some(LogEntry::End(end)) = entries.last() else { panic!("{entries:?}") };
+            assert_eq!(end.effect, effect, "{end:?}");
+        }
     }
 
     #[test]

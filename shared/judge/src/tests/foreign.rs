@@ -28,3 +28,14 @@ fn what_a_foreign_driver_had_in_use_is_not_forgotten_when_its_log_starts_again()
     assert_eq!(rules(publish(again())), ["publish-before-stage"; 2]);
     assert_eq!(rules(publish(again().foreign())), [""; 0]);
 }
+
+/// Its controller is behind another socket, and calls of it are in another log.
+#[test]
+fn a_node_half_that_is_served_alone_needs_what_its_controller_attaches() {
+    let alone = |log: Log| log.attaching(false).foreign();
+    let rules = |log: Log| log.broken().into_iter().map(|(_, rule, _)| rule).collect::<Vec<_>>();
+    let stage = |log: Log| log.ok("n2", STAGE, staging("n2"));
+    assert_eq!(rules(alone(stage(Log::nodes()))), [""; 0], "nothing shows that it attaches");
+    // By the driver's own rules, too: it is a disagreement as well.
+    assert_eq!(rules(alone(stage(attached()))), ["node-call-before-attach"; 2]);
+}

@@ -146,3 +146,17 @@ fn a_line_without_the_kernels_word_is_found() {
     is_false(&staged().kernel(json!([mount("/other", "/v", false)])), "not-observed");
     is_false(&published().kernel(json!([mount("/t", "/v", false)])), "not-observed");
 }
+
+#[test]
+fn a_deleted_volume_is_known_by_its_whole_id() {
+    let deleted = |root: &str| {
+        attached()
+            .ok("n1", DETACH, v())
+            .ok("n2", DELETE, v())
+            .kernel(json!([mount("/t", root, false)]))
+    };
+    assert_eq!(deleted("/backend/v/data//deleted").broken()[0].1, "destroyed-while-mounted");
+    for other in ["/backend/v10//deleted", "/backend/pvc-v//deleted", "/volumes/w//deleted"] {
+        deleted(other).proves_nothing();
+    }
+}

@@ -168,6 +168,13 @@ impl Log {
         self
     }
 
+    /// Each instance so far says whether volumes must be attached.
+    pub fn attaching(mut self, attach: bool) -> Self {
+        let starts = self.lines.iter_mut().filter(|line| line["entry"] == "start");
+        starts.for_each(|start| start["attach"] = attach.into());
+        self
+    }
+
     /// Every line so far is of a driver of which nothing is known.
     pub fn foreign(mut self) -> Self {
         self.lines.iter_mut().for_each(|line| line["foreign"] = json!(true));
