@@ -91,7 +91,7 @@ causes! {
     VolumeUnwell: "The volume is mounted, and its plugin says that it is not well.", "node.md";
     NobodyWorks: "No volumewatcher makes the calls of the release.", "inspect.md#no-worker";
     Refused: "The last claim could not be granted.", "inspect.md#a-run-was-refused";
-    NotAskedFor: "A fact could not be read.", "doctor.md";
+    NotAskedFor: "No program asks the node of the alloc to mount the volume.", "node.md#ask";
     UnderWay: "A step is running, or due within moments.", "inspect.md";
     Nothing: "Nothing is wrong.", "inspect.md";
 }
