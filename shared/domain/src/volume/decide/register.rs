@@ -1,7 +1,7 @@
 //! Registering and deregistering: rule 15, A3 to A5.
 
 use crate::volume::storage::Stage;
-use crate::volume::{Closing, Context, Refusal, Step, Volume, VolumeSpec, Write};
+use crate::volume::{Closing, Context, Refusal, Step, Volume, VolumeSpec};
 use crate::{AllocId, NodeId};
 
 /// Fields that may change while the volume is claimed. They take effect at the next claim, or are
@@ -44,7 +44,7 @@ pub(super) fn register(
         if volume.holders().any(|(_, claim)| claim.is_of_other_than(own)) {
             return Err(volume.other_volumes_claims(context));
         }
-        return Ok(write(VolumeSpec { closing: None, create_index: 0, ..spec.clone() }));
+        return Ok(Step::put_spec(VolumeSpec { closing: None, create_index: 0, ..spec.clone() }));
     };
     current.check_open()?;
     // Under its other name it could be deleted meanwhile.
@@ -80,7 +80,11 @@ pub(super) fn register(
             return Err(Refusal::UnsafeUpdate { fields, holders: volume.claims.iter().collect() });
         }
     }
-    Ok(write(VolumeSpec { closing: None, create_index: current.create_index, ..spec.clone() }))
+    Ok(Step::put_spec(VolumeSpec {
+        closing: None,
+        create_index: current.create_index,
+        ..spec.clone()
+    }))
 }
 
 /// The home of a volume that is registered so: what the plugin's answers showed now. If they showed
@@ -101,7 +105,7 @@ fn home_after(known: Option<&VolumeSpec>, spec: &VolumeSpec) -> Option<NodeId> {
 pub(super) fn reserve(volume: &Volume, context: &Context) -> Result<Step, Refusal> {
     let spec = volume.spec.as_ref().ok_or(Refusal::NoSuchVolume)?;
     context.check_registered_once()?;
-    Ok(write(spec.clone()))
+    Ok(Step::put_spec(spec.clone()))
 }
 
 /// Deregisters a volume without claims. With claims it is refused, and the refusal names them. With
@@ -146,9 +150,5 @@ pub(super) fn deregister(
         return Ok(Step::nothing());
     }
     let closing = Some(Closing { since: context.now, reason: reason.to_owned() });
-    Ok(write(VolumeSpec { closing, ..spec.clone() }))
-}
-
-fn write(spec: VolumeSpec) -> Step {
-    Step { write: Some(Write::PutSpec(spec)), call: None }
+    Ok(Step::put_spec(VolumeSpec { closing, ..spec.clone() }))
 }

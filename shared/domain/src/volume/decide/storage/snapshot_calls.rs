@@ -341,8 +341,7 @@ fn apply_cut(
         }
         // Each poll waits longer than the last one.
         let tries = polls.saturating_add(1);
-        let wait = context.policy.retry.wait(tries, context.jitter);
-        let next_try = Some(context.now.after(wait));
+        let next_try = Some(context.next_try(tries));
         snapshot.progress = StorageProgress {
             calls: Progress { tries, next_try, ..Progress::default() },
             executor: snapshot.progress.executor.take(),
