@@ -35,8 +35,7 @@ use crate::fleet::events::{EventPublisher, ExecutedCall};
 use crate::fleet::secret::SecretsReader;
 use crate::host::pool::VolumeHost;
 use crate::journal::{Journal, JournalledExpansion, JournalledUse, UseState};
-use crate::plugins::Plugin;
-use crate::plugins::no_plugin;
+use crate::plugins::{Plugin, no_plugin};
 
 /// How a volume is to grow on this node.
 #[derive(Debug, Clone)]

@@ -11,8 +11,7 @@ use berth_contract::verb::NodeAndNamespace;
 use berth_service::runs::{GuardSet, ObservedRun, RunGuard, Runs};
 
 use super::claims::ClaimService;
-use crate::caller::Caller;
-use crate::caller::check_namespace;
+use crate::caller::{Caller, check_namespace};
 use crate::mounts::runs::on_host;
 
 /// Names what runs allocs here.

@@ -16,7 +16,7 @@
 //! | --- | --- |
 //! | [`MountRequests`] | `agent.mount`, `agent.mount-all`: who waits for which volumes |
 //! | [`Mounting`] | mounts what is granted; `agent.republish` |
-//! | [`Unmounting`] | `agent.detach`, `agent.unmount`, and everything once the node counted as gone |
+//! | [`Unmounting`] | `agent.detach`, `agent.unmount`, and all once the node counted as gone |
 //! | [`Expanding`] | `agent.expand` |
 //! | [`Guards`] | `agent.guard` |
 //! | [`NodeStatus`] | `agent.status` |

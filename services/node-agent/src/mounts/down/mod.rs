@@ -2,8 +2,8 @@
 //!
 //! **Owns** the order of the steps down.
 //!
-//! **Promises** that a detach is journalled before the first call, and is done when the mount tables
-//! of the host say so (rule 11).
+//! **Promises** that a detach is journalled before the first call, and is done when the mount
+//! tables of the host say so (rule 11).
 //!
 //! **Never** ends a process, and never unmounts what another claim covers.
 

@@ -28,8 +28,7 @@ use crate::mounts::plan::{self, DetachInput, NodeCall, VolumeOnNode};
 use crate::mounts::runs;
 use crate::mounts::unstaged;
 use crate::mounts::volumes::LocalVolumes;
-use crate::plugins::Plugin;
-use crate::plugins::no_plugin;
+use crate::plugins::{Plugin, no_plugin};
 
 /// Takes down what is mounted here.
 pub struct Unmounting {
