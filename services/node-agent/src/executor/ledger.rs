@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use berth_contract::message::agent::{FailureStatus, StorageCallStatus, WorkStatus};
+use berth_contract::message::call::StorageCall;
 use berth_contract::problem::Problem;
 use berth_domain::volume::CallFailure;
 use berth_domain::{AllocId, Timestamp, VolumeKey};
@@ -35,6 +36,27 @@ pub struct ExecutorWork {
     pub calls: Option<PluginCallLog>,
 }
 
+/// How work is listed while it is under way.
+#[derive(Debug, Clone)]
+pub enum ShownWork {
+    /// With its alloc.
+    OfAlloc(ExecutorWork),
+    /// A call of the storage: its volumes and its name.
+    OfStorage(Vec<VolumeKey>, &'static str),
+}
+
+impl From<ExecutorWork> for ShownWork {
+    fn from(work: ExecutorWork) -> Self {
+        Self::OfAlloc(work)
+    }
+}
+
+impl From<&StorageCall> for ShownWork {
+    fn from(call: &StorageCall) -> Self {
+        Self::OfStorage(call.volumes(), call.call.as_str())
+    }
+}
+
 /// Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub(super) struct WorkLedger {
@@ -45,21 +67,12 @@ pub(super) struct WorkLedger {
 struct LedgerPages {
     begun: u64,
     under_way: BTreeMap<u64, WorkUnderWay>,
-    storage: BTreeMap<u64, StorageUnderWay>,
     failures: BTreeMap<(VolumeKey, AllocId), FailureStatus>,
 }
 
 #[derive(Debug)]
 struct WorkUnderWay {
-    work: ExecutorWork,
-    since: Timestamp,
-    deadline: Timestamp,
-}
-
-#[derive(Debug)]
-struct StorageUnderWay {
-    volumes: Vec<VolumeKey>,
-    step: &'static str,
+    work: ShownWork,
     since: Timestamp,
     deadline: Timestamp,
 }
@@ -68,66 +81,28 @@ struct StorageUnderWay {
 #[derive(Debug)]
 pub(super) struct LedgerEntry {
     ledger: WorkLedger,
-    at: Option<u64>,
+    at: u64,
 }
 
 impl Drop for LedgerEntry {
     fn drop(&mut self) {
-        if let Some(at) = self.at {
-            let mut pages = self.ledger.lock();
-            pages.under_way.remove(&at);
-            pages.storage.remove(&at);
-        }
+        self.ledger.lock().under_way.remove(&self.at);
     }
 }
 
 impl WorkLedger {
-    /// Lists work until the returned entry is dropped. Lists nothing for `None`.
+    /// Lists work until the returned entry is dropped.
     pub(super) fn start_work(
         &self,
-        work: Option<ExecutorWork>,
-        deadline: Timestamp,
-        now: Timestamp,
-    ) -> LedgerEntry {
-        let at = work.map(|work| {
-            let mut pages = self.lock();
-            pages.begun += 1;
-            let at = pages.begun;
-            pages.under_way.insert(at, WorkUnderWay { work, since: now, deadline });
-            at
-        });
-        LedgerEntry { ledger: self.clone(), at }
-    }
-
-    /// Lists a call of the storage, for each of its volumes, until the returned entry is dropped.
-    pub(super) fn start_storage(
-        &self,
-        volumes: Vec<VolumeKey>,
-        step: &'static str,
+        work: ShownWork,
         deadline: Timestamp,
         now: Timestamp,
     ) -> LedgerEntry {
         let mut pages = self.lock();
         pages.begun += 1;
         let at = pages.begun;
-        pages.storage.insert(at, StorageUnderWay { volumes, step, since: now, deadline });
-        drop(pages);
-        LedgerEntry { ledger: self.clone(), at: Some(at) }
-    }
-
-    /// The calls of the storage under way, the oldest first.
-    pub(super) fn storage_under_way(&self, now: Timestamp) -> Vec<StorageCallStatus> {
-        let pages = self.lock();
-        let each = pages.storage.values();
-        let each = each.flat_map(|one| one.volumes.iter().map(move |volume| (one, volume)));
-        let shown = each.map(|(one, volume)| StorageCallStatus {
-            namespace: volume.namespace.clone(),
-            volume: volume.volume.clone(),
-            step: one.step.to_owned(),
-            since: one.since,
-            hung: one.deadline < now,
-        });
-        shown.collect()
+        pages.under_way.insert(at, WorkUnderWay { work, since: now, deadline });
+        LedgerEntry { ledger: self.clone(), at }
     }
 
     /// Drops the alloc's failure with the volume.
@@ -164,24 +139,42 @@ impl WorkLedger {
         }
     }
 
-    /// The works under way, the oldest first.
+    /// The works of allocs under way, the oldest first.
     pub(super) fn under_way(&self, now: Timestamp) -> Vec<WorkStatus> {
         let pages = self.lock();
-        let shown = pages.under_way.values().map(|WorkUnderWay { work, since, deadline }| {
-            let waits = work.calls.as_ref().and_then(PluginCallLog::unanswered_call);
-            WorkStatus {
-                namespace: work.volume.namespace.clone(),
-                volume: work.volume.volume.clone(),
-                alloc: work.alloc.clone(),
-                epoch: work.epoch,
-                step: work.step.to_owned(),
-                since: *since,
-                rpc: waits.map(|(rpc, _)| rpc.name().to_owned()),
-                rpc_since: waits.map(|(_, since)| since),
-                hung: *deadline < now,
-            }
-        });
+        let shown =
+            pages.under_way.values().filter_map(|WorkUnderWay { work, since, deadline }| {
+                let ShownWork::OfAlloc(work) = work else { return None };
+                let waits = work.calls.as_ref().and_then(PluginCallLog::unanswered_call);
+                Some(WorkStatus {
+                    namespace: work.volume.namespace.clone(),
+                    volume: work.volume.volume.clone(),
+                    alloc: work.alloc.clone(),
+                    epoch: work.epoch,
+                    step: work.step.to_owned(),
+                    since: *since,
+                    rpc: waits.map(|(rpc, _)| rpc.name().to_owned()),
+                    rpc_since: waits.map(|(_, since)| since),
+                    hung: *deadline < now,
+                })
+            });
         shown.collect()
+    }
+
+    /// The calls of the storage under way, for each of their volumes, the oldest first.
+    pub(super) fn storage_under_way(&self, now: Timestamp) -> Vec<StorageCallStatus> {
+        let mut shown = Vec::new();
+        for WorkUnderWay { work, since, deadline } in self.lock().under_way.values() {
+            let ShownWork::OfStorage(volumes, step) = work else { continue };
+            shown.extend(volumes.iter().map(|volume| StorageCallStatus {
+                namespace: volume.namespace.clone(),
+                volume: volume.volume.clone(),
+                step: (*step).to_owned(),
+                since: *since,
+                hung: *deadline < now,
+            }));
+        }
+        shown
     }
 
     /// The works whose last try failed.
@@ -219,13 +212,30 @@ mod tests {
     #[test]
     fn work_is_listed_until_it_has_ended_and_as_hung_past_its_deadline() {
         let ledger = WorkLedger::default();
-        let entry = ledger.start_work(Some(work("a", "agent.detach")), at(10), at(1));
-        let unnamed = ledger.start_work(None, at(10), at(1));
+        let entry = ledger.start_work(work("a", "agent.detach").into(), at(10), at(1));
         let shown = ledger.under_way(at(10));
         assert_eq!((shown.len(), shown[0].hung, shown[0].since), (1, false, at(1)));
         assert!(ledger.under_way(at(11))[0].hung);
-        drop((entry, unnamed));
+        assert!(ledger.storage_under_way(at(11)).is_empty(), "it is no call of the storage");
+        drop(entry);
         assert!(ledger.under_way(at(11)).is_empty());
+    }
+
+    #[test]
+    fn a_call_of_the_storage_is_listed_for_each_of_its_volumes() {
+        let (ledger, volume) = (WorkLedger::default(), work("a", "agent.detach").volume);
+        let other = VolumeKey::new(Namespace::default(), VolumeId::new("more").unwrap());
+        let call = ShownWork::OfStorage(vec![volume, other], "controller.snapshot");
+        let entry = ledger.start_work(call, at(10), at(1));
+        let listed = |now| {
+            let shown = ledger.storage_under_way(at(now)).into_iter();
+            shown.map(|one| (one.volume.to_string(), one.hung)).collect::<Vec<_>>()
+        };
+        assert_eq!(listed(10), [("data".to_owned(), false), ("more".to_owned(), false)]);
+        assert_eq!(listed(11), [("data".to_owned(), true), ("more".to_owned(), true)]);
+        assert!(ledger.under_way(at(11)).is_empty(), "it is for no alloc");
+        drop(entry);
+        assert!(listed(11).is_empty());
     }
 
     #[test]

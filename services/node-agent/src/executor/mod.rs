@@ -34,7 +34,7 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use crate::fleet::start_revision::StartRevision;
-pub use ledger::ExecutorWork;
+pub use ledger::{ExecutorWork, ShownWork};
 
 use attempts::Attempts;
 use ledger::WorkLedger;
@@ -129,29 +129,6 @@ pub struct VolumeExecutor {
     pub attempts: Attempts<Called>,
 }
 
-/// How work is listed while it is under way.
-#[derive(Debug)]
-pub enum ShownWork {
-    /// Not at all.
-    Nothing,
-    /// With its alloc.
-    OfAlloc(ExecutorWork),
-    /// A call of the storage: its volumes and its name.
-    OfStorage(Vec<VolumeKey>, &'static str),
-}
-
-impl From<ExecutorWork> for ShownWork {
-    fn from(work: ExecutorWork) -> Self {
-        Self::OfAlloc(work)
-    }
-}
-
-impl From<&StorageCall> for ShownWork {
-    fn from(call: &StorageCall) -> Self {
-        Self::OfStorage(call.volumes(), call.call.as_str())
-    }
-}
-
 impl VolumeExecutor {
     /// Refuses calls up to this revision: only an earlier process can know what followed them.
     pub fn new(started_at: StartRevision) -> Self {
@@ -172,7 +149,7 @@ impl VolumeExecutor {
         work: impl Future<Output = Result<T, Problem>> + Send + 'static,
     ) -> Result<T, Problem> {
         // Boxed, so that the future is not copied into each future around it.
-        self.take_turn(turn, ShownWork::Nothing, Box::pin(work)).await
+        self.take_turn(turn, None, Box::pin(work)).await
     }
 
     /// As [`Self::run`], and lists the work while it is under way.
@@ -182,7 +159,7 @@ impl VolumeExecutor {
         shown: impl Into<ShownWork>,
         work: impl Future<Output = Result<T, Problem>> + Send + 'static,
     ) -> Result<T, Problem> {
-        self.take_turn(turn, shown.into(), Box::pin(work)).await
+        self.take_turn(turn, Some(shown.into()), Box::pin(work)).await
     }
 
     /// As [`Self::run_shown`], and lists the work's failure.
@@ -222,7 +199,7 @@ impl VolumeExecutor {
     async fn take_turn<T: Send + 'static>(
         &self,
         turn: WorkTurn,
-        shown: ShownWork,
+        shown: Option<ShownWork>,
         work: impl Future<Output = Result<T, Problem>> + Send + 'static,
     ) -> Result<T, Problem> {
         check_deadline(turn.deadline)?;
@@ -243,18 +220,12 @@ impl VolumeExecutor {
         self.check_order(&turn)?;
         let (ledger, plugin) = (self.ledger.clone(), turn.plugin().to_owned());
         let working = tokio::spawn(async move {
-            let entry = match &shown {
-                ShownWork::Nothing => None,
-                ShownWork::OfAlloc(work) => {
-                    Some(ledger.start_work(Some(work.clone()), turn.deadline, clock::now()))
-                }
-                ShownWork::OfStorage(volumes, step) => {
-                    Some(ledger.start_storage(volumes.clone(), step, turn.deadline, clock::now()))
-                }
-            };
+            let list =
+                |work: &ShownWork| ledger.start_work(work.clone(), turn.deadline, clock::now());
+            let entry = shown.as_ref().map(list);
             let done = work.await;
             // Even if the caller was answered at its deadline.
-            if let (Ok(_), ShownWork::OfAlloc(shown)) = (&done, &shown) {
+            if let (Ok(_), Some(ShownWork::OfAlloc(shown))) = (&done, &shown) {
                 ledger.record_success(shown);
             }
             drop((entry, held, permit));
