@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep};
 use super::delivery::MountReference;
 use super::names::NamesError;
 use super::record::{CountRefusal, Session, SessionPhase};
-use super::sessions::Sessions;
+use super::sessions::{EXPLAIN_MAX, Sessions};
 use super::target::default_target;
 
 /// How long one task works on a session before it leaves it to the next request or look.
@@ -196,7 +196,7 @@ impl Sessions {
     }
 
     async fn remember_problem(&self, name: &str, problem: &Problem) {
-        let told = self.explain(name, problem).await;
+        let told = self.explain(name, problem, Instant::now() + EXPLAIN_MAX).await;
         self.remember(name, |memory| memory.problem = Some(told));
     }
 }

@@ -28,7 +28,7 @@ use super::target::default_target;
 /// here and started on another host finds the volume free. A longer release goes on.
 const RELEASE_WAIT: Duration = Duration::from_secs(10);
 /// How long it may take to read why a volume is not mounted.
-const EXPLAIN_MAX: Duration = Duration::from_secs(1);
+pub const EXPLAIN_MAX: Duration = Duration::from_secs(1);
 /// How long an unused session is kept after a mount whose response was lost. Docker retries for
 /// half a minute, and so do people.
 const KEPT_FOR_RETRY: Duration = Duration::from_secs(60);
@@ -121,14 +121,12 @@ impl Sessions {
             };
             drop(lock);
             sessions.wake.notify_one();
-            let told = match mounted {
-                Ok(path) => Ok(path),
-                Err(problem) => Err(sessions.explain(&name, &problem).await),
-            };
-            let _ = sender.send(told);
+            let _ = sender.send(mounted);
         });
         match timeout_at(deadline, mounted).await {
-            Ok(Ok(mounted)) => mounted,
+            Ok(Ok(Ok(path))) => Ok(path),
+            // Told also if its deadline leaves no time to read the claims.
+            Ok(Ok(Err(problem))) => Err(self.explain(&name, &problem, deadline).await),
             Ok(Err(_)) => Err("the mount was given up: berth-docker is ending".to_owned()),
             Err(_) => {
                 if let Some(reference) = delivery.end(false) {
@@ -232,7 +230,7 @@ impl Sessions {
 
     /// Why the name's volume is not mounted, as Docker's user reads it. The claims of the volume
     /// are read where they are the reason.
-    pub async fn explain(&self, name: &str, problem: &Problem) -> String {
+    pub async fn explain(&self, name: &str, problem: &Problem, deadline: Instant) -> String {
         let known = self.names.get(name).target().cloned();
         let Some(target) = known.or_else(|| default_target(name).ok()) else {
             return describe(problem);
@@ -240,7 +238,8 @@ impl Sessions {
         let key = target.key();
         let mut facts = Facts { now: clock::now(), ..Facts::default() };
         if is_of_holders(problem.code) {
-            let read = timeout(EXPLAIN_MAX, self.client.volume_status(&key)).await;
+            let until = deadline.min(Instant::now() + EXPLAIN_MAX);
+            let read = timeout_at(until, self.client.volume_status(&key)).await;
             facts.volumes.extend(read.ok().map(|volume| (key.clone(), volume)));
         }
         find_unusable(&facts, &key, problem).line()

@@ -12,6 +12,7 @@ use crate::cause::{Actor, Cause};
 use crate::claim::{Case, find_holder, keeps_itself};
 use crate::facts::Facts;
 use crate::finding::Finding;
+use crate::next;
 use crate::obstacle::show_processes;
 use crate::record::{is_unreadable, unreadable_record};
 use crate::span::ago;
@@ -34,12 +35,16 @@ pub const fn is_of_holders(code: Code) -> bool {
 }
 
 /// Why the caller cannot use the volume: its claims keep it, if they were read; otherwise what the
-/// error answer says.
+/// error answer says. The answer's own advice on holders is for callers that can wait.
 pub fn find_unusable(facts: &Facts, key: &VolumeKey, problem: &Problem) -> Finding {
     let volume = facts.volumes.get(key).and_then(|volume| volume.as_ref().ok());
     let volume = volume.filter(|_| is_of_holders(problem.code));
     match volume.and_then(|volume| find_holder(facts, &volume.claims)) {
         Some((holder, found)) => held(&holder, found, problem),
+        None if is_of_holders(problem.code) => Finding {
+            next: vec![next::why_volume(&key.volume, &key.namespace)],
+            ..find_problem(problem)
+        },
         None => find_problem(problem),
     }
 }
@@ -70,7 +75,8 @@ fn judge(problem: &Problem) -> (Cause, Actor) {
         C::BusUnavailable => (Cause::BusAway, Actor::You),
         C::NoResponder => (Cause::ServiceAway, Actor::You),
         C::NotAllowed => (Cause::RightMissing, Actor::You),
-        C::Late | C::ClockSkew => (Cause::ClockWrong, Actor::You),
+        // A deadline that passed is no wrong clock: the time may have been short.
+        C::ClockSkew => (Cause::ClockWrong, Actor::You),
         C::RegisteredTwice => (Cause::RegisteredTwice, Actor::You),
         C::RegistrationLost => (Cause::RegistrationLost, Actor::You),
         C::MountUnaccounted => (Cause::MountUnaccounted, Actor::You),

@@ -106,6 +106,12 @@ fn an_agent_that_is_frozen_for_a_moment_is_not_silent_for_the_claims_age() {
     assert_eq!((told.state.as_str(), told.since), ("taken by a on n1", Some(at(0))));
     assert_eq!(told.not_known, ["what node n1 has mounted: no answer within 2s"]);
     assert_eq!(told.finding.cause, Cause::AgentAway);
+    // The same of its alloc.
+    let mut facts = of_alloc(json!({"state": "live", "claims": [claim(json!({}))]}));
+    facts.agents.insert(n1(), Err(Problem::new(Code::NoAnswer, "no answer within 2s")));
+    let of_alloc = first(&facts);
+    assert_eq!(of_alloc.not_known, told.not_known);
+    assert_eq!(of_alloc.finding.cause, Cause::AgentAway);
 }
 
 fn of_alloc(alloc: Value) -> Facts {

@@ -24,6 +24,8 @@ fn an_error_answer_names_its_cause_and_who_acts() {
         ),
         (json!({"code": Code::MountUnaccounted}), Cause::MountUnaccounted, "you"),
         (json!({"code": Code::Busy, "retryable": true}), Cause::UnderWay, NOBODY),
+        (json!({"code": Code::Late, "retryable": true}), Cause::UnderWay, NOBODY),
+        (json!({"code": Code::ClockSkew}), Cause::ClockWrong, "you"),
         (json!({"code": Code::BadInput}), Cause::Refused, "you"),
     ];
     for (more, cause, who) in rows {
@@ -67,7 +69,11 @@ fn a_volume_in_use_names_its_holder_and_no_option_of_another_program() {
     ];
     assert!(parts.iter().all(|part| line.contains(part)), "{line}");
     // It was given back meanwhile, or cannot be read.
-    for facts in [told(&[]), find_unusable(&Facts::default(), &data(), &held).line()] {
-        assert!(facts.contains("it says so (BERTH0106)"), "{facts}");
+    for line in [told(&[]), find_unusable(&Facts::default(), &data(), &held).line()] {
+        assert_eq!(line, "it says so (BERTH0106); who acts: you; next: `berth why volume/data`");
     }
+    // What is not of the holders keeps the answer's advice.
+    let other =
+        find_unusable(&Facts::default(), &data(), &problem(json!({"code": Code::BadInput})));
+    assert!(other.line().ends_with("next: try `it`"), "{other:?}");
 }
