@@ -7,7 +7,8 @@
 //! Promises: without a fault, the bytes of a request and of its answer are passed on as they are. A
 //! call that the driver has is heard to its end, even if its caller leaves: the driver is not told
 //! the caller's deadline. Before an answer is sent, the call's end is in the log. Of each service,
-//! one call at a time is passed on about a volume, a snapshot or a group. No secret is written down.
+//! one call at a time is passed on about a volume, a snapshot or a group. No secret is written
+//! down.
 //!
 //! Never: judges, calls by itself (except to learn what the driver is, and for wrong answers that
 //! need it), or knows what a storage holds.

@@ -43,9 +43,9 @@ pub(super) fn find_false_reports(row: &LogRow) -> Vec<(Rule, String)> {
 }
 
 /// Where the kernel has a deleted volume mounted: a workload there writes into nothing. The
-/// directory of a volume has the volume's id as a name in its path: a part of a name proves nothing,
-/// because ids may be as short as `1`. What a fenced node has mounted, at the
-/// paths that are cut off, could not write before either.
+/// directory of a volume has the volume's id as a name in its path. A part of a name proves
+/// nothing, because ids may be as short as `1`. What a fenced node has mounted, at the paths that
+/// are cut off, could not write before either.
 pub(super) fn find_destroyed(row: &LogRow, cut_off: &BTreeSet<String>) -> Option<(Rule, String)> {
     if row.rpc != Some(Rpc::DeleteVolume) || row.effect != Some(CallEffect::Done) {
         return None;

@@ -350,7 +350,8 @@ mod tests {
         let key = VolumeKey::new(Namespace::default(), "data".parse().unwrap());
         let shown = json!({"id": "data", "namespace": "default", "plugin": "p",
             "capabilities": [], "claims": [], "create_index": 1, "modify_index": 2,
-            "health": {"healthy": true, "description": "", "nodes": {"healthy": 1, "expected": 1}}});
+            "health": {"healthy": true, "description": "",
+                "nodes": {"healthy": 1, "expected": 1}}});
         let shown: VolumeStatus = serde_json::from_value(shown).unwrap();
         let claim = json!({"state": "publishing", "node": "n9", "mode": "read",
             "since": "2026-11-21T20:00:00.000Z", "access": "multi-node-reader-only",
