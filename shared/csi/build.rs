@@ -10,9 +10,9 @@ use std::{env, fs};
 use protox::prost_reflect::{DescriptorPool, FieldDescriptor, MessageDescriptor};
 use tonic_prost_build::Builder;
 
-/// CSI says of these that they may hold credentials, yet does not mark them as secret.
+/// CSI says that these may contain credentials, but does not mark them as secret.
 const MOUNT_FLAGS: &str = "csi.v1.VolumeCapability.MountVolume.mount_flags";
-/// The one message besides requests through which a secret can pass; `redact` visits it by hand.
+/// The only message besides requests that can contain a secret; `redact` visits it by hand.
 const CAPABILITY: &str = "csi.v1.VolumeCapability";
 const TIMESTAMP: &str = "google.protobuf.Timestamp";
 
@@ -33,9 +33,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     show(shown, &pool)
         // Ordered maps: equal messages have equal bytes, and print the same way each time.
         .btree_map(".")
-        // These get a Debug that strikes secrets out, below.
+        // These messages get a Debug without secrets, below.
         .skip_debug(secretive.iter().map(|message| format!(".{}", message.full_name())))
-        // A plugin answers UNIMPLEMENTED to what it does not offer.
+        // A plugin answers UNIMPLEMENTED to a call that it does not offer.
         .generate_default_stubs(true)
         .compile_fds(compiler.file_descriptor_set())?;
 
@@ -50,7 +50,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Has each message written as JSON with the contract's own names, and without any secret.
+/// Derives JSON for each message, with the contract's own names and without any secret.
 fn show(mut builder: Builder, pool: &DescriptorPool) -> Builder {
     let by = |function: String| format!("#[serde(serialize_with = \"crate::shown::{function}\")]");
     for kind in pool.all_enums() {
@@ -128,8 +128,8 @@ fn write_debug(
     Ok(())
 }
 
-/// `impl Sensitive` for a request: shows each secret value in it to the visitor, and the id of its
-/// volume.
+/// Writes `impl Sensitive` for a request: it passes each secret value to the visitor, and returns
+/// the id of the volume.
 fn write_sensitive(
     code: &mut String,
     pool: &DescriptorPool,

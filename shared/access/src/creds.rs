@@ -25,14 +25,14 @@ pub fn format_creds(token: &str, key: &Key) -> Result<String, AccessError> {
 /// The content of a `.creds` file.
 #[derive(Debug)]
 pub struct UserCreds {
-    /// What the token says; its signature was checked.
+    /// The token's claims, whose signature was checked.
     pub claims: TokenClaims,
     /// The key that the token is for.
     pub key: Key,
 }
 
 impl UserCreds {
-    /// Reads a file's text. The error says what is wrong, without the text.
+    /// Reads a file's text. The error names the fault, without the text.
     pub fn parse(text: &str) -> Result<Self, String> {
         let part = |part| find_part(text, part).ok_or_else(|| format!("it has no {part}"));
         let (token, seed) = (part(TOKEN)?, part(SEED)?);
@@ -75,9 +75,9 @@ mod tests {
         let (key, other) = (Key::make(KeyKind::User), Key::make(KeyKind::User));
         let token = user_token(&key);
         let mixed = format_creds(&token, &other).unwrap();
-        let whole = format_creds(&token, &key).unwrap();
-        let cut = whole.split(SEED).next().unwrap();
-        let broken = whole.replace(&token, token.split('.').next().unwrap());
+        let valid_text = format_creds(&token, &key).unwrap();
+        let cut = valid_text.split(SEED).next().unwrap();
+        let broken = valid_text.replace(&token, token.split('.').next().unwrap());
         for (text, problem) in [
             ("", "it has no NATS USER JWT"),
             (cut, "it has no USER NKEY SEED"),

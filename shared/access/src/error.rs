@@ -1,8 +1,8 @@
-//! Why the work on a directory of identities failed.
+//! Errors of the work on a directory of identities.
 //!
 //! **Promises** that each error names the file or the identity, and the next thing to try.
 //!
-//! **Never** holds a seed.
+//! **Never** contains a seed.
 
 use std::io;
 use std::path::PathBuf;
@@ -31,7 +31,7 @@ pub enum AccessError {
     /// A later version of Berth made the directory.
     #[error("{} has version {version}; this program knows versions up to {known}", path.display())]
     NewerDirectory {
-        /// The file that says so.
+        /// The file with the version.
         path: PathBuf,
         /// Its version.
         version: u32,
@@ -44,7 +44,7 @@ pub enum AccessError {
     /// A file does not contain what it should.
     #[error("{} is damaged: {problem}", path.display())]
     Damaged {
-        /// Which one.
+        /// The damaged file.
         path: PathBuf,
         /// What is wrong with it.
         problem: String,
@@ -64,7 +64,7 @@ pub enum AccessError {
         name: String,
         /// The identity that exists.
         other: String,
-        /// How both would end the subjects that they send to.
+        /// The actor of both, at the end of the subjects that they send to.
         actor: String,
     },
     /// The identity has been shut out.

@@ -12,20 +12,20 @@ use std::time::{Duration, Instant};
 
 use crate::error::AccessError;
 
-/// Wraps an error of a file.
+/// Adds the path and the action to an error.
 fn fault(path: &Path, doing: &'static str) -> impl FnOnce(io::Error) -> AccessError {
     move |source| AccessError::File { path: path.to_owned(), doing, source }
 }
 
-/// How often a lock is asked for.
+/// Pause between two tries to take a lock.
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
-/// How files are written.
+/// The way in which files are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileWriter {
     /// Whether a written file is on disk before the call returns. A fleet of a test needs no sync.
     pub synced: bool,
-    /// Whose the file is, by ids of user and group; the process's own when not given.
+    /// The owner's user and group id; the process's own if not given.
     pub owner: Option<(u32, u32)>,
 }
 
@@ -42,7 +42,7 @@ impl FileWriter {
     }
 
     fn write(self, beside: &Path, parent: &Path, path: &Path, text: &str) -> io::Result<()> {
-        // The rest of an interrupted run may have another mode.
+        // The file of an interrupted run may have another mode.
         match fs::remove_file(beside) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -70,12 +70,12 @@ pub fn read(path: &Path) -> Result<String, AccessError> {
     fs::read_to_string(path).map_err(fault(path, "read"))
 }
 
-/// The same place, whatever directory a program runs in.
+/// The absolute path, which is the same in every working directory.
 pub fn absolute(path: &Path) -> Result<PathBuf, AccessError> {
     std::path::absolute(path).map_err(fault(path, "read"))
 }
 
-/// Removes a file; it is no error that there is none.
+/// Removes a file, if it exists.
 pub fn remove(path: &Path) -> Result<(), AccessError> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(fault(path, "removed")(error)),
@@ -83,18 +83,18 @@ pub fn remove(path: &Path) -> Result<(), AccessError> {
     }
 }
 
-/// The files of a directory whose names end so, sorted.
+/// The files of a directory with this extension, sorted.
 pub fn list(path: &Path, extension: &str) -> Result<Vec<PathBuf>, AccessError> {
     let entries = fs::read_dir(path).and_then(|entries| {
         entries.map(|entry| entry.map(|entry| entry.path())).collect::<io::Result<Vec<_>>>()
     });
     let mut paths = entries.map_err(fault(path, "read"))?;
-    paths.retain(|path| path.extension().is_some_and(|found| found == extension));
+    paths.retain(|path| path.extension().is_some_and(|file_extension| file_extension == extension));
     paths.sort();
     Ok(paths)
 }
 
-/// Renames a directory that is complete to its final name, where nothing or an empty directory is.
+/// Renames a complete directory to its final name, which must be free or an empty directory.
 pub fn put_in_place(from: &Path, to: &Path) -> Result<(), AccessError> {
     fs::rename(from, to).map_err(|error| match error.kind() {
         io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::AlreadyExists => {
@@ -105,7 +105,7 @@ pub fn put_in_place(from: &Path, to: &Path) -> Result<(), AccessError> {
     })
 }
 
-/// Whether there is a directory with anything in it, or a file.
+/// Whether the path is a file, or a directory that is not empty.
 pub fn is_occupied(path: &Path) -> bool {
     match fs::read_dir(path) {
         Ok(mut entries) => entries.next().is_some(),
@@ -113,19 +113,19 @@ pub fn is_occupied(path: &Path) -> bool {
     }
 }
 
-/// Locks a file for this process until the result is dropped. `None` when another process has it
-/// for as long as this one may wait.
+/// Locks a file for this process until the result is dropped. `None` if another process holds the
+/// lock for all of `patience`.
 ///
-/// A lock is worth a short wait: a process that is just being started has a copy of every open file
-/// of its parent, and so of a lock that the parent has dropped, until it runs its own program.
+/// A short wait is useful: a process that is just being started has a copy of every open file of
+/// its parent until it runs its own program, and so of a lock that the parent has dropped.
 pub fn lock(path: &Path, patience: Duration) -> Result<Option<File>, AccessError> {
     let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path);
     let file = file.map_err(fault(path, "written"))?;
-    let asked = Instant::now();
+    let began = Instant::now();
     loop {
         match file.try_lock() {
             Ok(()) => return Ok(Some(file)),
-            Err(fs::TryLockError::WouldBlock) if asked.elapsed() < patience => {
+            Err(fs::TryLockError::WouldBlock) if began.elapsed() < patience => {
                 thread::sleep(LOCK_PAUSE);
             }
             Err(fs::TryLockError::WouldBlock) => return Ok(None),

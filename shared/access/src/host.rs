@@ -1,7 +1,7 @@
-//! Hosts by name or address.
+//! Hosts, by name or address.
 //!
-//! **Promises** that a host is a DNS name or an IP address: it can stand in a certificate, a URL, a
-//! configuration and a path.
+//! **Promises** that a host is a DNS name or an IP address, which is valid in a certificate, a URL,
+//! a configuration and a path.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -31,7 +31,7 @@ impl Host {
         if let Ok(address) = text.parse::<IpAddr>() {
             return Ok(Self(address.to_string()));
         }
-        // Digits and dots only are a mistyped address.
+        // Text of digits and dots only is a mistyped address.
         let is_number = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
         if text.len() > NAME_BYTES_MAX || is_number || !text.split('.').all(is_label) {
             return Err(format!("{text:?} is no host; write a name or an address, without a port"));
@@ -39,12 +39,12 @@ impl Host {
         Ok(Self(text.to_ascii_lowercase()))
     }
 
-    /// The host as it stands in a certificate.
+    /// The host as written in a certificate.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The host as it stands before a port: an IPv6 address is in brackets.
+    /// The host as written before a port: an IPv6 address is in brackets.
     pub fn in_url(&self) -> String {
         if self.0.contains(':') { format!("[{}]", self.0) } else { self.0.clone() }
     }

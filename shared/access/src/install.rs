@@ -1,7 +1,7 @@
-//! A server's files, put in their place on its host.
+//! Installs a server's files on its host.
 //!
-//! **Promises** that files replace only files that they come after. So a directory of identities
-//! that was set back, by a restored backup, cannot let in again whom the host shuts out: it has to
+//! **Promises** that files replace only files that they follow. So a directory of identities that
+//! was restored from a backup cannot let in again an identity that the host shuts out: it must
 //! [adopt](crate::Directory::adopt) the host's files first.
 //!
 //! **Never** decides by clocks or serials: two states of a directory may have the same ones.
@@ -15,23 +15,23 @@ use crate::error::AccessError;
 use crate::files::{self, FileWriter};
 use crate::jwt::{TokenClaims, fingerprint, read_token};
 
-/// The file that says whom a server lets in.
+/// The file with the accounts that a server lets in.
 pub const ACCOUNTS: &str = "accounts.conf";
-/// The files of a server. The last one to be written says what the others come after.
+/// The files of a server. The last one to be written names the files that this set follows.
 const FILES: [&str; 5] = ["ca.pem", "host.conf", "server.pem", "server.key", ACCOUNTS];
 
-/// What an `accounts.conf` says.
+/// The content of an `accounts.conf`.
 #[derive(Debug, Clone)]
 pub struct ServerAccounts {
     /// The file.
     pub path: PathBuf,
     /// The token of Berth's account.
     pub token: String,
-    /// What that says. Its signature was checked.
+    /// The token's claims, whose signature was checked.
     pub claims: TokenClaims,
 }
 
-/// What an installation did.
+/// The result of an installation.
 #[derive(Debug, Clone)]
 pub struct InstalledFiles {
     /// The serial of the files that were there; `None` if there were none.
@@ -49,14 +49,14 @@ impl ServerAccounts {
         let text = files::read(path)?;
         let value = |line: &str| Some(line.split_once(": \"")?.1.strip_suffix('"')?.to_owned());
         let tokens = text.lines().filter_map(value);
-        let mut found =
+        let mut accounts =
             tokens.filter_map(|token| read_token(&token).ok().map(|claims| (token, claims)));
         let (token, claims) =
-            found.find(|(_, claims)| is_accounts(claims)).ok_or_else(no_accounts)?;
+            accounts.find(|(_, claims)| is_accounts(claims)).ok_or_else(no_accounts)?;
         Ok(Self { path: path.to_owned(), token, claims })
     }
 
-    /// Whether these keys made it.
+    /// Whether the keys of this fleet signed it.
     pub fn is_of_fleet(&self, operator: &str, account: &str) -> bool {
         self.claims.issuer == operator && self.claims.subject == account
     }
@@ -66,23 +66,23 @@ impl ServerAccounts {
         fingerprint(&self.token)
     }
 
-    /// Whether it is the other one, or comes after it.
+    /// Whether it is the same as the other one, or follows it.
     fn is_after(&self, other: &Self) -> bool {
         self.token == other.token || self.claims.berth.after.contains(&other.fingerprint())
     }
 }
 
-/// Whether the token is that of Berth's account, and not that of the operator or the system.
+/// Whether the token is of Berth's account, and not of the operator or the system account.
 fn is_accounts(claims: &TokenClaims) -> bool {
     claims.name == "berth" && claims.nats["type"] == "account"
 }
 
-/// Puts the files of `servers/HOST/` into the directory that the host's server reads. They belong
-/// to the owner of that directory.
+/// Copies the files of `servers/HOST/` into the directory that the host's server reads. They get
+/// the owner of that directory.
 pub fn install(from: &Path, to: &Path) -> Result<InstalledFiles, AccessError> {
     let new = ServerAccounts::read(&from.join(ACCOUNTS))?;
     let no_place = |source| AccessError::NoPlace { path: to.to_owned(), source };
-    let place = fs::metadata(to).map_err(no_place)?;
+    let target = fs::metadata(to).map_err(no_place)?;
     let before = match ServerAccounts::read(&to.join(ACCOUNTS)) {
         Ok(installed) => Some(installed),
         Err(AccessError::File { source, .. }) if source.kind() == io::ErrorKind::NotFound => None,
@@ -102,7 +102,7 @@ pub fn install(from: &Path, to: &Path) -> Result<InstalledFiles, AccessError> {
         }
     }
     let texts = FILES.map(|name| files::read(&from.join(name)).map(|text| (to.join(name), text)));
-    let writer = FileWriter { synced: true, owner: Some((place.uid(), place.gid())) };
+    let writer = FileWriter { synced: true, owner: Some((target.uid(), target.gid())) };
     let mut written = Vec::new();
     for (path, text) in texts.into_iter().collect::<Result<Vec<_>, _>>()? {
         writer.replace(&path, &text)?;

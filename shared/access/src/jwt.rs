@@ -24,7 +24,7 @@ use berth_contract::permissions::Permissions;
 /// The version of the claims.
 const VERSION: u32 = 2;
 const HEADER: &str = r#"{"typ":"JWT","alg":"ed25519-nkey"}"#;
-/// A limit that is none.
+/// The value of an absent limit.
 const UNLIMITED: i64 = -1;
 
 /// The standard claims. The order of the fields is that of the hash.
@@ -46,19 +46,19 @@ struct SignedClaims<'a> {
     #[serde(flatten)]
     standard: StandardClaims<'a>,
     nats: Value,
-    // Claims that nats-server does not know are no concern of its.
+    // nats-server ignores claims that it does not know.
     #[serde(skip_serializing_if = "Option::is_none")]
     berth: Option<&'a Lineage>,
 }
 
-/// Which of the account's tokens one is: each is signed after others.
+/// The place of an account's token in the order of its tokens.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lineage {
     /// Grows with each token.
     #[serde(default)]
     pub serial: u64,
-    /// Fingerprints of the tokens that it comes after, the newest last: what these shut out, it
-    /// shuts out, too.
+    /// Fingerprints of the earlier tokens that it follows, the newest last. It shuts out all that
+    /// these shut out.
     #[serde(default)]
     pub after: Vec<String>,
 }
@@ -102,7 +102,7 @@ pub fn sign_operator(
     sign_claims((name, &operator.public()), (at, None), (nats, None), operator)
 }
 
-/// What the token of an account says.
+/// The content of an account's token.
 #[derive(Debug)]
 pub struct AccountToken<'a> {
     /// The account's name.
@@ -115,15 +115,16 @@ pub struct AccountToken<'a> {
     pub revoked: BTreeMap<String, Timestamp>,
     /// Tokens of all users that were issued before this time are refused.
     pub all_before: Option<Timestamp>,
-    /// Which of the account's tokens it is; of an account that is signed once, none.
+    /// The token's place in the order of the account's tokens; none for an account that is signed
+    /// once.
     pub lineage: Option<&'a Lineage>,
 }
 
-/// In the place of a key: every user.
+/// Stands for every user in place of a key.
 const EVERY_KEY: &str = "*";
 
 impl<'a> AccountToken<'a> {
-    /// The token of an account that is signed once: it shuts nobody out and has no streams.
+    /// The token of an account that is signed once: it shuts out no user and has no streams.
     pub const fn without_changes(name: &'a str, public: &'a str) -> Self {
         let revoked = BTreeMap::new();
         Self { name, public, jetstream: false, revoked, all_before: None, lineage: None }
@@ -146,9 +147,9 @@ impl<'a> AccountToken<'a> {
         let mut nats = json!({ "limits": limits, "type": "account", "version": VERSION });
         let revoked = self.revoked.iter().map(|(key, at)| (key.clone(), json!(seconds(*at))));
         let mut revocations: Map<String, Value> = revoked.collect();
-        // Servers refuse what was issued up to this second.
-        let all = self.all_before.map(|at| json!(seconds(at).saturating_sub(1)));
-        revocations.extend(all.map(|at| (EVERY_KEY.to_owned(), at)));
+        // Servers refuse tokens that were issued up to this second.
+        let everyone = self.all_before.map(|at| json!(seconds(at).saturating_sub(1)));
+        revocations.extend(everyone.map(|at| (EVERY_KEY.to_owned(), at)));
         if !revocations.is_empty() {
             nats["revocations"] = Value::Object(revocations);
         }
@@ -156,7 +157,7 @@ impl<'a> AccountToken<'a> {
     }
 }
 
-/// What the token of a user says.
+/// The content of a user's token.
 #[derive(Debug)]
 pub struct UserToken<'a> {
     /// The name that nats-server shows.
@@ -186,21 +187,21 @@ impl UserToken<'_> {
 /// Why a text is no token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum TokenError {
-    /// It has not the form of a token.
+    /// It does not have the form of a token.
     #[error("is no token of NATS")]
     Malformed,
-    /// Its signature is not that of its issuer.
+    /// Its signature is not that of the named issuer.
     #[error("has a signature that is not its issuer's")]
     BadSignature,
 }
 
-/// What a token says.
+/// The claims of a token.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct TokenClaims {
-    /// Public key of who signed it.
+    /// The public key of its signer.
     #[serde(rename = "iss")]
     pub issuer: String,
-    /// Public key of whom it is for.
+    /// The public key of the account or user that it is for.
     #[serde(rename = "sub")]
     pub subject: String,
     /// The name.
@@ -215,28 +216,28 @@ pub struct TokenClaims {
     /// The claims of NATS.
     #[serde(default)]
     pub nats: Value,
-    /// Of the account's token: which one it is. Tokens of older versions do not say.
+    /// The place in the order of the account's tokens. Tokens of older versions have none.
     #[serde(default)]
     pub berth: Lineage,
 }
 
 impl TokenClaims {
-    /// Whom the token of an account shuts out.
+    /// The revocations in the token of an account.
     pub fn revocations(&self) -> Revocations {
-        let all = self.nats["revocations"].as_object().into_iter().flatten();
-        let mut found = Revocations::default();
-        for (key, at) in all.filter_map(|(key, at)| Some((key, at.as_u64()?))) {
+        let entries = self.nats["revocations"].as_object().into_iter().flatten();
+        let mut revocations = Revocations::default();
+        for (key, at) in entries.filter_map(|(key, at)| Some((key, at.as_u64()?))) {
             if key == EVERY_KEY {
-                found.all_before = Some(from_seconds(at.saturating_add(1)));
+                revocations.all_before = Some(from_seconds(at.saturating_add(1)));
             } else {
-                found.keys.insert(key.clone(), from_seconds(at));
+                revocations.keys.insert(key.clone(), from_seconds(at));
             }
         }
-        found
+        revocations
     }
 }
 
-/// Whom the token of an account shuts out.
+/// The revocations in the token of an account.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Revocations {
     /// Public keys, each with the time up to which its tokens are refused.
@@ -245,7 +246,7 @@ pub struct Revocations {
     pub all_before: Option<Timestamp>,
 }
 
-/// The length of a fingerprint. Nobody gains by two tokens with the same one.
+/// The length of a fingerprint in characters. A collision gives no attacker an advantage.
 const FINGERPRINT_CHARS: usize = 8;
 
 /// A short name of a token.
@@ -255,8 +256,8 @@ pub fn fingerprint(token: &str) -> String {
     text
 }
 
-/// Reads a token and checks its signature against the issuer that it names. Whether that issuer is
-/// trusted is for the caller to decide.
+/// Reads a token and checks its signature against the issuer that it names. The caller decides
+/// whether that issuer is trusted.
 pub fn read_token(token: &str) -> Result<TokenClaims, TokenError> {
     let (signed, signature) = token.rsplit_once('.').ok_or(TokenError::Malformed)?;
     let (header, claims) = signed.split_once('.').ok_or(TokenError::Malformed)?;
@@ -356,10 +357,10 @@ mod tests {
     fn a_changed_token_is_refused() {
         let operator = Key::make(KeyKind::Operator);
         let token = sign_operator("berth", &operator, "AX", AT).unwrap();
-        let other = sign_operator("other", &operator, "AX", AT).unwrap();
+        let other_token = sign_operator("other", &operator, "AX", AT).unwrap();
         let parts = |token: &str| token.split('.').map(str::to_owned).collect::<Vec<_>>();
-        let (one, two) = (parts(&token), parts(&other));
-        let mixed = format!("{}.{}.{}", one[0], two[1], one[2]);
+        let (token_parts, other_parts) = (parts(&token), parts(&other_token));
+        let mixed = format!("{}.{}.{}", token_parts[0], other_parts[1], token_parts[2]);
         assert_eq!(read_token(&mixed), Err(TokenError::BadSignature));
         for malformed in ["", "a.b.c", "a.b", &token[..token.len() / 2]] {
             assert_eq!(read_token(malformed), Err(TokenError::Malformed), "{malformed}");

@@ -8,7 +8,7 @@ use nkeys::{KeyPair, KeyPairType};
 
 use crate::error::AccessError;
 
-/// Whose key it is; the first letters of its text say so.
+/// The kind of a key, which the first letters of its text show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyKind {
     /// Signs accounts. Public `O…`, seed `SO…`.
@@ -88,8 +88,8 @@ mod tests {
         ] {
             let key = Key::make(kind);
             assert!(key.public().starts_with(public) && key.seed().unwrap().starts_with(seed));
-            let again = Key::from_seed(&format!("{}\n", key.seed().unwrap()), kind).unwrap();
-            assert_eq!(again.public(), key.public());
+            let reread = Key::from_seed(&format!("{}\n", key.seed().unwrap()), kind).unwrap();
+            assert_eq!(reread.public(), key.public());
         }
         let user = Key::make(KeyKind::User).seed().unwrap();
         let error = Key::from_seed(&user, KeyKind::Account).unwrap_err().to_string();

@@ -35,7 +35,7 @@ impl LocalFleet {
         let hosts = servers.iter().map(|name| Host::parse(name).map_err(AccessError::BadServers));
         let hosts = hosts.collect::<Result<Vec<_>, _>>()?;
         let path = files::absolute(path)?;
-        let directory = Directory::create(&path, &hosts, &FilePlace::Here, now())?;
+        let directory = Directory::create(&path, &hosts, &FilePlace::InDirectory, now())?;
         Ok(Self { path, directory: Mutex::new(directory) })
     }
 
@@ -51,13 +51,13 @@ impl LocalFleet {
     }
 
     /// Text to append to the configuration of this server: identities, TLS, and the cluster's name
-    /// and TLS where there are several. Addresses and routes come from the command line.
+    /// and TLS if there are several servers. Addresses and routes come from the command line.
     pub fn server_config(&self, server: &str) -> Result<String, AccessError> {
         self.format_config(server, |directory, _| Ok(directory.tokens()?.format()))
     }
 
-    /// As [`Self::server_config`], for a file in the directory `config`, which is absolute: the
-    /// server reads the identities in their own file, also after a change of them.
+    /// As [`Self::server_config`], for a file in the directory `config`, which is absolute. The
+    /// server reads the identities from their own file, so a reload reads them again.
     pub fn server_config_in(&self, config: &Path, server: &str) -> Result<String, AccessError> {
         self.format_config(server, |_, dir| {
             Ok(format_include(config, &dir.join(install::ACCOUNTS)))
@@ -71,11 +71,11 @@ impl LocalFleet {
     ) -> Result<String, AccessError> {
         let directory = self.directory();
         let servers = &directory.record().servers;
-        let Some(found) = servers.iter().find(|one| one.host.as_str() == server) else {
-            let servers = servers.iter().map(|one| one.host.to_string()).collect();
+        let Some(listed) = servers.iter().find(|one| one.host.as_str() == server) else {
+            let servers = servers.iter().map(|server| server.host.to_string()).collect();
             return Err(AccessError::NoServer { unknown: vec![server.to_owned()], servers });
         };
-        let dir = directory.server_dir(&found.host);
+        let dir = directory.server_dir(&listed.host);
         let files = ServerFiles(&dir);
         let cluster = if servers.len() > 1 {
             format!("cluster {{\n  name: {CLUSTER}\n{}}}\n", files.format_route_tls())
@@ -90,8 +90,8 @@ impl LocalFleet {
         self.path.join("ca.pem")
     }
 
-    /// The `.creds` file of an identity with this role. It is made at the first call, and again
-    /// when the rights of the role's name have changed.
+    /// The `.creds` file of an identity with this role. It is made at the first call, and made
+    /// again when the rights of the role have changed.
     pub fn creds(&self, role: &Role) -> Result<PathBuf, AccessError> {
         let mut directory = self.directory();
         let name = role.identity_name(None);

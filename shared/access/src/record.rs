@@ -1,6 +1,6 @@
-//! What a directory of identities has on record: JSON files without any secret.
+//! The records of a directory of identities: JSON files without any secret.
 //!
-//! **Owns** their form. **Promises** that each key that was handed out is on record until its token
+//! **Owns** their form. **Promises** that each key that was handed out is recorded until its token
 //! has expired, so that it can be revoked.
 
 use std::collections::BTreeMap;
@@ -20,17 +20,17 @@ pub const VERSION: u32 = 2;
 pub struct DirectoryRecord {
     /// The version of the form.
     pub version: u32,
-    /// Where the servers find their files; `None`: in this directory.
+    /// The directory in which the servers find their files; `None`: in this directory.
     pub installed: Option<String>,
     /// The servers.
     pub servers: Vec<ServerRecord>,
     /// The TLS authorities that are trusted; the last one issues certificates.
     pub authorities: Vec<AuthorityRecord>,
-    /// Of the account's newest token: which one it is.
+    /// The place of the account's newest token in the order of its tokens.
     #[serde(default)]
     pub lineage: Lineage,
     /// Revoked keys that no identity of this directory has: made by a later state of it, which was
-    /// lost. When their tokens end is not known, so they are kept for ever.
+    /// lost. The ends of their tokens are not known, so they are kept for ever.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub revoked: BTreeMap<String, Timestamp>,
     /// Tokens of all identities that were issued before this time are refused.
@@ -39,8 +39,8 @@ pub struct DirectoryRecord {
 }
 
 impl DirectoryRecord {
-    /// The oldest version of the form whose programs may change the directory. Programs of version
-    /// 1 would forget the revocations that are in no identity's record.
+    /// The oldest version whose programs may change the directory. Programs of version 1 would
+    /// forget the revocations that are in no identity's record.
     pub(crate) fn needed_version(&self) -> u32 {
         if self.revoked.is_empty() && self.all_before.is_none() { 1 } else { VERSION }
     }
@@ -103,16 +103,16 @@ pub struct KeyRecord {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum KeyState {
-    /// They do.
+    /// Servers accept it.
     Valid,
     /// Its token has ended.
     Expired,
-    /// They refuse it once they have loaded the revocation.
+    /// Servers refuse it once they have loaded the revocation.
     Revoked,
 }
 
 impl KeyState {
-    /// The word for it.
+    /// The state in a word.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Valid => "valid",

@@ -10,9 +10,9 @@ use std::path::{Component, Path, PathBuf};
 
 use crate::host::Host;
 
-/// Where clients connect.
+/// The port for clients.
 pub const CLIENT_PORT: u16 = 4222;
-/// Where the other servers connect.
+/// The port for the other servers of the cluster.
 pub const ROUTE_PORT: u16 = 6222;
 /// The name of the cluster. A server of another cluster is refused.
 pub const CLUSTER: &str = "berth";
@@ -27,7 +27,7 @@ fn quoted(text: &str) -> String {
 /// The tokens that servers trust.
 #[derive(Debug)]
 pub struct TrustedTokens {
-    /// Grows with each change, for people who compare files.
+    /// Grows with each change, so that files can be compared.
     pub serial: u64,
     /// The operator's token.
     pub operator: String,
@@ -56,7 +56,7 @@ impl TrustedTokens {
     }
 }
 
-/// Where a server finds its certificate and the authorities.
+/// The directory of a server's certificate and authorities.
 #[derive(Debug)]
 pub struct ServerFiles<'a>(pub &'a Path);
 
@@ -95,7 +95,7 @@ pub fn format_include(config: &Path, file: &Path) -> String {
     format!("include {}\n", quoted(&path.to_string_lossy()))
 }
 
-/// Every address of the host, of the family that the fleet uses.
+/// The wildcard address of the family that the fleet uses.
 fn any_address(host: &Host) -> &'static str {
     if host.as_str().contains(':') { "[::]" } else { "0.0.0.0" }
 }

@@ -52,7 +52,7 @@ fn authority_params(name: &str) -> CertificateParams {
     params
 }
 
-/// Sets the validity: from a day before, since clocks differ, for about this time.
+/// Sets the validity: it begins a day early, because clocks differ.
 fn set_validity(
     params: &mut CertificateParams,
     at: Timestamp,
@@ -84,7 +84,7 @@ impl Authority {
         Ok((Self { issuer: Issuer::new(params, key) }, pem))
     }
 
-    /// Takes up an authority by its name and its key in PEM.
+    /// Makes an authority from its name and its key in PEM.
     pub fn load(name: &str, key: &str) -> Result<Self, AccessError> {
         let key = KeyPair::from_pem(key).map_err(failed)?;
         Ok(Self { issuer: Issuer::new(authority_params(name), key) })

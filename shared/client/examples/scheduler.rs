@@ -24,8 +24,8 @@ fn parse(line: &str, node: &NodeId) -> Result<(RegisterAlloc, String), Failed> {
     Ok((RegisterAlloc::new(id, node.clone(), volumes), command))
 }
 
-/// Runs a job to its end. An alloc that was refused is stopped, and its volumes are free.
-async fn run(scheduler: Scheduler, job: RegisterAlloc, command: String) -> Result<(), Failed> {
+/// Runs a job to its end. If the alloc is refused, it is stopped, and its volumes are free.
+async fn run(scheduler: Scheduler, job: Register, command: String) -> Result<(), Failed> {
     let alloc = scheduler.register(job).await?;
     let volumes = match alloc.mount(true, Deadlines::default()).await {
         Ok(volumes) => volumes,
@@ -40,7 +40,8 @@ async fn run(scheduler: Scheduler, job: RegisterAlloc, command: String) -> Resul
     for volume in volumes {
         shell.env(format!("BERTH_VOLUME_{}", volume.name.to_uppercase()), volume.path);
     }
-    // The lock is kept until it is said how the job ended: else the agent would say it.
+    // The lock is held until the scheduler has reported the job's end; otherwise the agent would
+    // report it.
     let (status, lock) = spawn_blocking(move || (shell.status(), shell)).await?;
     let is_done = matches!(&status, Ok(status) if status.success());
     let state = if is_done { AllocState::Complete } else { AllocState::Failed };
@@ -62,7 +63,7 @@ async fn main() -> Result<(), Failed> {
     let scheduler = Scheduler::connect(connect.identified(identity)).await?;
     let (mut running, mut jobs) = (BTreeSet::new(), JoinSet::new());
     for alloc in scheduler.own_allocs().await? {
-        // What has no guard was never begun, and is begun when its job is read.
+        // An alloc without a guard was never started; it is started when its job is read.
         if alloc.is_guarded().await? && running.insert(alloc.id().clone()) {
             jobs.spawn(end(alloc));
         }

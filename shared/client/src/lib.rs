@@ -36,13 +36,13 @@ use tokio::time::{Instant, sleep};
 pub use poll::poll;
 pub use retry::{FailedTry, Retry};
 
-/// How often a request is sent while replicas answer that they are too old for it or for a record.
-/// Of two replicas, one older, thirty-one of thirty-two requests reach the other one.
+/// Most tries of a request while replicas answer that they are too old for it or for a record. With
+/// two replicas, one of them older, thirty-one of thirty-two requests reach the newer one.
 const OTHER_REPLICA_TRIES: u32 = 5;
 const OTHER_REPLICA_PAUSES: Schedule =
     Schedule { first: Duration::from_millis(20), max: Duration::from_millis(200) };
 
-/// Asks by verbs. Cheap to clone.
+/// Sends the requests of verbs. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Client {
     bus: Bus,
@@ -50,24 +50,25 @@ pub struct Client {
 }
 
 impl Client {
-    /// Asks over this bus.
+    /// A client of this bus.
     pub fn new(bus: Bus) -> Self {
         Self { bus, requests: Arc::default() }
     }
 
-    /// The bus that it asks over.
+    /// The bus that it uses.
     pub fn bus(&self) -> &Bus {
         &self.bus
     }
 
-    /// How many requests were sent so far, by this and its clones.
+    /// The number of requests sent so far, by this client and its clones.
     pub fn requests(&self) -> u64 {
         self.requests.load(Ordering::Relaxed)
     }
 
-    /// Asks once. A stalled or killed replica does not delay the caller: another is asked
-    /// meanwhile, where the verb's row allows that. Where a replica is too old to read the request
-    /// or a record, it is asked again a few times, because another one may be newer.
+    /// Sends one request. A stalled or killed replica does not delay the caller: the request is
+    /// also sent to another replica, if the verb's row allows that. If a replica is too old to read
+    /// the request or a record, the request is sent again a few times, because another replica may
+    /// be newer.
     pub async fn once<V: Verb>(
         &self,
         to: &V::To,
@@ -104,7 +105,7 @@ impl Client {
         self.bus.ask_service::<V>(to, request, &call).await.map_err(|error| {
             let problem = error.into_problem(V::STEP).trace(call.trace.trace_id());
             let mut problem = with_capability::<V>(problem);
-            // Services of the last release say that it is not.
+            // Services of the last release answer that it is not retryable.
             problem.retryable |= is_of_older_replica::<V>(&problem);
             match to.node().filter(|_| V::ROW.service == NODE_AGENT) {
                 Some(node) => with_node(problem, node.as_str()),
@@ -114,8 +115,8 @@ impl Client {
     }
 }
 
-/// Whether a replica could not read the request or a record, and another one of the service might.
-/// An agent passes on what a replica of the claim service could not read.
+/// Whether a replica could not read the request or a record, and another replica of the service
+/// might. An agent also passes on such an answer of a claim service's replica.
 fn is_of_older_replica<V: Verb>(problem: &Problem) -> bool {
     let has_replicas = READERS.contains(&V::ROW.service);
     match problem.code {

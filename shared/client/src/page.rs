@@ -8,8 +8,8 @@ use berth_contract::verb::Verb;
 use crate::{Client, Retry};
 
 impl Client {
-    /// Reads a list to its end, or as many pages as `pages_max`; whether that was the end. Each
-    /// page is given to `take` as it comes, and all of them come by the call's deadline.
+    /// Reads a list to its end, or `pages_max` pages; returns whether the end was read. Each page
+    /// is passed to `take` as it comes, and all pages come by the call's deadline.
     pub async fn pages<V: Verb<Request: Paged, Reply: PagedReply>>(
         &self,
         to: &V::To,

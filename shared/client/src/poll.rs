@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-/// Reads until `read` breaks with what it found, or until the deadline leaves no time for another
-/// read: then the last read's reason to continue is returned.
+/// Reads until `read` breaks with its result, or until the deadline leaves no time for another
+/// read. Then it returns the last read's reason to continue.
 pub async fn poll<Found, Unfinished>(
     until: Instant,
     pause: Duration,

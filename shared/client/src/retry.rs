@@ -13,51 +13,51 @@ use crate::Client;
 
 /// A try waits at least this long for its answer, unless the deadline is nearer.
 const TRY_MIN: Duration = Duration::from_secs(1);
-/// How long the first try of a change waits for its answer where the service has replicas. The
-/// queue group goes on choosing a replica that hangs until nats-server drops it (`ping_interval`).
-const REPLICA_FIRST_TRY: Duration = Duration::from_millis(1_200);
-/// The same where a plugin may be called before the answer. A retry may call it again.
-const PLUGIN_FIRST_TRY: Duration = Duration::from_secs(5);
+/// How long the first try of a change waits for its answer if the service has replicas. The queue
+/// group keeps choosing a replica that hangs until nats-server drops it (`ping_interval`).
+const REPLICA_FIRST_TRY_MAX: Duration = Duration::from_millis(1_200);
+/// The same if a plugin may be called before the answer. A retry may call it again.
+const PLUGIN_FIRST_TRY_MAX: Duration = Duration::from_secs(5);
 /// Pauses after a request that came too late. One of the two clocks is wrong, so a quick retry
 /// fails as well, and hundreds of callers may retry.
 const PAUSES_LATE: Schedule =
     Schedule { first: Duration::from_secs(1), max: Duration::from_secs(15) };
 
-/// How a request is tried.
+/// The timeouts and pauses of a request's tries.
 #[derive(Debug, Clone, Copy)]
 pub struct Retry {
-    /// The longest that one try waits for its answer. A replica that was killed under the request
-    /// never answers; another one goes on where it was.
+    /// Longest wait of one try for its answer. A replica that was killed does not answer; another
+    /// one continues its work.
     pub tries: Schedule,
     /// The pauses between tries.
     pub pauses: Schedule,
 }
 
 impl Retry {
-    /// For a person, or a program, that waits for one answer.
+    /// For a user or a program that waits for one answer.
     pub const USUAL: Self = Self::each(Duration::MAX);
 
-    /// The same, where one try waits at most so long.
+    /// The same with this longest wait of one try.
     pub const fn each(each: Duration) -> Self {
         let pauses = Schedule { first: Duration::from_millis(200), max: Duration::from_secs(3) };
         Self { tries: Schedule { first: each, max: each }, pauses }
     }
 
-    /// The deadline of a try: half of what is left, so that there is time for another.
+    /// The deadline of a try: half of the remaining time, so that there is time for another try.
     fn deadline(&self, requests: u32, until: Instant) -> Instant {
         let now = Instant::now();
         let half = until.saturating_duration_since(now) / 2;
         (now + half.max(TRY_MIN).min(self.tries.longest(requests))).min(until)
     }
 
-    /// The same with short first tries where another replica may answer the next one. A read needs
-    /// none: it is sent to several replicas at once.
+    /// The same with short first tries if another replica may answer the next one. A read needs
+    /// none, because it is sent to several replicas at once.
     fn among_replicas(self, row: &Row) -> Self {
         if row.only_reads() || !row.has_replicas() {
             return self;
         }
         let calls_plugin = row.may_fail_with(Code::PluginFailed);
-        let first = if calls_plugin { PLUGIN_FIRST_TRY } else { REPLICA_FIRST_TRY };
+        let first = if calls_plugin { PLUGIN_FIRST_TRY_MAX } else { REPLICA_FIRST_TRY_MAX };
         Self { tries: Schedule { first: self.tries.first.min(first), ..self.tries }, ..self }
     }
 
@@ -72,7 +72,7 @@ impl Retry {
 pub struct FailedTry<'a> {
     /// Why it failed.
     pub problem: &'a Problem,
-    /// How many tries have failed.
+    /// The number of failed tries.
     pub failures: u32,
     /// When the first try began.
     pub since: Instant,
@@ -80,7 +80,7 @@ pub struct FailedTry<'a> {
     pub pause: Duration,
 }
 
-/// The failed tries of a request, as far as its error needs them.
+/// The failed tries of a request that its error may need.
 #[derive(Default)]
 struct Failures {
     /// The last try that was not answered: it may have been carried out.
@@ -98,7 +98,7 @@ impl Failures {
         }
     }
 
-    /// The error of the request whose last try failed with `last`.
+    /// The error of a request whose last try failed with `last`.
     fn error(self, last: Problem, had_time: bool) -> Problem {
         let was_not_received = matches!(last.code, Code::NoResponder | Code::BusUnavailable);
         match self.unanswered.filter(|_| was_not_received) {
@@ -109,8 +109,8 @@ impl Failures {
 }
 
 impl Client {
-    /// Sends a request until it is answered, until `again` says that a failed try is the last, or
-    /// until the call's deadline leaves no time for another.
+    /// Sends a request until it is answered, until `again` returns false for a failed try, or until
+    /// the call's deadline leaves no time for another try.
     pub async fn persist<V: Verb>(
         &self,
         to: &V::To,
@@ -123,8 +123,8 @@ impl Client {
         let retry = retry.among_replicas(&V::ROW);
         let (mut failures, mut tries, mut before) = (0, 0, Failures::default());
         loop {
-            let asked = Instant::now();
-            if asked >= until {
+            let began = Instant::now();
+            if began >= until {
                 let late = Problem::new(Code::Late, "there was no time left to ask").retryable();
                 return Err(before.error(late.at_step(V::STEP), false));
             }
@@ -135,8 +135,9 @@ impl Client {
                 Err(problem) => problem,
             };
             failures += 1;
-            // A caller that was kept waiting for the answer asks again at once, to miss nothing.
-            let had_time = asked.elapsed() >= retry.pauses.max;
+            // A try that has waited long enough already is followed by the next one at once, to
+            // miss no answer.
+            let had_time = began.elapsed() >= retry.pauses.max;
             tries = if had_time { 1 } else { tries + 1 };
             let pause = retry.pause(&problem, tries);
             let is_last = Instant::now() + pause >= until;

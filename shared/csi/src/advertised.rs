@@ -1,11 +1,11 @@
-//! What a plugin says it can do.
+//! The capabilities that a plugin advertises.
 //!
 //! **Owns** one flag per capability of CSI 1.12, by CSI's names, for the plugin, its controller and
 //! its node.
 //!
 //! **Promises** that capabilities of a later CSI are ignored.
 //!
-//! **Never** guesses: a flag is false when the plugin did not list it.
+//! **Never** guesses: a flag is false if the plugin did not list the capability.
 
 use crate::v1;
 use crate::v1::controller_service_capability as controller;
@@ -138,8 +138,8 @@ mod tests {
 
     #[test]
     fn each_capability_of_a_controller_has_its_flag() {
-        let all = controller(&(1..=15).collect::<Vec<_>>());
-        let printed = format!("{all:?}");
+        let every_flag = controller(&(1..=15).collect::<Vec<_>>());
+        let printed = format!("{every_flag:?}");
         assert_eq!(printed.matches(": true").count(), 15, "{printed}");
         assert_eq!(printed.matches(": false").count(), 0, "{printed}");
     }

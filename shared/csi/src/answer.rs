@@ -1,17 +1,17 @@
-//! Whether an answer is one to its question.
+//! Checks that an answer belongs to its request.
 //!
-//! **Owns** each check of a plugin's answer against the request that it answers: whose ids it has,
-//! what it says a copy is a copy of, and the bounds of CSI.
+//! **Owns** each check of a plugin's answer against its request: whose ids it has, what it says a
+//! copy is a copy of, and the bounds of CSI.
 //!
-//! **Promises** a check for each call that has one answer: a call without one does not compile
+//! **Promises** a check for each call with one answer: a call without a check does not compile
 //! ([`Answers`]). [`Client::call`](crate::Client::call) makes it, so no caller can leave it out.
-//! What CSI lets a plugin do passes: a larger size, another topology, a field that it leaves out.
+//! Everything that CSI allows passes: a larger size, another topology, a missing field.
 //!
 //! **Never** turns the answer of a call that has created something into an error, if it names what
-//! was created: its id would be lost. Such an answer is taken, and what is wrong with it goes onto
-//! the record ([`created_volume_fault`], [`group_fault`]; a snapshot's source is compared in the
-//! domain). **Never** looks at other records: the domain and the claim service compare ids and
-//! sizes with those.
+//! was created: its id would be lost. Such an answer is accepted, and its fault is recorded
+//! ([`created_volume_fault`], [`group_fault`]; a snapshot's source is compared in the domain).
+//! **Never** reads other records: the domain and the claim service compare ids and sizes with
+//! those.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,10 +26,11 @@ use crate::v1::volume_content_source::{SnapshotSource, Type, VolumeSource};
 /// The longest text of a plugin that a fault quotes, in characters.
 const QUOTED_CHARS_MAX: usize = 256;
 
-/// The most snapshots of a group that are taken: of a wrong one, the ids of all must be stored.
+/// Most snapshots of a group that are accepted. Even of a wrong group, the ids of all must be
+/// stored.
 const GROUP_ANSWERED_MAX: usize = 2 * GROUP_MAX;
 
-/// What an answer says that cannot be so. Its words follow "it", and name the plugin's part.
+/// The contradiction in an answer. Its text follows "it", and names the plugin's part.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum AnswerFault {
     /// The answer is about something else.
@@ -105,7 +106,7 @@ pub trait Answers<A> {
 }
 
 impl Answers<v1::ControllerPublishVolumeResponse> for v1::ControllerPublishVolumeRequest {
-    /// The context goes into a record, and from there into every mount.
+    /// The context is recorded, and passed to every mount.
     fn contradiction(&self, answer: &v1::ControllerPublishVolumeResponse) -> Option<AnswerFault> {
         let bytes = map_bytes(&answer.publish_context);
         too_large("a publish_context", bytes, PUBLISH_CONTEXT_BYTES_MAX)
@@ -120,7 +121,7 @@ impl Answers<v1::ControllerGetVolumeResponse> for v1::ControllerGetVolumeRequest
 }
 
 impl Answers<v1::CreateSnapshotResponse> for v1::CreateSnapshotRequest {
-    /// A snapshot whose ids cannot be stored cannot be deleted either, so it is not taken.
+    /// A snapshot whose ids cannot be stored cannot be deleted either, so it is not accepted.
     fn contradiction(&self, answer: &v1::CreateSnapshotResponse) -> Option<AnswerFault> {
         answer.snapshot.as_ref().and_then(large_ids)
     }
@@ -128,14 +129,14 @@ impl Answers<v1::CreateSnapshotResponse> for v1::CreateSnapshotRequest {
 
 impl Answers<v1::GetSnapshotResponse> for v1::GetSnapshotRequest {
     fn contradiction(&self, answer: &v1::GetSnapshotResponse) -> Option<AnswerFault> {
-        let answered = answer.snapshot.as_ref().map(|found| found.snapshot_id.as_str());
-        let other = other_id("snapshot", &self.snapshot_id, answered.unwrap_or_default());
-        other.or_else(|| answer.snapshot.as_ref().and_then(large_ids))
+        let answered = answer.snapshot.as_ref().map(|snapshot| snapshot.snapshot_id.as_str());
+        let contradiction = other_id("snapshot", &self.snapshot_id, answered.unwrap_or_default());
+        contradiction.or_else(|| answer.snapshot.as_ref().and_then(large_ids))
     }
 }
 
 impl Answers<v1::ListSnapshotsResponse> for v1::ListSnapshotsRequest {
-    /// A plugin may ignore the filter, so snapshots that were not asked for pass.
+    /// A plugin may ignore the filter, so snapshots that were not requested pass.
     fn contradiction(&self, answer: &v1::ListSnapshotsResponse) -> Option<AnswerFault> {
         let listed = answer.entries.iter().filter_map(|entry| entry.snapshot.as_ref());
         let mut asked = listed
@@ -145,37 +146,38 @@ impl Answers<v1::ListSnapshotsResponse> for v1::ListSnapshotsRequest {
 }
 
 impl Answers<v1::CreateVolumeGroupSnapshotResponse> for v1::CreateVolumeGroupSnapshotRequest {
-    /// A group whose ids cannot be stored cannot be deleted either, so it is not taken.
+    /// A group whose ids cannot be stored cannot be deleted either, so it is not accepted.
     fn contradiction(&self, answer: &v1::CreateVolumeGroupSnapshotResponse) -> Option<AnswerFault> {
         answer.group_snapshot.as_ref().and_then(large_group)
     }
 }
 
 impl Answers<v1::GetVolumeGroupSnapshotResponse> for v1::GetVolumeGroupSnapshotRequest {
-    /// The group was right when it was cut, so an answer that leaves something out is no answer. A
-    /// source that is another one is an answer (see [`group_fault`]).
+    /// The group was complete when it was cut, so an incomplete answer is an error. An answer with
+    /// another source is accepted (see [`group_fault`]).
     fn contradiction(&self, answer: &v1::GetVolumeGroupSnapshotResponse) -> Option<AnswerFault> {
-        let none = v1::VolumeGroupSnapshot::default();
-        let group = answer.group_snapshot.as_ref().unwrap_or(&none);
+        let no_group = v1::VolumeGroupSnapshot::default();
+        let group = answer.group_snapshot.as_ref().unwrap_or(&no_group);
         let (asked, answered) = (&self.group_snapshot_id, &group.group_snapshot_id);
-        if let Some(other) = other_id("group of snapshots", asked, answered) {
-            return Some(other);
+        if let Some(contradiction) = other_id("group of snapshots", asked, answered) {
+            return Some(contradiction);
         }
         let mut answered: Vec<&str> =
-            group.snapshots.iter().map(|made| made.snapshot_id.as_str()).collect();
+            group.snapshots.iter().map(|snapshot| snapshot.snapshot_id.as_str()).collect();
         let mut cut: Vec<&str> = self.snapshot_ids.iter().map(String::as_str).collect();
         answered.sort_unstable();
         cut.sort_unstable();
         if answered != cut {
             return Some(other_snapshots(group));
         }
-        let says_nothing = group.snapshots.iter().any(|made| made.source_volume_id.is_empty());
+        let says_nothing =
+            group.snapshots.iter().any(|snapshot| snapshot.source_volume_id.is_empty());
         says_nothing.then_some(AnswerFault::NoSource).or_else(|| large_group(group))
     }
 }
 
-/// Calls whose answer names nothing of the request. What it says otherwise is judged where it is
-/// used: capabilities, sizes, health, lists.
+/// Calls whose answer names nothing of the request. The other contents are judged by their users:
+/// capabilities, sizes, health, lists.
 macro_rules! names_nothing_of_the_request {
     ($($request:ident -> $response:ident;)*) => {
         $(impl Answers<v1::$response> for v1::$request {})*
@@ -208,8 +210,8 @@ names_nothing_of_the_request! {
     NodeGetInfoRequest -> NodeGetInfoResponse;
 }
 
-/// Why a volume that `CreateVolume` made can only be deleted. Its content is another one than was
-/// requested, or what the answer says of it cannot be stored.
+/// Why a volume that `CreateVolume` made can only be deleted: its content is not the requested one,
+/// or its answer cannot be stored.
 pub fn created_volume_fault(
     asked: &v1::CreateVolumeRequest,
     made: &v1::Volume,
@@ -219,7 +221,7 @@ pub fn created_volume_fault(
     }
     let wanted = content(asked.volume_content_source.as_ref());
     let answered = content(made.content_source.as_ref());
-    // A plugin that leaves the source out does not say that the content is another one.
+    // A plugin that leaves the source out does not claim that the content differs.
     if let Some(answered) = answered.filter(|answered| Some(*answered) != wanted) {
         return Some(AnswerFault::OtherContent {
             asked: wanted.map_or_else(|| "an empty one".to_owned(), describe_content),
@@ -231,18 +233,18 @@ pub fn created_volume_fault(
         return Some(AnswerFault::TooLarge { what: "a volume_context", bytes, max: MAP_BYTES_MAX });
     }
     let count = made.accessible_topology.len();
-    let fits = made.accessible_topology.iter().all(|one| is_map_storable(&one.segments));
+    let fits = made.accessible_topology.iter().all(|topology| is_map_storable(&topology.segments));
     (count > LIST_MAX || !fits).then_some(AnswerFault::ManyTopologies { count })
 }
 
-/// Why a group of snapshots can only be deleted: it is not one snapshot of each volume. Also asked
-/// of a group that was got by its id, which does not name its volumes.
+/// Why a group of snapshots can only be deleted: it is not one snapshot of each volume. Also used
+/// for a group that was read by its id, which does not name its volumes.
 pub fn group_fault(group: &v1::VolumeGroupSnapshot, asked: &[String]) -> Option<AnswerFault> {
     let sorted = |mut ids: Vec<String>| {
         ids.sort_unstable();
         ids
     };
-    let of = |made: &v1::Snapshot| made.source_volume_id.clone();
+    let of = |snapshot: &v1::Snapshot| snapshot.source_volume_id.clone();
     let answered = sorted(group.snapshots.iter().map(of).collect());
     let asked = sorted(asked.to_vec());
     if answered != asked {
@@ -252,16 +254,16 @@ pub fn group_fault(group: &v1::VolumeGroupSnapshot, asked: &[String]) -> Option<
     twice(group)
 }
 
-/// One snapshot for two volumes: deleting the one would delete the other. So is a snapshot without
+/// One snapshot for two volumes, because deleting one would delete the other; or a snapshot without
 /// an id, which could not be restored.
 fn twice(group: &v1::VolumeGroupSnapshot) -> Option<AnswerFault> {
-    let ids = group.snapshots.iter().map(|it| it.snapshot_id.as_str());
+    let ids = group.snapshots.iter().map(|snapshot| snapshot.snapshot_id.as_str());
     let ids: BTreeSet<&str> = ids.filter(|id| !id.is_empty()).collect();
     (ids.len() < group.snapshots.len()).then(|| other_snapshots(group))
 }
 
 fn other_snapshots(group: &v1::VolumeGroupSnapshot) -> AnswerFault {
-    let id = |made: &v1::Snapshot| quoted(&made.snapshot_id);
+    let id = |snapshot: &v1::Snapshot| quoted(&snapshot.snapshot_id);
     AnswerFault::OtherSnapshots { answered: group.snapshots.iter().map(id).collect() }
 }
 
@@ -444,8 +446,8 @@ mod tests {
         let request = v1::CreateVolumeRequest::default();
         let large = [("k".to_owned(), "x".repeat(MAP_BYTES_MAX))].into();
         let made = v1::Volume { volume_context: large, ..Default::default() };
-        let said = created_volume_fault(&request, &made).unwrap().to_string();
-        assert!(said.starts_with("answered with a volume_context of 4097 bytes"), "{said}");
+        let fault = created_volume_fault(&request, &made).unwrap().to_string();
+        assert!(fault.starts_with("answered with a volume_context of 4097 bytes"), "{fault}");
         let made = v1::Volume { volume_id: "i".repeat(TEXT_BYTES_MAX + 1), ..Default::default() };
         assert!(created_volume_fault(&request, &made).is_some());
 

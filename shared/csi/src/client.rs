@@ -66,8 +66,8 @@ impl Client {
         Self::trusting(socket, TrustedUsers::own())
     }
 
-    /// The same, for a plugin that runs as one of these users. Requests hold secrets, so they are
-    /// sent only if the path and the listening process belong to these users.
+    /// The same, for a plugin that runs as one of these users. Requests contain secrets, so they
+    /// are sent only if the path and the listening process belong to these users.
     pub fn trusting(socket: impl Into<PathBuf>, users: TrustedUsers) -> Self {
         let socket: Arc<Path> = socket.into().into();
         let (path, users) = (Arc::clone(&socket), Arc::new(users));
@@ -148,7 +148,7 @@ impl Client {
 
     fn span<R: Unary>(&self, request: &R) -> Span {
         let parent = self.trace.unwrap_or_else(|| {
-            // Probes would fill the trace store.
+            // Spans of probes would fill the trace store.
             TraceContext::begin(&mut rand::rng()).with_sampled(false)
         });
         let name = R::RPC.path().trim_start_matches('/');
@@ -252,7 +252,7 @@ fn explain(error: ConnectError) -> io::Error {
 
 /// Interprets the status of a failed call.
 fn read_failure(status: &tonic::Status, secrets: &Secrets, timeout: Duration) -> Failure {
-    // Only a status made on this side has a source.
+    // Only a status that was made in this process has a source.
     if let Some(root) = chain(status).last() {
         let reason = one_line(&secrets.strike(&root.to_string()));
         return if is_caused_by::<tonic::ConnectError>(status) {
@@ -264,7 +264,8 @@ fn read_failure(status: &tonic::Status, secrets: &Secrets, timeout: Duration) ->
         };
     }
     let message = one_line(&secrets.strike(status.message()));
-    // tonic reports an answer over the size limit as OUT_OF_RANGE, as if the plugin had said so.
+    // tonic reports an answer over the size limit as OUT_OF_RANGE, as if the plugin had answered
+    // so.
     if status.code() == tonic::Code::OutOfRange && message.contains("message length too large") {
         return Failure::Broken { reason: message };
     }

@@ -1,12 +1,12 @@
-//! How a call can fail.
+//! The ways in which a call can fail.
 //!
 //! **Owns** [`CallError`]: which call failed, on which socket, and whether it may have taken
 //! effect.
 //!
 //! **Promises** one line of bounded length without control characters and without secrets of the
-//! request: errors go into records, logs and replies.
+//! request, because errors are written into records, logs and replies.
 //!
-//! **Never** says what to do: that is [`CallError::class`], answered by [`crate::outcome`].
+//! **Never** contains the next step: that is [`CallError::class`], by [`crate::outcome`].
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -41,13 +41,13 @@ pub enum Failure {
         /// The reason from the operating system or the gRPC library.
         reason: String,
     },
-    /// The plugin did not answer in time. It may still be at work.
+    /// The plugin did not answer in time. It may still be working.
     #[error("no answer within {timeout:?}")]
     Late {
         /// The timeout of the call.
         timeout: Duration,
     },
-    /// The connection broke, or what answered was not gRPC. The plugin may have seen the call.
+    /// The connection broke, or the peer did not speak gRPC. The plugin may have seen the call.
     #[error("the connection broke, or what listens there does not speak gRPC: {reason}")]
     Broken {
         /// The reason from the gRPC library.
@@ -61,7 +61,7 @@ pub enum Failure {
         /// The plugin's message without secrets.
         message: String,
     },
-    /// The plugin answered OK, and not to the request. It may have done something.
+    /// The plugin answered OK, but not to this request. It may have done something.
     #[error("its answer contradicts the request: it {0}")]
     Contradicts(AnswerFault),
 }
@@ -75,7 +75,7 @@ impl CallError {
         }
     }
 
-    /// The answer as [`classify`] takes it.
+    /// The answer in the form for [`classify`].
     pub const fn answer(&self) -> CallAnswer {
         match self.failure {
             Failure::Unreachable { .. } => CallAnswer::Unsent,

@@ -61,7 +61,7 @@ pub struct NodeFingerprint {
     pub capabilities: NodeCapabilities,
 }
 
-/// Why there is no fingerprint.
+/// Why the plugin could not be identified.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum IdentifyError {
     /// A call failed. `FAILED_PRECONDITION` from `Probe` means that the plugin is unhealthy.
@@ -136,8 +136,8 @@ pub async fn identify(client: &Client, timeout: Duration) -> Result<Fingerprint,
     services.controller_service |= controller.is_some();
     let group_snapshots = services.group_controller_service && inquiry.groups().await?;
     let node = inquiry.node().await?;
-    if let Some(what) = node.as_ref().and_then(oversized) {
-        return Err(IdentifyError::Oversized { name, socket, what });
+    if let Some(field) = node.as_ref().and_then(oversized) {
+        return Err(IdentifyError::Oversized { name, socket, what: field });
     }
     let controller = controller.as_ref().map(ControllerCapabilities::from);
     let attaches = controller.as_ref().is_some_and(|can| can.publish_unpublish_volume);
@@ -160,13 +160,13 @@ pub async fn probe(client: &Client, timeout: Duration) -> Result<bool, CallError
     match client.call(v1::ProbeRequest {}, timeout).await {
         // CSI: `ready` absent means ready.
         Ok(answer) => Ok(answer.ready.unwrap_or(true)),
-        // CSI requires `Probe`. A plugin without it has answered all the same.
+        // CSI requires `Probe`. A plugin without it has still answered.
         Err(error) if error.code() == Some(Code::Unimplemented) => Ok(true),
         Err(error) => Err(error),
     }
 }
 
-/// Calls to one plugin with one timeout.
+/// Calls of one plugin with one timeout.
 struct Inquiry<'a> {
     client: &'a Client,
     timeout: Duration,

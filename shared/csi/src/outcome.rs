@@ -13,7 +13,7 @@ use std::fmt;
 use crate::code::Code;
 use crate::rpc::{Effect, Rpc};
 
-/// What came back from a call.
+/// The answer to a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CallAnswer {
     /// A gRPC status of the plugin.
@@ -157,10 +157,10 @@ pub const fn classify(rpc: Rpc, answer: CallAnswer) -> Class {
 const fn classify_code(rpc: Rpc, code: Code) -> Class {
     match code {
         Code::Ok => Class::Done,
-        // The caller, a proxy or the plugin gave up waiting: the work may go on.
+        // The caller, a proxy or the plugin stopped waiting: the work may go on.
         Code::Cancelled | Code::DeadlineExceeded | Code::Unavailable => in_doubt(rpc, Remedy::Wait),
-        // Plain errors of a driver's language arrive as UNKNOWN or INTERNAL, after any step. Others
-        // take them for final; we do not, of a call that changes something.
+        // Plain errors of a driver's language arrive as UNKNOWN or INTERNAL, after any step. Other
+        // orchestrators treat them as final; Berth does not, for a call that changes something.
         Code::Unknown | Code::Internal | Code::DataLoss => in_doubt(rpc, Remedy::ReadLog),
         Code::InvalidArgument => invalid_argument(rpc),
         Code::NotFound => not_found(rpc),
@@ -176,7 +176,7 @@ const fn classify_code(rpc: Rpc, code: Code) -> Class {
     }
 }
 
-/// Doubt matters only where something may have changed.
+/// Doubt matters only if the call may have changed something.
 const fn in_doubt(rpc: Rpc, remedy: Remedy) -> Class {
     match rpc.effect() {
         Effect::Reads => Class::Retry(remedy),
@@ -186,22 +186,23 @@ const fn in_doubt(rpc: Rpc, remedy: Remedy) -> Class {
 
 const fn invalid_argument(rpc: Rpc) -> Class {
     match rpc {
-        // Also said of a snapshot that belongs to a group, which goes only as a whole.
+        // Some drivers also answer this for a snapshot of a group, which can only be deleted as a
+        // whole.
         Rpc::DeleteSnapshot => Class::Refused(Remedy::DeleteGroup),
-        // The request must be changed before it is made again.
+        // The request must be changed before it is retried.
         _ => Class::Refused(Remedy::FixRequest),
     }
 }
 
 const fn not_found(rpc: Rpc) -> Class {
     match rpc {
-        // The source is missing, not what is being made.
+        // The source is missing, not the object that is being made.
         Rpc::CreateVolume | Rpc::CreateSnapshot | Rpc::CreateVolumeGroupSnapshot => {
             Class::Retry(Remedy::VerifySource)
         }
         // The volume is not at that path.
         Rpc::NodeGetVolumeStats => Class::Retry(Remedy::VerifyPath),
-        // These name nothing that could be missing.
+        // These requests name nothing that could be missing.
         Rpc::GetPluginInfo
         | Rpc::GetPluginCapabilities
         | Rpc::Probe
@@ -212,18 +213,19 @@ const fn not_found(rpc: Rpc) -> Class {
         | Rpc::NodeGetCapabilities
         | Rpc::NodeGetInfo => Class::Retry(Remedy::ReadLog),
         // Verify the id, then retry. This is no success even for a call that undoes: a plugin that
-        // is sure that nothing is left answers OK, and this code means it is not safe to assume so.
+        // is sure that nothing is left answers OK, and this code means that it is not safe to
+        // assume so.
         _ => Class::Retry(Remedy::VerifyId),
     }
 }
 
 const fn already_exists(rpc: Rpc) -> Class {
     match rpc {
-        // The name is taken by something incompatible.
+        // The name belongs to an incompatible object.
         Rpc::CreateVolume | Rpc::CreateSnapshot | Rpc::CreateVolumeGroupSnapshot => {
             Class::Refused(Remedy::UseOtherName)
         }
-        // Published or staged there already, with another capability or read-only flag.
+        // Already published or staged there, with another capability or read-only flag.
         Rpc::ControllerPublishVolume | Rpc::NodeStageVolume | Rpc::NodePublishVolume => {
             Class::Refused(Remedy::MatchExisting)
         }
@@ -233,10 +235,10 @@ const fn already_exists(rpc: Rpc) -> Class {
 
 const fn resource_exhausted(rpc: Rpc) -> Class {
     match rpc {
-        // Cannot be provisioned in this topology: final, and the cause must be mended first.
+        // The volume cannot be provisioned in this topology: final until the cause is removed.
         Rpc::CreateVolume => Class::Retry(Remedy::FindCapacity),
         // The node's attach limit. gRPC itself uses this code for messages that are too large, so
-        // what happened is not known.
+        // the effect is not known.
         Rpc::ControllerPublishVolume => Class::Uncertain(Remedy::FreeSlot),
         // No space; the request should be given up, which means deleting what may have been made.
         Rpc::CreateSnapshot | Rpc::CreateVolumeGroupSnapshot | Rpc::ControllerExpandVolume => {
@@ -251,28 +253,28 @@ const fn failed_precondition(rpc: Rpc) -> Class {
         // Unhealthy: the plugin may be restarted.
         Rpc::Probe => Class::Retry(Remedy::HealPlugin),
         // In use, or with dependent snapshots. CSI does not define the code for unpublish and
-        // unstage; drivers that check the order of calls mean the same by it.
+        // unstage; drivers that check the order of calls use it in the same sense.
         Rpc::DeleteVolume
         | Rpc::DeleteSnapshot
         | Rpc::DeleteVolumeGroupSnapshot
         | Rpc::ControllerUnpublishVolume
         | Rpc::NodeUnstageVolume
         | Rpc::NodeUnpublishVolume => Class::Retry(Remedy::RemoveUsers),
-        // Published on another node, and the volume is not for several.
+        // Published on another node, and the volume is not for several nodes.
         Rpc::ControllerPublishVolume => Class::Retry(Remedy::DetachElsewhere),
-        // In use, and the plugin expands only what is not.
+        // In use, and the plugin expands only volumes that are not.
         Rpc::ControllerExpandVolume => Class::Retry(Remedy::TakeOffline),
-        // The same, of the file system: CSI forbids a retry.
+        // The same for the file system: CSI forbids a retry.
         Rpc::NodeExpandVolume => Class::Refused(Remedy::TakeOffline),
-        // Exceeds what the volume can do: validate, or wait for an unpublish.
+        // Exceeds the volume's capabilities: validate, or wait for an unpublish.
         Rpc::NodeStageVolume => Class::Retry(Remedy::FitUse),
-        // Not staged; or, less often, as above. Staging again settles which.
+        // Not staged, or, less often, as above. Staging again shows which.
         Rpc::NodePublishVolume => Class::Retry(Remedy::StageFirst),
         // These volumes cannot be grouped.
         Rpc::CreateVolumeGroupSnapshot => Class::Refused(Remedy::Regroup),
         // Changed blocks are not tracked.
         Rpc::GetMetadataDelta => Class::Refused(Remedy::FullBackup),
-        // Not defined for the rest.
+        // CSI does not define the code for the other calls.
         _ => Class::Retry(Remedy::ReadLog),
     }
 }
@@ -281,7 +283,7 @@ const fn aborted(rpc: Rpc) -> Class {
     match rpc {
         // The starting token is stale.
         Rpc::ListVolumes | Rpc::ListSnapshots => Class::Retry(Remedy::RestartListing),
-        // Another operation is pending for the volume, perhaps our own earlier attempt.
+        // Another operation is pending for the volume, perhaps an earlier attempt of the same call.
         _ => in_doubt(rpc, Remedy::Wait),
     }
 }

@@ -43,7 +43,7 @@ impl Sensitive for v1::VolumeCapability {
 
 include!(concat!(env!("OUT_DIR"), "/redacted.rs"));
 
-/// Prints keys or places, never values.
+/// Prints keys or lengths, never values.
 struct Struck<T>(T);
 
 struct Mark;
@@ -72,9 +72,9 @@ impl fmt::Debug for Struck<&Vec<String>> {
 pub struct Secrets(Vec<String>);
 
 impl Secrets {
-    /// Each value of a request, plain and in the quoted form of an error text. Also parts that a
-    /// plugin may print alone: the lines of a key, and what follows `=` in a mount flag such as
-    /// `password=…`.
+    /// Each secret value of a request, plain and in the quoted form of an error text. Includes
+    /// parts that a plugin may print alone: the lines of a key, and the text after `=` in a mount
+    /// flag such as `password=…`.
     pub fn values_in(request: &impl Sensitive) -> Self {
         let mut values = Vec::new();
         request.visit(&mut |value| {
@@ -106,18 +106,18 @@ impl Secrets {
 }
 
 fn strike_alone(text: &str, secret: &str) -> String {
-    let mut left = String::with_capacity(text.len());
-    let mut from = 0;
+    let mut kept_text = String::with_capacity(text.len());
+    let mut end_of_last = 0;
     for (at, _) in text.match_indices(secret) {
         let end = at + secret.len();
         let alone = !text[..at].ends_with(char::is_alphanumeric)
             && !text[end..].starts_with(char::is_alphanumeric);
-        left.push_str(&text[from..at]);
-        left.push_str(if alone { STRUCK } else { secret });
-        from = end;
+        kept_text.push_str(&text[end_of_last..at]);
+        kept_text.push_str(if alone { STRUCK } else { secret });
+        end_of_last = end;
     }
-    left.push_str(&text[from..]);
-    left
+    kept_text.push_str(&text[end_of_last..]);
+    kept_text
 }
 
 #[cfg(test)]

@@ -47,16 +47,16 @@ pub trait Unary: prost::Message + Sensitive + Serialize + Clone + Default + 'sta
     /// Its answer.
     type Response: prost::Message + Serialize + Default + 'static;
 
-    /// What in the answer contradicts the request.
+    /// The contradiction in the answer, if there is one.
     fn check_answer(&self, answer: &Self::Response) -> Option<AnswerFault>;
 }
 
-/// What is to be done with the types of a call's messages, where only its [`Rpc`] is known.
+/// Work with the types of a call's messages, for callers that only have its [`Rpc`].
 pub trait ForMessages {
-    /// What comes of it.
+    /// The result of the work.
     type Output;
 
-    /// Does it for the call of this request.
+    /// Does the work for the call of this request.
     fn with<R: Unary>(self) -> Self::Output;
 }
 
@@ -81,7 +81,7 @@ macro_rules! rpcs {
         }
 
         impl Rpc {
-            /// All of them, by service.
+            /// All calls, by service.
             pub const ALL: &[Self] = &[$(Self::$rpc,)* $(Self::$stream,)*];
 
             /// CSI's name of the call.
@@ -100,7 +100,7 @@ macro_rules! rpcs {
                 }
             }
 
-            /// The call of a gRPC request to this path.
+            /// The call of a gRPC request with this path.
             pub fn of_path(path: &str) -> Option<Self> {
                 Self::ALL.iter().copied().find(|rpc| rpc.path() == path)
             }
@@ -121,7 +121,7 @@ macro_rules! rpcs {
                 }
             }
 
-            /// What the call does to the world.
+            /// The effect of the call.
             pub const fn effect(self) -> Effect {
                 match self {
                     $(Self::$rpc => Effect::$effect,)*

@@ -15,7 +15,7 @@ use serde::{Serialize, Serializer};
 
 use crate::redact::STRUCK;
 
-/// The keys of secrets.
+/// Writes the keys of secrets.
 pub(crate) fn struck_values<S: Serializer>(
     secrets: &BTreeMap<String, String>,
     to: S,
@@ -23,12 +23,12 @@ pub(crate) fn struck_values<S: Serializer>(
     to.collect_map(secrets.keys().map(|key| (key, STRUCK)))
 }
 
-/// How many mount flags there are.
+/// Writes the number of mount flags.
 pub(crate) fn struck_list<S: Serializer>(flags: &[String], to: S) -> Result<S::Ok, S::Error> {
     to.collect_seq(flags.iter().map(|_| STRUCK))
 }
 
-/// The name of an enum's value, or its number where a later contract has it.
+/// Writes the name of an enum's value, or its number if only a later contract has it.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands over every field so")]
 pub(crate) fn name<E, S>(number: &i32, to: S) -> Result<S::Ok, S::Error>
 where
@@ -41,7 +41,7 @@ where
     }
 }
 
-/// A time, in whole seconds since 1970.
+/// Writes a time in whole seconds since 1970.
 #[expect(clippy::ref_option, reason = "serde hands over every field so")]
 pub(crate) fn seconds<S: Serializer>(time: &Option<Timestamp>, to: S) -> Result<S::Ok, S::Error> {
     time.as_ref().map(|time| time.seconds).serialize(to)

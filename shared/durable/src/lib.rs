@@ -24,9 +24,9 @@ use tokio::task::{JoinError, spawn_blocking};
 
 /// The keyspace of trial writes.
 const TRIALS: &str = "trials";
-/// Larger than any entry: a disk that takes this takes the next entry, too.
+/// Larger than any entry, so that a disk that takes this takes the next entry, too.
 const TRIAL_BYTES: usize = 64 * 1024;
-/// The engine's defaults are for far more than this.
+/// The engine's default cache is for far larger stores.
 const CACHE_BYTES: u64 = 1024 * 1024;
 const MEMTABLE_BYTES: u64 = 4 * 1024 * 1024;
 const LOG_BYTES_MAX: u64 = 64 * 1024 * 1024;
@@ -73,17 +73,17 @@ pub enum DurableError {
 }
 
 /// Makes a change of a store after the changes before it, off the async thread. The change is made
-/// also when its caller stops waiting.
+/// even if its caller stops waiting.
 pub async fn in_turn<S: Send + 'static, T: Send + 'static>(
     store: &Arc<Mutex<S>>,
     change: impl FnOnce(&mut S) -> T + Send + 'static,
 ) -> Result<T, JoinError> {
     let turn = Arc::clone(store).lock_owned();
-    let made = tokio::spawn(async move {
+    let change_task = tokio::spawn(async move {
         let mut store = turn.await;
         spawn_blocking(move || change(&mut store)).await
     });
-    made.await.flatten()
+    change_task.await.flatten()
 }
 
 /// The entries of one directory.
@@ -100,18 +100,19 @@ struct Open {
 }
 
 impl Durable {
-    /// Opens the directory, made if it is not there, and reads every entry of this keyspace.
+    /// Opens the directory, which is made if it does not exist, and reads every entry of this
+    /// keyspace.
     pub fn open(path: PathBuf, name: &'static str) -> Result<(Self, Entries), DurableError> {
         let (open, entries) = read(&path, name)?;
         Ok((Self { path, name, open: Ok(open) }, entries))
     }
 
-    /// Whether the last write succeeded, so that the next one is tried.
+    /// Whether the last write succeeded, so that the next write is tried.
     pub fn is_open(&self) -> bool {
         self.open.is_ok()
     }
 
-    /// Opens it again and writes a trial; returns every entry.
+    /// Opens the store again and writes a trial; returns every entry.
     pub fn open_again(&mut self) -> Result<Entries, DurableError> {
         let (open, entries) = read(&self.path, self.name)?;
         let mut batch = open.database.batch().durability(Some(PersistMode::SyncAll));
@@ -121,7 +122,7 @@ impl Durable {
         Ok(entries)
     }
 
-    /// Refuses writes until it is opened again, because an entry that was read is not as expected.
+    /// Refuses writes until the store is opened again, because an entry was not as expected.
     pub fn close(&mut self, why: impl Into<Box<dyn Error + Send + Sync>>) {
         self.open = Err(Arc::from(why.into()));
     }
@@ -188,7 +189,7 @@ mod tests {
 
     use super::*;
 
-    /// More than the threads that tokio has for blocking calls.
+    /// More changes than tokio has threads for blocking calls.
     const CHANGES: u32 = 600;
 
     #[tokio::test]
@@ -199,7 +200,7 @@ mod tests {
         let mut changes = JoinSet::new();
         let hangs = Arc::clone(&store);
         changes.spawn(async move {
-            // As a write to a disk that hangs.
+            // Like a write to a disk that hangs.
             in_turn(&hangs, move |_| waits.recv().unwrap()).await
         });
         tokio::task::yield_now().await;
@@ -213,10 +214,10 @@ mod tests {
         while begun.load(Ordering::SeqCst) < CHANGES {
             tokio::task::yield_now().await;
         }
-        let others = timeout(Duration::from_secs(20), spawn_blocking(|| ())).await;
-        others.expect("no thread is left for others").unwrap();
+        let other_work = timeout(Duration::from_secs(20), spawn_blocking(|| ())).await;
+        other_work.expect("no thread is left for others").unwrap();
         assert!(changes.try_join_next().is_none(), "a change was made before the one that hangs");
-        // A change is made also when its caller stops waiting.
+        // The change is made even if its caller stops waiting.
         changes.abort_all();
         go_on.send(()).unwrap();
         in_turn(&store, |_| ()).await.unwrap();

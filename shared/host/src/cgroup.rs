@@ -1,6 +1,6 @@
 //! Cgroups of version 2.
 //!
-//! **Owns** the question whether a cgroup, or one below it, has a process.
+//! **Owns** the check whether a cgroup, or one below it, has a process.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -11,13 +11,13 @@ use rustix::fs::statfs;
 /// `CGROUP2_SUPER_MAGIC`.
 const CGROUP2: u64 = 0x6367_7270;
 
-/// Whether a process is in the cgroup with this directory, or in one below it. False when there is
-/// no such cgroup. An error where the directory is no cgroup of version 2.
+/// Whether a process is in the cgroup with this directory, or in one below it. False if there is no
+/// such cgroup. Fails if the directory is not a cgroup of version 2.
 pub fn has_process(dir: &Path) -> io::Result<bool> {
     match statfs(dir) {
         Err(rustix::io::Errno::NOENT) => return Ok(false),
         Err(errno) => return Err(errno.into()),
-        Ok(found) if u64::try_from(found.f_type) != Ok(CGROUP2) => {
+        Ok(file_system) if u64::try_from(file_system.f_type) != Ok(CGROUP2) => {
             let why = format!("{} is no cgroup of version 2", dir.display());
             return Err(io::Error::new(ErrorKind::InvalidInput, why));
         }
@@ -25,7 +25,8 @@ pub fn has_process(dir: &Path) -> io::Result<bool> {
     }
     match fs::read_to_string(dir.join("cgroup.events")) {
         Ok(events) => Ok(events.lines().any(|line| line == "populated 1")),
-        // The root of the hierarchy has no such file, and it removed itself meanwhile otherwise.
+        // The root of the hierarchy has no such file. Any other cgroup without the file was removed
+        // meanwhile.
         Err(error) if error.kind() == ErrorKind::NotFound && dir.join("cgroup.procs").exists() => {
             Err(io::Error::new(ErrorKind::InvalidInput, "the root cgroup guards nothing"))
         }

@@ -1,11 +1,11 @@
-//! Which processes of the host have a mount.
+//! The processes of the host that have a mount.
 //!
-//! **Owns** the comparison of all mount tables. A process may have a volume under another path, in
-//! a mount namespace of its own; the device and the root within it tell that it is the same.
+//! **Owns** the comparison of all mount tables. A process may have a volume at another path, in a
+//! mount namespace of its own; the device and the root within it show that it is the same.
 //!
-//! **Promises** that each namespace is read, once for each root directory its processes have (a
+//! **Promises** that each namespace is read, once for each root directory of its processes (a
 //! process in a chroot sees a part of its table), and that what cannot be read is an error (unknown
-//! is in use). Namespaces that appear while it reads are read, too.
+//! is in use). Namespaces that appear during the reading are read, too.
 //!
 //! **Never** touches a mount: a `stat` on a dead one hangs for ever. It does not see a namespace
 //! that is kept without a process, nor a file that is open in a mount that was detached lazily.
@@ -22,14 +22,14 @@ use crate::process::{list_pids, read_mount_namespace, read_stat, unless_ended};
 use crate::readings::SharedReadings;
 use crate::table::{MountPlace, MountTable, MountTableError};
 
-/// How often `/proc` is listed at most, while new namespaces appear.
+/// Most listings of `/proc` in one reading, while new namespaces appear.
 const LISTINGS_MAX: usize = 4;
-/// Processes of one namespace that are named.
+/// Most processes of one namespace that are named.
 const PROCESSES_NAMED_MAX: usize = 4;
 
 static READINGS: SharedReadings<HostMounts> = SharedReadings::new("/proc");
 
-/// What tells one view of the mounts from another: the namespace, and the root directory in it.
+/// Distinguishes the views of the mounts: the namespace, and the root directory in it.
 type ViewKey = (PathBuf, PathBuf);
 
 /// The mounts of every process.
@@ -41,7 +41,7 @@ pub struct HostMounts {
 /// The mounts that some processes see.
 #[derive(Debug)]
 struct MountView {
-    /// Such as `mnt:[4026531841]`; `None` when this process may not know it.
+    /// Such as `mnt:[4026531841]`; `None` if this process may not read it.
     namespace: Option<PathBuf>,
     pids: Vec<u32>,
     table: MountTable,
@@ -52,17 +52,17 @@ struct MountView {
 pub struct Holder {
     /// The mount, with its path as these processes see it.
     pub mount: Mount,
-    /// Where it is, whatever the namespace.
+    /// The location of the mount, which is the same in every namespace.
     place: Option<MountPlace>,
-    /// Whether something is mounted upon it, or within it.
+    /// Whether another mount lies on top of it, or within it.
     is_beneath: bool,
     /// Their mount namespace, such as `mnt:[4026531841]`.
     pub namespace: String,
-    /// Whether that is the namespace of this process.
+    /// Whether this is the namespace of this process.
     pub is_own: bool,
-    /// The processes, the first few by name.
+    /// The first few processes, with their names.
     pub processes: Vec<HolderProcess>,
-    /// How many more there are.
+    /// The number of further processes.
     pub more: usize,
 }
 
@@ -76,8 +76,8 @@ pub struct HolderProcess {
 }
 
 impl Holder {
-    /// Whether the kernel takes it away when the mounts at these places are unmounted. What has
-    /// something mounted upon it or within it stays.
+    /// Whether the kernel removes this mount when the mounts at these places are unmounted. A mount
+    /// with another one on top of it or within it stays.
     pub fn may_go_with(&self, places: &[MountPlace]) -> bool {
         let goes = |at: &MountPlace| places.iter().any(|other| at.may_go_with(other));
         !self.is_beneath && self.place.as_ref().is_some_and(goes)
@@ -85,10 +85,10 @@ impl Holder {
 }
 
 impl Holder {
-    /// Whether it is a copy, in another mount namespace, of the mount of this content at this path:
-    /// the copy that a new namespace gets of each mount. It lies at the same path and upon the same
-    /// directory or file, nothing is mounted upon it, and what is unmounted there is unmounted
-    /// nowhere else.
+    /// Whether this is a copy, in another mount namespace, of the mount of this content at this
+    /// path: the copy that a new namespace gets of each mount. It lies at the same path and upon
+    /// the same directory or file, no mount is on top of it, and an unmount there propagates
+    /// nowhere.
     pub fn is_copy_of(&self, content: &MountContent, path: &Path, upon: &MountPlace) -> bool {
         let shows_all = content.is_shown_by(&self.mount)
             && self.mount.root.to_string_lossy() == content.root.as_str();
@@ -103,7 +103,7 @@ impl Holder {
     }
 }
 
-/// The process, with its name while it has not ended.
+/// The process with its name, which is empty if the process has ended.
 pub fn name_process(pid: u32) -> HolderProcess {
     let stat = read_stat(pid).ok().flatten();
     HolderProcess { pid, command: stat.map_or_else(|| "ended".to_owned(), |stat| stat.comm) }
@@ -129,63 +129,64 @@ impl fmt::Display for Holder {
 }
 
 impl HostMounts {
-    /// The mounts as they were at some moment after this was called; read off the async threads.
+    /// The mounts at some moment after the call; read off the async threads.
     pub async fn read() -> Result<Arc<Self>, MountTableError> {
         READINGS.read(Self::read_blocking).await
     }
 
     /// Reads all of `/proc`, on this thread.
     pub fn read_blocking() -> Result<Self, MountTableError> {
-        let mut all = Self::default();
-        let mut known: HashMap<ViewKey, usize> = HashMap::new();
+        let mut host_mounts = Self::default();
+        let mut views_by_key: HashMap<ViewKey, usize> = HashMap::new();
         let mut seen = HashSet::new();
         for _ in 0..LISTINGS_MAX {
-            let before = all.views.len();
+            let before = host_mounts.views.len();
             for pid in list_pids()? {
                 if seen.insert(pid) {
-                    all.add(pid, &mut known)?;
+                    host_mounts.add(pid, &mut views_by_key)?;
                 }
             }
-            if all.views.len() == before {
+            if host_mounts.views.len() == before {
                 break;
             }
         }
-        Ok(all)
+        Ok(host_mounts)
     }
 
     fn add(
         &mut self,
         pid: u32,
-        known: &mut HashMap<ViewKey, usize>,
+        views_by_key: &mut HashMap<ViewKey, usize>,
     ) -> Result<(), MountTableError> {
         let Some(namespace) = unless_denied(read_mount_namespace(pid))? else { return Ok(()) };
         let root = unless_ended(fs::read_link(format!("/proc/{pid}/root")));
         let Some(root) = unless_denied(root)? else { return Ok(()) };
-        // Without both it is not known that another process sees the same mounts.
+        // Without both, it is not known whether another process sees the same mounts.
         let key = namespace.clone().zip(root);
-        let index = key.as_ref().and_then(|key| known.get(key));
+        let index = key.as_ref().and_then(|key| views_by_key.get(key));
         if let Some(view) = index.and_then(|index| self.views.get_mut(*index)) {
             view.pids.push(pid);
             return Ok(());
         }
         let Some(table) = MountTable::read_of(pid)? else { return Ok(()) };
         if let Some(key) = key {
-            known.insert(key, self.views.len());
+            views_by_key.insert(key, self.views.len());
         }
         self.views.push(MountView { namespace, pids: vec![pid], table });
         Ok(())
     }
 
-    /// Every mount that shows one of these, or a part of one, each once. The kernel gives no two
-    /// mounts one id, whatever their namespaces; so a process whose namespace may not be known is
-    /// seen to share it with another.
+    /// Every mount that shows one of these contents, or a part of one, each once. The kernel gives
+    /// no two mounts the same id, in any namespaces. So a process whose namespace is unknown is
+    /// recognized by the ids of its mounts.
     pub fn holders_of(&self, contents: &[MountContent]) -> Vec<Holder> {
         let own = std::process::id();
         let mut holders: Vec<Holder> = Vec::new();
         let mut by_id: HashMap<u64, usize> = HashMap::new();
         for view in &self.views {
             let is_own = view.pids.contains(&own);
-            let is_shown = |mount: &&Mount| contents.iter().any(|one| one.is_shown_by(mount));
+            let is_shown =
+                |mount: &&Mount| contents.iter().any(|content| content.is_shown_by(mount));
             for mount in view.table.mounts().iter().filter(is_shown) {
                 let namespace = view.namespace.as_ref().map(|name| name.display().to_string());
                 let known = by_id.get(&mount.id).and_then(|index| holders.get_mut(*index));
@@ -218,8 +219,8 @@ impl HostMounts {
     }
 }
 
-/// `Some(None)` for a process with more privileges than ours: its mount table may be read even so
-/// (proc(5)). `None` when it has ended.
+/// `Some(None)` for a process with more privileges than this one, whose mount table may still be
+/// readable (proc(5)). `None` if it has ended.
 #[expect(clippy::option_option, reason = "ended, hidden from us, and known are three answers")]
 fn unless_denied(read: io::Result<Option<PathBuf>>) -> io::Result<Option<Option<PathBuf>>> {
     match read {
@@ -235,15 +236,16 @@ mod tests {
 
     #[test]
     fn every_mount_of_a_content_is_found_with_its_processes() {
-        let all = HostMounts::read_blocking().unwrap();
+        let host_mounts = HostMounts::read_blocking().unwrap();
         let own = MountTable::read_blocking().unwrap();
         let content = own.top_at(Path::new("/proc")).unwrap().content();
-        let holders = all.holders_of(&[content]);
-        let ours = holders.iter().find(|one| one.is_own && one.mount.point == Path::new("/proc"));
+        let holders = host_mounts.holders_of(&[content]);
+        let ours =
+            holders.iter().find(|holder| holder.is_own && holder.mount.point == Path::new("/proc"));
         let ours = ours.unwrap();
         assert!(!ours.processes.is_empty() && ours.namespace.starts_with("mnt:["), "{ours:?}");
         assert!(ours.to_string().contains("the agent's own mount namespace mnt:["), "{ours}");
-        assert!(all.holders_of(&[]).is_empty());
+        assert!(host_mounts.holders_of(&[]).is_empty());
     }
 
     #[test]
@@ -266,10 +268,11 @@ mod tests {
         };
         let (same, at) =
             ("31 23 8:1 /b/data /s/target rw - ext4 /dev/sda1 rw", Path::new("/s/target"));
-        let is_copy = |one: &Holder| one.is_copy_of(&ours.content(), at, &upon("/s/target", false));
+        let is_copy =
+            |holder: &Holder| holder.is_copy_of(&ours.content(), at, &upon("/s/target", false));
         let copy = holder(same, upon("/s/target", false));
         assert!(is_copy(&copy));
-        for (other, why) in [
+        for (not_a_copy, why) in [
             (Holder { is_own: true, ..copy.clone() }, "it is in our own namespace"),
             (Holder { is_beneath: true, ..copy.clone() }, "something is mounted upon it"),
             (holder(same, upon("/s/target", true)), "an unmount there is one elsewhere, too"),
@@ -279,7 +282,7 @@ mod tests {
             (holder(&same.replace("/b/data", "/b/data/x"), upon("/s/target", false)), "a part"),
             (holder(&same.replace("8:1", "8:3"), upon("/s/target", false)), "another device"),
         ] {
-            assert!(!is_copy(&other), "{why}");
+            assert!(!is_copy(&not_a_copy), "{why}");
         }
     }
 

@@ -1,8 +1,8 @@
 //! The identity of the mount at a path: statx(2).
 //!
-//! **Owns** the question "is this still the same mount?" and "is this path a mount point?".
+//! **Owns** the checks "is this still the same mount?" and "is this path a mount point?".
 //!
-//! **Promises** that a kernel which does not answer is reported as such, never guessed for.
+//! **Promises** that a kernel without an answer is reported as such: nothing is guessed.
 //!
 //! **Never** follows a symbolic link at the end of the path, and triggers no automount. A path
 //! below a dead network mount may hang: call it off the async threads.
@@ -36,8 +36,8 @@ pub fn mount_id_of_open(file: impl AsFd) -> io::Result<MountId> {
     id_of(statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID | MNT_ID_UNIQUE)?)
 }
 
-/// Whether something is mounted at `path`; `None` when the kernel does not tell (before Linux 5.8).
-/// A path that does not exist is no mount point.
+/// Whether a mount lies at `path`; `None` if the kernel cannot tell (before Linux 5.8). A path that
+/// does not exist is no mount point.
 pub fn is_mount_point(path: &Path) -> io::Result<Option<bool>> {
     match statx(CWD, path, flags(), StatxFlags::empty()) {
         Ok(there) if there.stx_attributes_mask.contains(StatxAttributes::MOUNT_ROOT) => {
@@ -86,8 +86,13 @@ mod tests {
         fs::write(&file, "").unwrap();
         symlink("/proc", &link).unwrap();
         assert_eq!(is_mount_point(Path::new("/proc")).unwrap(), Some(true));
-        for none in [&file, &link, &dir.path().join("missing"), &file.join("below")] {
-            assert_eq!(is_mount_point(none).unwrap(), Some(false), "{}", none.display());
+        for no_mount_point in [&file, &link, &dir.path().join("missing"), &file.join("below")] {
+            assert_eq!(
+                is_mount_point(no_mount_point).unwrap(),
+                Some(false),
+                "{}",
+                no_mount_point.display()
+            );
         }
     }
 }

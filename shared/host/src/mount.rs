@@ -18,9 +18,9 @@ use serde::{Deserialize, Serialize};
 )]
 #[serde(try_from = "String", into = "String")]
 pub struct DeviceNumber {
-    /// Which driver.
+    /// The driver's number.
     pub major: u32,
-    /// Which of the driver's devices.
+    /// The device's number at its driver.
     pub minor: u32,
 }
 
@@ -60,16 +60,16 @@ impl fmt::Display for DeviceNumber {
 /// One mount, as a mount table lists it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Mount {
-    /// May be reused after the mount is gone; see [`crate::identity`] for one that is not.
+    /// The id may be reused after the mount is gone; see [`crate::identity`] for one that is not.
     pub id: u64,
-    /// The mount that this one is mounted on; it may be missing from the table of a process in a
-    /// chroot.
+    /// The id of the mount that this one lies upon. It may be missing from the table of a process
+    /// in a chroot.
     pub parent: u64,
     /// The device of the file system. A btrfs subvolume's `st_dev` is another number.
     pub device: DeviceNumber,
-    /// Which directory (or file) of the file system is mounted.
+    /// The directory or file of the file system that is mounted.
     pub root: PathBuf,
-    /// Where, as seen from the process's root.
+    /// The mount point, as seen from the process's root.
     pub point: PathBuf,
     /// Options of this mount alone, such as `ro,nosuid`.
     pub options: String,
@@ -109,7 +109,8 @@ impl Mount {
             }
         }
         mount.fs_type = text(fields.next()?);
-        // A file system without a source leaves the column empty. Some kernels omit the last one.
+        // A file system without a source leaves the column empty. Some kernels omit the last
+        // column.
         mount.source = fields.next().map(unescape).unwrap_or_default();
         mount.fs_options = fields.next().map(text).unwrap_or_default();
         Some(mount)
@@ -126,7 +127,7 @@ impl Mount {
         self.has_option("ro")
     }
 
-    /// What it shows, whatever its path.
+    /// The content that this mount shows, at whatever path.
     pub fn content(&self) -> MountContent {
         MountContent {
             device: self.device,
@@ -137,15 +138,16 @@ impl Mount {
     }
 }
 
-/// What a mount shows. It stays the same until the host reboots; then devices get other numbers.
+/// The content that a mount shows. It stays the same until the host reboots; then devices get other
+/// numbers.
 ///
-/// Paths that are not UTF-8 are kept with replacement characters, and compared so: two of them may
-/// be taken for one, and never one for two.
+/// Paths that are not UTF-8 are kept with replacement characters, and compared in this form: two
+/// different paths may compare equal, but equal paths never differ.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct MountContent {
     /// The device of the file system.
     pub device: DeviceNumber,
-    /// Which directory (or file) of the file system.
+    /// The directory or file of the file system.
     pub root: String,
     /// Such as `ext4`.
     pub fs_type: String,
@@ -154,8 +156,8 @@ pub struct MountContent {
 }
 
 impl MountContent {
-    /// Whether `mount` shows this, or a part of it: the same device, at or below the same root. NFS
-    /// lists every root as `/`, and tells its directories apart by the source.
+    /// Whether `mount` shows this content, or a part of it: the same device, at or below the same
+    /// root. NFS lists every root as `/`, and distinguishes its directories by the source.
     pub fn is_shown_by(&self, mount: &Mount) -> bool {
         mount.device == self.device
             && Path::new(&*mount.root.to_string_lossy()).starts_with(&self.root)
@@ -178,16 +180,16 @@ fn unescape(field: &[u8]) -> OsString {
         return OsString::from_vec(field.to_vec());
     }
     let mut plain = Vec::with_capacity(field.len());
-    let mut rest = field;
-    while let Some((&first, after)) = rest.split_first() {
-        let (byte, after) = match rest {
+    let mut escaped = field;
+    while let Some((&first, after)) = escaped.split_first() {
+        let (byte, after) = match escaped {
             [b'\\', a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', after @ ..] => {
                 ((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'), after)
             }
             _ => (first, after),
         };
         plain.push(byte);
-        rest = after;
+        escaped = after;
     }
     OsString::from_vec(plain)
 }

@@ -26,23 +26,23 @@ use thiserror::Error;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
-/// Operations of one share that run at once.
+/// Most operations of one share that run at once.
 pub const SHARE_MAX: usize = 32;
-/// Operations of all shares that run at once, each on a thread.
+/// Most operations of all shares that run at once, each on a thread.
 pub const OPERATIONS_MAX: usize = 512;
-/// Callers that wait for a thread.
+/// Most callers that wait for a thread.
 const WAITING_MAX: usize = 8192;
-/// Threads that are kept for the next operation.
+/// Most threads that are kept for the next operation.
 const IDLE_MAX: usize = 8;
 
 /// An operation, as the pool counts and shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostOperation {
-    /// What is done, such as `unmount`.
+    /// The action, such as `unmount`.
     pub what: &'static str,
-    /// What hangs together, such as all volumes of a plugin.
+    /// The share: operations that may hang together, such as those of all volumes of a plugin.
     pub share: Arc<str>,
-    /// Where. One operation runs at one place of a share.
+    /// The place of the operation. One operation runs at one place of a share.
     pub place: PathBuf,
 }
 
@@ -56,9 +56,9 @@ impl HostOperation {
 /// Operations that have run past their deadlines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HungOperations {
-    /// How many.
+    /// How many operations have run past their deadlines.
     pub count: usize,
-    /// The one that has run longest.
+    /// The operation that has run longest.
     pub oldest: HostOperation,
     /// When the oldest began, by the host's clock.
     pub since: SystemTime,
@@ -81,34 +81,35 @@ pub enum HostPoolError {
     /// It runs, and has not ended by its deadline.
     #[error("{} at {} has not ended within {within:?}", operation.what, operation.place.display())]
     Late {
-        /// Which operation.
+        /// The operation.
         operation: HostOperation,
-        /// How long it could take.
+        /// The deadline, counted from the call.
         within: Duration,
     },
-    /// It was not begun, because the operations in its way hang.
+    /// It was not begun, because the operations that it must wait for hang.
     #[error("{} at {} was not begun: {hung}", operation.what, operation.place.display())]
     Hung {
-        /// Which operation.
+        /// The operation.
         operation: HostOperation,
-        /// What is in its way.
+        /// The operations that it must wait for.
         hung: HungOperations,
     },
-    /// It was not begun by its deadline, because the operations in its way took so long.
+    /// It was not begun by its deadline, because the operations that it must wait for took too
+    /// long.
     #[error("{} at {} was not begun within {within:?}: {running} operations run before it",
         operation.what, operation.place.display())]
     Busy {
-        /// Which operation.
+        /// The operation.
         operation: HostOperation,
-        /// How long it could take.
+        /// The deadline, counted from the call.
         within: Duration,
-        /// How many operations are in its way.
+        /// The number of operations that it must wait for.
         running: usize,
     },
     /// It panicked.
     #[error("{what} ended without a result")]
     Panicked {
-        /// Which operation.
+        /// The action of the operation.
         what: &'static str,
     },
     /// No thread could be started.
@@ -137,7 +138,7 @@ pub struct HostPool {
 
 #[derive(Debug, Default)]
 struct Operations {
-    /// Grows with each operation and each waiter.
+    /// The number of the next operation or waiter.
     next_id: u64,
     running: BTreeMap<u64, Running>,
     waiting: VecDeque<Waiter>,
@@ -171,11 +172,11 @@ struct Ticket {
 impl Drop for Ticket {
     fn drop(&mut self) {
         let admitted = {
-            let mut all = self.pool.lock();
-            all.running.remove(&self.id);
-            all.admit_next(&self.pool)
+            let mut operations = self.pool.lock();
+            operations.running.remove(&self.id);
+            operations.admit_next(&self.pool)
         };
-        // A caller that has given up gives its ticket back, once the lock is free.
+        // A caller that has given up drops its ticket, once the lock is free.
         if let Some((caller, ticket)) = admitted {
             drop(caller.send(ticket));
         }
@@ -196,15 +197,15 @@ impl Drop for Waiting<'_> {
 }
 
 impl HostPool {
-    /// The pool of this process: threads are the process's, and readings of the mount table are
-    /// shared by all of it.
+    /// The pool of this process. There is one, because threads and readings of the mount table are
+    /// shared by the whole process.
     pub fn of_process() -> Self {
         static POOL: LazyLock<HostPool> = LazyLock::new(HostPool::default);
         POOL.clone()
     }
 
-    /// Runs `work` on a thread and answers its result, or by the deadline why there is none. An
-    /// operation whose caller gave up goes on to its end.
+    /// Runs `work` on a thread. Returns its result, or by the deadline the reason why there is
+    /// none. An operation whose caller gave up continues to its end.
     pub async fn run<T: Send + 'static>(
         &self,
         operation: HostOperation,
@@ -215,14 +216,14 @@ impl HostPool {
         let ticket = self.admit(&operation, within, deadline).await?;
         let (answer, answered) = oneshot::channel();
         self.start(Box::new(move || {
-            let done = work();
-            // Before the answer: the caller's next operation finds the place free.
+            let result = work();
+            // Dropped before the answer, so that the caller's next operation finds the place free.
             drop(ticket);
             // The caller may have given up.
-            let _ = answer.send(done);
+            let _ = answer.send(result);
         }))?;
         match timeout_at(deadline, answered).await {
-            Ok(Ok(done)) => Ok(done),
+            Ok(Ok(result)) => Ok(result),
             Ok(Err(_)) => Err(HostPoolError::Panicked { what: operation.what }),
             Err(_) => Err(HostPoolError::Late { operation, within }),
         }
@@ -230,8 +231,8 @@ impl HostPool {
 
     /// The operations that have run past their deadlines; `None` when there are none.
     pub fn hung(&self) -> Option<HungOperations> {
-        let (all, now) = (self.lock(), Instant::now());
-        HungOperations::among(all.running.values().filter(|one| one.deadline <= now))
+        let (operations, now) = (self.lock(), Instant::now());
+        HungOperations::among(operations.running.values().filter(|running| running.deadline <= now))
     }
 
     /// Waits until the operation may begin.
@@ -242,26 +243,26 @@ impl HostPool {
         deadline: Instant,
     ) -> Result<Ticket, HostPoolError> {
         let (mut admitted, _waiting) = {
-            let mut all = self.lock();
-            if all.may_begin(operation) {
-                return Ok(all.begin(self, operation.clone(), deadline));
+            let mut operations = self.lock();
+            if operations.may_begin(operation) {
+                return Ok(operations.begin(self, operation.clone(), deadline));
             }
-            if all.waiting.len() >= WAITING_MAX {
-                return Err(all.refusal(operation, within));
+            if operations.waiting.len() >= WAITING_MAX {
+                return Err(operations.refusal(operation, within));
             }
             let (sender, admitted) = oneshot::channel();
-            let id = all.next_id();
+            let id = operations.next_id();
             let operation = operation.clone();
-            all.waiting.push_back(Waiter { id, operation, deadline, admitted: sender });
+            operations.waiting.push_back(Waiter { id, operation, deadline, admitted: sender });
             (admitted, Waiting { pool: self, id })
         };
         loop {
-            // Nothing begins before one of those in the way ends: once all of them hang, there is
-            // nothing to wait for.
+            // The operation begins when one of the operations before it ends. Once all of these
+            // hang, waiting is pointless.
             let hopeless = self.lock().hopeless_at(operation);
             let now = Instant::now();
             if hopeless.is_some_and(|at| at <= now) || deadline <= now {
-                // It may have been admitted just now.
+                // The operation may have been admitted just now.
                 return admitted.try_recv().map_err(|_| self.lock().refusal(operation, within));
             }
             let wake = hopeless.map_or(deadline, |at| at.min(deadline));
@@ -282,7 +283,7 @@ impl HostPool {
             None => job,
         };
         let pool = Arc::downgrade(&self.inner);
-        // Not a thread of the runtime: that waits for its own when it ends.
+        // Not a thread of the runtime, which waits for its own threads when it ends.
         let thread = thread::Builder::new().name("host-pool".to_owned());
         thread.spawn(move || work(&pool, job)).map_err(HostPoolError::Thread)?;
         Ok(())
@@ -293,21 +294,21 @@ impl HostPool {
     }
 }
 
-/// Does job after job, until more threads are idle than are kept.
+/// Runs jobs until more threads are idle than are kept.
 fn work(pool: &Weak<Mutex<Operations>>, mut job: Job) {
     loop {
         job();
         let (sender, jobs) = mpsc::channel();
         {
             let Some(pool) = pool.upgrade() else { return };
-            let mut all = pool.lock().unwrap_or_else(PoisonError::into_inner);
-            if all.idle.len() >= IDLE_MAX {
+            let mut operations = pool.lock().unwrap_or_else(PoisonError::into_inner);
+            if operations.idle.len() >= IDLE_MAX {
                 return;
             }
-            all.idle.push(sender);
+            operations.idle.push(sender);
         }
-        let Ok(next) = jobs.recv() else { return };
-        job = next;
+        let Ok(next_job) = jobs.recv() else { return };
+        job = next_job;
     }
 }
 
@@ -317,12 +318,12 @@ impl Operations {
         self.next_id
     }
 
-    /// The running operations that an operation cannot begin beside.
-    fn in_the_way<'a>(&'a self, of: &'a HostOperation) -> Vec<&'a Running> {
-        let is_same = |one: &&Running| one.operation.share == of.share;
+    /// The running operations that must end before this operation may begin.
+    fn in_the_way<'a>(&'a self, operation: &'a HostOperation) -> Vec<&'a Running> {
+        let is_same = |running: &&Running| running.operation.share == operation.share;
         let at_place = self.running.values().filter(is_same);
         let at_place: Vec<_> =
-            at_place.filter(|one| one.operation.place == of.place).take(1).collect();
+            at_place.filter(|one| one.operation.place == operation.place).take(1).collect();
         if !at_place.is_empty() {
             return at_place;
         }
@@ -340,15 +341,15 @@ impl Operations {
         self.in_the_way(operation).is_empty()
     }
 
-    /// When all operations hang that are in the way of this one; `None` when none is.
+    /// When all operations that this one must wait for hang; `None` if it need not wait.
     fn hopeless_at(&self, operation: &HostOperation) -> Option<Instant> {
-        self.in_the_way(operation).iter().map(|one| one.deadline).max()
+        self.in_the_way(operation).iter().map(|running| running.deadline).max()
     }
 
     fn refusal(&self, operation: &HostOperation, within: Duration) -> HostPoolError {
         let (now, operation) = (Instant::now(), operation.clone());
         let in_the_way = self.in_the_way(&operation);
-        let hung = in_the_way.iter().filter(|one| one.deadline <= now).copied();
+        let hung = in_the_way.iter().filter(|running| running.deadline <= now).copied();
         match HungOperations::among(hung) {
             Some(hung) => HostPoolError::Hung { operation, hung },
             None => HostPoolError::Busy { running: in_the_way.len(), operation, within },
@@ -361,7 +362,7 @@ impl Operations {
         Ticket { pool: pool.clone(), id }
     }
 
-    /// The waiter that came first of those that may begin now. One operation has ended, so one may
+    /// Admits the first waiter that may begin now. Called when one operation has ended, so one may
     /// begin.
     fn admit_next(&mut self, pool: &HostPool) -> Option<(oneshot::Sender<Ticket>, Ticket)> {
         self.waiting.retain(|waiter| !waiter.admitted.is_closed());
@@ -374,12 +375,12 @@ impl Operations {
 impl HungOperations {
     fn among<'a>(hung: impl Iterator<Item = &'a Running>) -> Option<Self> {
         let hung: Vec<&Running> = hung.collect();
-        let oldest = hung.iter().min_by_key(|one| one.began)?;
+        let oldest = hung.iter().min_by_key(|running| running.began)?;
         Some(Self { count: hung.len(), oldest: oldest.operation.clone(), since: oldest.since })
     }
 }
 
-/// The share of an operation that works on a directory of the host, whatever lies in it.
+/// The share of an operation that works on a directory of the host, whatever is in it.
 pub fn directory_share(dir: &Path) -> Arc<str> {
     format!("directory {}", dir.display()).into()
 }

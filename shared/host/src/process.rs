@@ -22,7 +22,7 @@ use rustix::io::Errno;
 pub use rustix::process::Signal;
 use rustix::process::{Pid, PidfdFlags, pidfd_open, pidfd_send_signal};
 
-/// One process, whatever becomes of its process id: a pidfd.
+/// One process, identified by a pidfd, so that a reused process id does no harm.
 #[derive(Debug)]
 pub struct ProcessHandle {
     pid: u32,
@@ -30,11 +30,11 @@ pub struct ProcessHandle {
 }
 
 impl ProcessHandle {
-    /// Opens the process that has this id now, if `is_meant` says that it is the one that is meant.
-    /// `None` when it is not, or when it has ended.
+    /// Opens the process that has this id now, if `is_meant` accepts it. `None` if it does not, or
+    /// if the process has ended.
     ///
-    /// What `is_meant` reads below `/proc/PID` is of the process that is opened: while that process
-    /// has not ended, no other process has its id.
+    /// What `is_meant` reads below `/proc/PID` is of the opened process: while that process has not
+    /// ended, no other process has its id.
     pub fn open_if(
         pid: u32,
         is_meant: impl FnOnce() -> io::Result<bool>,
@@ -51,13 +51,14 @@ impl ProcessHandle {
         Self::open_if(pid, is_meant)
     }
 
-    /// Its process id, for people and for `/proc`. Another process may have it once this one has
-    /// ended.
+    /// Its process id, for messages and for `/proc`. Another process may have the id once this one
+    /// has ended.
     pub fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// Whether the process has ended. One that its parent has not waited for has ended, too.
+    /// Whether the process has ended. A process that its parent has not waited for yet has ended,
+    /// too.
     pub fn has_ended(&self) -> io::Result<bool> {
         let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -79,7 +80,7 @@ impl ProcessHandle {
     }
 }
 
-/// The ids of all processes, each once. Threads of the kernel are among them.
+/// The ids of all processes, each once. Kernel threads are among them.
 pub fn list_pids() -> io::Result<Vec<u32>> {
     let mut pids = Vec::new();
     for entry in fs::read_dir("/proc")? {
@@ -117,11 +118,12 @@ pub fn read_mount_namespace(pid: u32) -> io::Result<Option<PathBuf>> {
     unless_ended(fs::read_link(format!("/proc/{pid}/ns/mnt")))
 }
 
-/// Opens the file with this device and inode that a process has open, whatever its name: also one
-/// that was removed meanwhile. `None` when no process has it open.
+/// Opens the file with this device and inode that a process has open, whatever its name is, also if
+/// it was removed. `None` if no process has it open.
 ///
 /// # Errors
-/// If it was not found and the open files of a process could not be seen.
+///
+/// If it was not found, and the open files of a process could not be read.
 pub fn find_open_file(dev: u64, ino: u64) -> io::Result<Option<File>> {
     let mut hidden = None;
     for pid in list_pids()? {
@@ -134,13 +136,13 @@ pub fn find_open_file(dev: u64, ino: u64) -> io::Result<Option<File>> {
             }
         };
         for number in files.flatten().map(|entry| entry.file_name()) {
-            // The inode is compared first: a `stat` on a dead mount hangs for ever.
+            // The inode is compared first, because a `stat` on a dead mount hangs for ever.
             let about = fs::read_to_string(process.join("fdinfo").join(&number));
             if about.is_ok_and(|about| is_other_inode(&about, ino)) {
                 continue;
             }
             let path = process.join("fd").join(&number);
-            let is_it = |found: fs::Metadata| (found.dev(), found.ino()) == (dev, ino);
+            let is_it = |metadata: fs::Metadata| (metadata.dev(), metadata.ino()) == (dev, ino);
             if fs::metadata(&path).is_ok_and(is_it) {
                 return File::open(&path).map(Some);
             }
@@ -155,7 +157,7 @@ fn is_other_inode(about: &str, ino: u64) -> bool {
     named.is_some_and(|named| named.trim().parse() != Ok(ino))
 }
 
-/// A descriptor that becomes readable when the process has ended; `None` when it has already.
+/// A descriptor that becomes readable when the process ends; `None` if it has ended already.
 pub fn open_pidfd(pid: u32) -> io::Result<Option<OwnedFd>> {
     let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return Ok(None) };
     match pidfd_open(pid, PidfdFlags::NONBLOCK) {
@@ -165,7 +167,7 @@ pub fn open_pidfd(pid: u32) -> io::Result<Option<OwnedFd>> {
     }
 }
 
-/// `None` when the process has ended meanwhile, or is a thread of the kernel, which has no mounts.
+/// `None` if the process has ended meanwhile, or is a kernel thread, which has no mounts.
 pub fn unless_ended<T>(read: io::Result<T>) -> io::Result<Option<T>> {
     match read {
         Ok(read) => Ok(Some(read)),
@@ -188,26 +190,26 @@ mod tests {
 
     #[test]
     fn an_open_file_is_found_also_after_it_was_removed() {
-        // Nobody gets the inode's number while the file is there.
+        // No other file gets the inode's number while this one exists.
         let path = tempfile::NamedTempFile::new().unwrap().into_temp_path();
-        let seen = fs::metadata(&path).unwrap();
-        match find_open_file(seen.dev(), seen.ino()) {
-            Ok(found) => assert!(found.is_none(), "{found:?}"),
+        let metadata = fs::metadata(&path).unwrap();
+        match find_open_file(metadata.dev(), metadata.ino()) {
+            Ok(open_file) => assert!(open_file.is_none(), "{open_file:?}"),
             Err(error) => assert_eq!(error.kind(), ErrorKind::PermissionDenied),
         }
         let _open = File::open(&path).unwrap();
         drop(path);
-        let found = find_open_file(seen.dev(), seen.ino()).unwrap().unwrap();
-        assert_eq!(found.metadata().unwrap().ino(), seen.ino());
+        let open_file = find_open_file(metadata.dev(), metadata.ino()).unwrap().unwrap();
+        assert_eq!(open_file.metadata().unwrap().ino(), metadata.ino());
         assert!(is_other_inode("pos:\t0\nino:\t7\n", 8));
         assert!(!is_other_inode("pos:\t0\nino:\t8\n", 8) && !is_other_inode("pos:\t0\n", 8));
     }
 
     #[test]
     fn a_name_may_hold_anything() {
-        let rest = " S 1 42 43 34816 44 4194304 1 0 0 0 0 0 0 0 20 0 1 0 777 0 0 0 0 0 0 0 0 0 0 0 \
+        let fields = " S 1 42 43 34816 44 4194304 1 0 0 0 0 0 0 0 20 0 1 0 777 0 0 0 0 0 0 0 0 0 0 0 \
             0 0 0 0 17 0 0 0 0 0 0 0 0 0 0 0 0 0 0";
-        let stat = parse_stat(format!("7 (a) b){rest}").as_bytes()).unwrap();
+        let stat = parse_stat(format!("7 (a) b){fields}").as_bytes()).unwrap();
         assert_eq!((stat.pid, stat.comm.as_str(), stat.state), (7, "a) b", 'S'));
         assert_eq!((stat.ppid, stat.pgrp, stat.tpgid, stat.starttime), (1, 42, 44, 777));
         assert!(parse_stat(b"7 (a").is_err());
@@ -225,8 +227,9 @@ mod tests {
         assert!(handle.signal(Signal::KILL).unwrap());
         child.wait().unwrap();
         assert!(handle.has_ended().unwrap());
-        // Reaped: from here on the kernel may give the id to any new process. A later one: times of
-        // start are counted in ticks of 10 ms, so they alone do not tell two processes apart.
+        // From here on the kernel may give the id to a new process. The pause makes the new process
+        // younger: times of start are counted in ticks of 10 ms, so two processes of the same tick
+        // cannot be distinguished.
         std::thread::sleep(std::time::Duration::from_millis(20));
         let Some(_other) = reuse(pid) else {
             println!("SKIPPED (needs root): gives a process id to another process");
@@ -239,25 +242,25 @@ mod tests {
         assert!(ProcessHandle::open(pid, starttime).unwrap().is_none());
     }
 
-    /// A process that has this id; ended when dropped.
+    /// A process that is ended when this is dropped.
     struct Sleeper(std::process::Child);
 
     impl Drop for Sleeper {
         fn drop(&mut self) {
-            // It may have ended.
+            // The process may have ended already.
             let _ = self.0.kill();
             let _ = self.0.wait();
         }
     }
 
-    /// Has the kernel give the id to another process. Others start processes meanwhile: it takes
-    /// several tries.
+    /// Starts processes until one has the id. It takes several tries, because other tests start
+    /// processes, too.
     fn reuse(pid: u32) -> Option<Sleeper> {
         for _ in 0..1000 {
             fs::write("/proc/sys/kernel/ns_last_pid", (pid - 1).to_string()).ok()?;
-            let other = Sleeper(Command::new("sleep").arg("1000").spawn().unwrap());
-            if other.0.id() == pid {
-                return Some(other);
+            let sleeper = Sleeper(Command::new("sleep").arg("1000").spawn().unwrap());
+            if sleeper.0.id() == pid {
+                return Some(sleeper);
             }
         }
         panic!("process id {pid} was not given again");

@@ -3,12 +3,13 @@
 //! **Owns** the last reading of each kind.
 //!
 //! **Promises**
-//! - that a caller gets a reading that began after the caller asked;
+//!
+//! - that a caller gets a reading that began after its call;
 //! - that readings run off the async threads, one at a time, with a rest between two of them;
 //! - that a reading that hangs holds one thread, and its callers get an error within
-//!   [`READING_MAX`]; later callers get it at once.
+//!   [`READING_MAX`]; later callers get the error at once.
 //!
-//! **Never** knows what is read.
+//! **Never** depends on what is read.
 
 use std::error::Error;
 use std::io;
@@ -28,15 +29,15 @@ const REST_MAX: Duration = Duration::from_millis(25);
 
 /// How long a reading may take.
 const READING_MAX: Duration = Duration::from_secs(10);
-/// Readings are counted together.
+/// The share of all readings in the pool.
 const SHARE: &str = "mount tables";
 
 /// Readings of one kind.
 #[derive(Debug)]
 pub(crate) struct SharedReadings<T> {
-    /// What is read: a file or a directory of `/proc`.
+    /// The source of the readings: a file or a directory of `/proc`.
     source: &'static str,
-    /// How many callers have asked.
+    /// The number of callers so far.
     pub(crate) asked: AtomicU64,
     pub(crate) last: Mutex<Option<SharedReading<T>>>,
 }
@@ -44,10 +45,10 @@ pub(crate) struct SharedReadings<T> {
 /// The last reading.
 #[derive(Debug)]
 pub(crate) struct SharedReading<T> {
-    /// How many callers had asked before it began.
+    /// The number of callers before it began.
     pub(crate) asked: u64,
     value: Arc<T>,
-    /// Nothing is read again before this.
+    /// The next reading begins after this time.
     rest_until: Instant,
 }
 
@@ -56,7 +57,7 @@ impl<T: Send + Sync + 'static> SharedReadings<T> {
         Self { source, asked: AtomicU64::new(0), last: Mutex::const_new(None) }
     }
 
-    /// What `read` reads, at some moment after this was called.
+    /// Returns a reading that begins after this call.
     pub(crate) async fn read<E>(&self, read: fn() -> Result<T, E>) -> Result<Arc<T>, E>
     where
         E: Error + From<io::Error> + Send + 'static,

@@ -1,8 +1,9 @@
 //! Unix sockets: served at a path, and connected to by an owner's name.
 //!
-//! **Owns** the socket's file of a server, and the check of who is behind a socket for a client.
+//! **Owns** the socket's file of a server, and the check of the process behind a socket for a
+//! client.
 //!
-//! **Promises** that a server replaces a socket only when no process answers at it and its file is
+//! **Promises** that a server replaces a socket only if no process answers at it and its file is
 //! the server's own to remove: another process's socket, another user's, and a file that is no
 //! socket are left alone. That a client sends nothing before the path ([`crate::trust`]) and the
 //! process behind it belong to trusted users.
@@ -27,17 +28,17 @@ use thiserror::Error;
 use crate::pool::{HostOperation, HostPool, directory_share};
 use crate::trust::{self, TrustError, TrustedUsers};
 
-/// How long the way to a socket may take to be opened.
+/// How long opening the path of a socket may take.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 
-/// A socket that this process serves. Dropping it removes the file, if it is still the same.
+/// A socket that this process serves. Dropping it removes the file, if the file is still the same.
 #[derive(Debug)]
 pub struct Socket {
     path: PathBuf,
     file: FileIdentity,
 }
 
-/// Inode, and time of change: inode numbers alone are used again.
+/// The inode and the time of change, because inode numbers are reused.
 type FileIdentity = (u64, i64, i64);
 
 /// Why a path cannot be served.
@@ -47,7 +48,7 @@ pub enum ServeError {
     #[error("{} is served by another process; stop that one, or choose another path",
         .0.display())]
     Served(PathBuf),
-    /// Something else is there.
+    /// Another file is there.
     #[error("{} is {is}, not a socket, and is left alone; remove it, or choose another path",
         path.display())]
     NotASocket {
@@ -82,10 +83,10 @@ pub enum ConnectError {
     /// The path is not trusted, or cannot be opened.
     #[error(transparent)]
     Path(#[from] TrustError),
-    /// It is something else.
+    /// The file is no socket.
     #[error("it is {0}, not a socket")]
     NotASocket(&'static str),
-    /// The process behind it belongs to a stranger.
+    /// The process behind it belongs to a user who is not trusted.
     #[error("the process that listens there belongs to user {user}, who is not trusted")]
     Peer {
         /// The user.
@@ -105,7 +106,7 @@ pub fn listen(path: &Path) -> Result<(UnixListener, Socket), ServeError> {
     Ok((listener, Socket { path: path.to_owned(), file }))
 }
 
-/// Removes what an earlier server left, and nothing else.
+/// Removes the socket that an earlier server left, and nothing else.
 fn make_room(path: &Path) -> Result<(), ServeError> {
     let failed = |source| ServeError::Io { path: path.to_owned(), source };
     let there = match fs::symlink_metadata(path) {
@@ -128,9 +129,9 @@ fn make_room(path: &Path) -> Result<(), ServeError> {
     }
 }
 
-/// Whether a process listens there. Only a refused connection says that none does.
+/// Whether a process listens there. Only a refused connection proves that none does.
 fn is_served(path: &Path) -> io::Result<bool> {
-    // Without NONBLOCK a server whose queue is full would keep us waiting.
+    // With NONBLOCK, a server whose queue is full does not delay this process.
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     match connect(&socket, &SocketAddrUnix::new(path)?) {
@@ -149,7 +150,7 @@ impl Socket {
     /// Sets the permission bits of its file.
     pub fn set_mode(&mut self, mode: u32) -> io::Result<()> {
         fs::set_permissions(&self.path, Permissions::from_mode(mode))?;
-        // That was a change of the file, and it is still this one.
+        // The change of mode changed the file's identity, but it is still this socket's file.
         self.file = file_identity(&self.path)?;
         Ok(())
     }
@@ -158,14 +159,14 @@ impl Socket {
 impl Drop for Socket {
     fn drop(&mut self) {
         if file_identity(&self.path).is_ok_and(|file| file == self.file) {
-            // A file that stays is replaced by the next process.
+            // If the file stays, the next process replaces it.
             let _ = fs::remove_file(&self.path);
         }
     }
 }
 
-/// The same as [`connect_trusted_blocking`], off the async threads: each component of the path is
-/// opened, and may lie in a file system that hangs.
+/// As [`connect_trusted_blocking`], off the async threads, because a component of the path may lie
+/// in a file system that hangs.
 pub async fn connect_trusted(
     path: Arc<Path>,
     users: Arc<TrustedUsers>,
@@ -176,8 +177,8 @@ pub async fn connect_trusted(
     HostPool::of_process().run(operation, CONNECT_MAX, connect).await.map_err(io::Error::from)?
 }
 
-/// Connects to the socket at `path`, once the path is known to be trusted, and answers the
-/// connection once the process behind it is.
+/// Connects to the socket at `path` once the path is known to be trusted. Returns the connection
+/// once the process behind it is known to be trusted, too.
 pub fn connect_trusted_blocking(
     path: &Path,
     users: &TrustedUsers,
@@ -186,12 +187,12 @@ pub fn connect_trusted_blocking(
     if trusted.kind != FileType::Socket {
         return Err(ConnectError::NotASocket(in_words(trusted.kind)));
     }
-    // By the open file: the path may lead elsewhere by now.
-    let open = format!("/proc/self/fd/{}", trusted.file.as_raw_fd());
+    // Through the open file, because the path may lead elsewhere by now.
+    let open_path = format!("/proc/self/fd/{}", trusted.file.as_raw_fd());
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None);
     let socket = socket.map_err(io::Error::from)?;
-    let address = SocketAddrUnix::new(open).map_err(io::Error::from)?;
+    let address = SocketAddrUnix::new(open_path).map_err(io::Error::from)?;
     connect(&socket, &address).map_err(io::Error::from)?;
     // The kernel stores the process that called listen(2) or made the socket pair.
     let user = socket_peercred(&socket).map_err(io::Error::from)?.uid.as_raw();
@@ -201,7 +202,7 @@ pub fn connect_trusted_blocking(
     Ok(UnixStream::from(socket))
 }
 
-/// A kind of file, for people.
+/// A kind of file, in words.
 pub fn in_words(kind: FileType) -> &'static str {
     match kind {
         FileType::RegularFile => "a file",
@@ -220,7 +221,7 @@ mod tests {
 
     use super::*;
 
-    /// Listens where a listener was dropped. A child that another test has just forked has that
+    /// Listens where a listener was dropped. A child that another test has just forked has the old
     /// listener, too, until its exec.
     fn listen_once_dead(path: &Path) -> (UnixListener, Socket) {
         for _ in 0..1_000 {
@@ -238,7 +239,7 @@ mod tests {
         let path = dir.path().join("csi.sock");
         let (listener, socket) = listen(&path).unwrap();
         assert!(matches!(listen(&path), Err(ServeError::Served(_))));
-        // As SIGKILL leaves it: the file without a listener.
+        // SIGKILL leaves the file without a listener in the same way.
         drop(listener);
         let (listener, second) = listen_once_dead(&path);
         drop(socket);
@@ -312,7 +313,8 @@ mod tests {
         assert!(matches!(refused, ConnectError::NotASocket("a directory")), "{refused}");
     }
 
-    /// Its file is ours, so its path is trusted. Who listens is known of the connection alone.
+    /// The file is this process's own, so its path is trusted. Only the connection shows who
+    /// listens.
     #[test]
     fn a_stranger_who_listens_at_a_file_of_ours_is_not_talked_to() {
         let own = TrustedUsers::own();
@@ -324,7 +326,7 @@ mod tests {
         let flags = SocketFlags::CLOEXEC;
         let server = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap();
         rustix::net::bind(&server, &SocketAddrUnix::new(&path).unwrap()).unwrap();
-        // Of this thread alone, which ends with it.
+        // A user id of this thread only, which ends with the thread.
         let listens = std::thread::spawn(move || {
             rustix::thread::set_thread_uid(rustix::process::Uid::from_raw(4711)).unwrap();
             rustix::net::listen(&server, 8).unwrap();

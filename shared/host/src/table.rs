@@ -2,12 +2,12 @@
 //!
 //! **Owns** the reading of `/proc/PID/mountinfo`.
 //!
-//! **Promises** not to miss a mount because another came or went while the kernel wrote the table
-//! out. Since Linux 5.8 no reading misses a mount that stays. Before that two readings in a row
-//! agree, or what any of several saw counts as mounted. What cannot be read is an error, never an
-//! absence (unknown is in use). Callers that ask at the same time share a reading that began after
-//! all of them had asked. Between two readings there is a rest: a table with many volumes is long,
-//! and the kernel unmounts nothing while it is read.
+//! **Promises** not to miss a mount because another was mounted or unmounted while the kernel wrote
+//! the table out. Since Linux 5.8 no reading misses a mount that stays. Before that, two equal
+//! readings in a row are needed; otherwise everything that any of several readings has counts as
+//! mounted. What cannot be read is an error, never an absence (unknown is in use). Concurrent
+//! callers share a reading that began after all of their calls. Between two readings there is a
+//! rest: a table with many volumes is long, and the kernel unmounts nothing while it is read.
 //!
 //! **Never** touches a mount point: a `stat` on a dead mount hangs for ever.
 
@@ -26,16 +26,17 @@ use crate::process::unless_ended;
 use crate::readings::SharedReadings;
 
 const TABLE: &str = "/proc/self/mountinfo";
-/// How the kernel marks a root that was deleted (proc(5), `mountinfo`). No path has two slashes.
+/// The kernel's suffix of a root that was deleted (proc(5), `mountinfo`). No path has two slashes
+/// in a row.
 const DELETED: &str = "//deleted";
-/// How often the table is read in search of two equal readings, by a kernel that may miss a mount.
-/// A node that unmounts dozens of volumes at once changes it all the time, and its table is long:
-/// more readings would take turns with the unmounts.
+/// Most readings in search of two equal ones, with a kernel that may miss a mount. A node that
+/// unmounts dozens of volumes at once changes the table all the time, and the table is long: more
+/// readings would delay the unmounts.
 const READINGS_MAX: usize = 3;
-/// The first kernel that misses none (its commit 9f6c61f96f2d).
+/// The first kernel that misses no mount (its commit 9f6c61f96f2d).
 const MISSES_NONE: (u32, u32) = (5, 8);
 
-/// Why it is not known what is mounted.
+/// Why the mounts are not known.
 #[derive(Debug, Error)]
 pub enum MountTableError {
     /// The kernel gave no table.
@@ -63,7 +64,7 @@ pub struct MountTable {
 }
 
 impl MountTable {
-    /// The table as it was at some moment after this was asked; read off the async threads.
+    /// The table at some moment after the call; read off the async threads.
     pub async fn read() -> Result<Arc<Self>, MountTableError> {
         READINGS.read(Self::read_blocking).await
     }
@@ -82,9 +83,9 @@ impl MountTable {
         let mut last = read().map_err(MountTableError::Read)?;
         let mut seen = Self::parse(&last)?.mounts;
         for _ in 1..READINGS_MAX {
-            let next = read().map_err(MountTableError::Read)?;
-            let is_settled = next == last;
-            last = next;
+            let next_reading = read().map_err(MountTableError::Read)?;
+            let is_settled = next_reading == last;
+            last = next_reading;
             let newest = Self::parse(&last)?;
             if is_settled {
                 return Ok(newest);
@@ -95,8 +96,8 @@ impl MountTable {
         Ok(seen.into_iter().collect())
     }
 
-    /// The table of another process; `None` when it has ended, or has no mounts. A process in a
-    /// chroot sees only what is mounted below its root.
+    /// The table of another process; `None` if it has ended, or has no mounts. A process in a
+    /// chroot sees only the mounts below its root.
     pub fn read_of(pid: u32) -> Result<Option<Self>, MountTableError> {
         let table = unless_ended(fs::read(format!("/proc/{pid}/mountinfo")));
         table.map_err(MountTableError::Read)?.map(|table| Self::parse(&table)).transpose()
@@ -121,8 +122,8 @@ impl MountTable {
         self.points.get(path.as_os_str()).and_then(|index| self.mounts.get(*index))
     }
 
-    /// The directory that the topmost mount at this path shows, if it was deleted since: the mount
-    /// answers, and what is written there is lost, because no path leads to it.
+    /// The directory that the topmost mount at this path shows, if it was deleted. The mount still
+    /// answers, but what is written there is lost, because no path leads to it.
     pub fn deleted_source(&self, path: &Path) -> Option<PathBuf> {
         let root = self.top_at(path)?.root.as_os_str().as_bytes();
         let source = root.strip_suffix(DELETED.as_bytes())?;
@@ -134,8 +135,9 @@ impl MountTable {
         self.mounts.iter().find(|mount| mount.id == id)
     }
 
-    /// Where the mount is, told by the file system that it is mounted upon: the same in every
-    /// mount namespace to which mounts there propagate. `None` when that one is not in the table.
+    /// The location of the mount: the file system that it lies upon, and the path in it. It is the
+    /// same in every mount namespace to which mounts there propagate. `None` if the mount below is
+    /// not in the table.
     pub fn place_of(&self, mount: &Mount) -> Option<MountPlace> {
         let parent = self.by_id(mount.parent)?;
         let within = mount.point.strip_prefix(&parent.point).ok()?;
@@ -146,19 +148,19 @@ impl MountTable {
         })
     }
 
-    /// Whether something is mounted upon this mount, or within it.
+    /// Whether another mount lies on top of this mount, or within it.
     pub fn is_beneath(&self, mount: &Mount) -> bool {
         self.mounts.iter().any(|other| other.parent == mount.id && other.id != mount.id)
     }
 
-    /// Whether something is mounted at exactly this path.
+    /// Whether a mount lies at exactly this path.
     pub fn has(&self, path: &Path) -> bool {
         self.points.contains_key(path.as_os_str())
     }
 
-    /// What is mounted below this directory, itself not included.
+    /// The mounts below this directory, without a mount at the directory itself.
     pub fn beneath<'a>(&'a self, dir: &'a Path) -> impl Iterator<Item = &'a Path> {
-        // Those below begin with it and a slash, and so stand together.
+        // Paths below the directory begin with it and a slash, so they are adjacent in the map.
         let mut below = dir.as_os_str().to_owned();
         if dir != Path::new("/") {
             below.push("/");
@@ -168,20 +170,20 @@ impl MountTable {
     }
 }
 
-/// Where a mount is, whatever namespace it is seen from.
+/// The location of a mount, whatever namespace it is seen from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MountPlace {
     /// The file system that it is mounted upon.
     pub device: DeviceNumber,
-    /// Upon which directory or file of that.
+    /// The directory or file of the file system that the mount lies upon.
     pub path: PathBuf,
-    /// Whether an unmount elsewhere may take it away, too: what it is mounted upon has peers, or a
+    /// Whether an unmount elsewhere may remove this mount, too: the mount below has peers, or a
     /// master.
     pub propagates: bool,
 }
 
 impl MountPlace {
-    /// Whether an unmount at `other` may take away what is mounted here.
+    /// Whether an unmount at `other` may remove the mount at this place.
     pub fn may_go_with(&self, other: &Self) -> bool {
         self.propagates
             && other.propagates
@@ -280,7 +282,7 @@ mod tests {
             tasks.spawn(async {
                 let before = READINGS.asked.load(Ordering::SeqCst);
                 MountTable::read().await.unwrap();
-                // The reading that was given counted this asking, and so began after it.
+                // The returned reading counted this call, and so began after it.
                 let last = READINGS.last.lock().await.as_ref().map(|reading| reading.asked);
                 assert!(last.unwrap() > before, "{last:?} {before}");
             });

@@ -35,36 +35,36 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, Stat, fstat, openat, readlinkat};
 use rustix::process::geteuid;
 use thiserror::Error;
 
-/// As many symbolic links as the kernel follows (`path_resolution(7)`).
+/// Most symbolic links of one path, as in the kernel (`path_resolution(7)`).
 const LINKS_MAX: usize = 40;
 /// Write permission of the group and of others.
 const OTHERS_WRITE: u32 = 0o022;
 const STICKY: u32 = 0o1000;
 
-/// The users who may decide what a path leads to.
+/// The users whose files are trusted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TrustedUsers {
     named: BTreeSet<u32>,
-    /// The overflow user, if it stands for the host's root and others that are not mapped here.
+    /// The overflow user, if it stands for the host's root and for other unmapped users.
     unmapped: Option<u32>,
 }
 
 impl TrustedUsers {
     /// Root and the user of this process.
     pub fn own() -> Self {
-        // A user namespace is given its map once, before a program runs in it as root.
+        // The map of a user namespace is written once, before a program runs in it as root.
         static UNMAPPED: LazyLock<Option<u32>> = LazyLock::new(unmapped::overflow_user);
         Self { named: [0, geteuid().as_raw()].into(), unmapped: *UNMAPPED }
     }
 
-    /// These, and one more user by its id.
+    /// Also trusts this user.
     #[must_use]
     pub fn and(mut self, user: Option<u32>) -> Self {
         self.named.extend(user);
         self
     }
 
-    /// Whether the user is one of them.
+    /// Whether the user is trusted.
     pub fn has(&self, user: u32) -> bool {
         self.named.contains(&user)
     }
@@ -76,7 +76,7 @@ pub enum TrustError {
     /// The path does not begin at `/`.
     #[error("{} is not an absolute path", .0.display())]
     Relative(PathBuf),
-    /// A component belongs to a stranger.
+    /// A component belongs to a user who is not trusted.
     #[error("{at} belongs to user {user}, who is not trusted: give it to root (`chown root {at}`)",
         at = path.display())]
     Owner {
@@ -85,7 +85,7 @@ pub enum TrustError {
         /// Its owner.
         user: u32,
     },
-    /// A component can be changed by strangers.
+    /// A component can be changed by users who are not trusted.
     #[error("{at} is writable by others than its owner (mode {mode:04o}): `chmod go-w {at}`",
         at = path.display())]
     Writable {
@@ -94,7 +94,7 @@ pub enum TrustError {
         /// Its permission bits.
         mode: u32,
     },
-    /// The path goes in circles.
+    /// The path has too many symbolic links, probably a loop.
     #[error("{} leads over more than {LINKS_MAX} symbolic links", .0.display())]
     Links(PathBuf),
     /// A component cannot be opened.
@@ -109,7 +109,7 @@ pub enum TrustError {
 }
 
 impl TrustError {
-    /// What kind of error the kernel gave, where it is the reason.
+    /// The kind of the kernel's error, if that is the reason.
     pub fn kind(&self) -> Option<io::ErrorKind> {
         match self {
             Self::Open { source, .. } => Some(source.kind()),
@@ -129,7 +129,7 @@ pub struct Trusted {
     pub kind: FileType,
 }
 
-/// Opens what a path leads to, and checks every component on the way.
+/// Opens the file at a path, and checks every component on the way.
 pub fn open(path: &Path, users: &TrustedUsers) -> Result<Trusted, TrustError> {
     if !path.is_absolute() {
         return Err(TrustError::Relative(path.to_owned()));
@@ -162,7 +162,7 @@ fn names(path: &Path) -> VecDeque<OsString> {
     path.components().filter_map(name).collect()
 }
 
-/// Where the walk has got to.
+/// The component that a walk has reached.
 struct Walk<'a> {
     users: &'a TrustedUsers,
     at: OwnedFd,
@@ -181,7 +181,8 @@ impl<'a> Walk<'a> {
         Ok(walk)
     }
 
-    /// Goes one component on. Answers the target of a symbolic link, which is not gone to.
+    /// Walks to the next component. Returns the target of a symbolic link instead, which the walk
+    /// does not enter.
     fn step(&mut self, name: &OsStr, is_last: bool) -> Result<Option<PathBuf>, TrustError> {
         self.check_writable(false)?;
         let path = if name == ".." {
@@ -192,23 +193,23 @@ impl<'a> Walk<'a> {
         let (at, stat) = open_one(&self.at, name, &path)?;
         let kind = FileType::from_raw_mode(stat.st_mode);
         if is_last && !matches!(kind, FileType::Symlink | FileType::Directory) {
-            // Who may add entries to the directory may wait for the file to be away.
+            // A user who may add entries to the directory may wait until the file is absent.
             self.check_owner()?;
             self.check_writable(true)?;
         }
-        let next = Self { users: self.users, at, stat, path };
-        if next.is_of_unmapped() {
-            // A sticky directory has entries of strangers, and here root looks like one.
-            self.check_writable(true).map_err(|_| next.owner_error())?;
+        let next_step = Self { users: self.users, at, stat, path };
+        if next_step.is_of_unmapped() {
+            // A sticky directory has entries of other users, and root looks like one of them here.
+            self.check_writable(true).map_err(|_| next_step.owner_error())?;
         } else {
-            next.check_owner()?;
+            next_step.check_owner()?;
         }
         if kind != FileType::Symlink {
-            *self = next;
+            *self = next_step;
             return Ok(None);
         }
-        let target = readlinkat(&next.at, c"", Vec::new());
-        let target = target.map_err(|errno| failed(&next.path, errno))?;
+        let target = readlinkat(&next_step.at, c"", Vec::new());
+        let target = target.map_err(|errno| failed(&next_step.path, errno))?;
         Ok(Some(OsString::from_vec(target.into_bytes()).into()))
     }
 
@@ -232,7 +233,7 @@ impl<'a> Walk<'a> {
         TrustError::Owner { path: self.path.clone(), user: self.stat.st_uid }
     }
 
-    /// Whether its owner has no place in this process's user namespace.
+    /// Whether its owner is not mapped in this process's user namespace.
     fn is_of_unmapped(&self) -> bool {
         self.users.unmapped == Some(self.stat.st_uid) && !self.users.has(self.stat.st_uid)
     }
@@ -306,8 +307,8 @@ mod tests {
         fs::create_dir_all(above.join("b")).unwrap();
         fs::write(&file, "").unwrap();
         mode(&above, 0o775);
-        let said = refused(&file);
-        assert!(said.contains("/a is writable") && said.contains("0775"), "{said}");
+        let refusal = refused(&file);
+        assert!(refusal.contains("/a is writable") && refusal.contains("0775"), "{refusal}");
     }
 
     #[test]
@@ -347,7 +348,7 @@ mod tests {
             println!("SKIPPED (needs root): gives files to another user");
             return;
         }
-        // As in a namespace that shows root's files as the stranger's.
+        // As in a namespace that shows root's files as the overflow user's.
         let users = TrustedUsers { unmapped: Some(STRANGER), ..TrustedUsers::own() };
         let refused_at = |path: &Path| match open(path, &users) {
             Ok(_) => None,
@@ -356,11 +357,11 @@ mod tests {
         };
         assert!(refused(&file).contains("belongs to user 4711"));
         assert_eq!(refused_at(&file), None);
-        // The end of the path, and the directory that holds a file.
+        // The end of the path, and the directory of the file.
         assert_eq!(refused_at(&above), Some(above.clone()));
         chown(&below, Some(STRANGER), None).unwrap();
         assert_eq!(refused_at(&file), Some(below.clone()));
-        // Where strangers may make entries.
+        // A directory in which other users may make entries.
         chown(&below, Some(0), None).unwrap();
         mode(dir.path(), 0o1777);
         assert_eq!(refused_at(&file), Some(above));
@@ -369,20 +370,20 @@ mod tests {
     #[test]
     fn links_are_walked_like_paths_and_a_circle_ends() {
         let dir = tempfile::tempdir_in("/tmp").unwrap();
-        let (real, open_dir) = (dir.path().join("real"), dir.path().join("open"));
-        for dir in [&real, &open_dir] {
+        let (real_dir, open_dir) = (dir.path().join("real"), dir.path().join("open"));
+        for dir in [&real_dir, &open_dir] {
             fs::create_dir(dir).unwrap();
             fs::write(dir.join("file"), "").unwrap();
         }
         mode(&open_dir, 0o777);
-        let link = real.join("link");
+        let link = real_dir.join("link");
         symlink("../open/file", &link).unwrap();
         assert!(refused(&link).contains("/open is writable"), "{}", refused(&link));
-        let (here, there) = (real.join("here"), real.join("there"));
-        symlink("there", &here).unwrap();
-        symlink(&here, &there).unwrap();
-        assert!(refused(&here).contains("symbolic links"), "{}", refused(&here));
-        let missing = refused(&real.join("missing/file"));
+        let (target, link) = (real_dir.join("here"), real_dir.join("there"));
+        symlink("there", &target).unwrap();
+        symlink(&target, &link).unwrap();
+        assert!(refused(&target).contains("symbolic links"), "{}", refused(&target));
+        let missing = refused(&real_dir.join("missing/file"));
         assert!(missing.contains("real/missing cannot be opened"), "{missing}");
         assert!(refused(Path::new("relative")).contains("absolute"));
     }

@@ -1,9 +1,9 @@
-//! Names of attributes: the semantic conventions' where there are any, else `berth.…`.
+//! Names of attributes: those of the semantic conventions if they have one, else `berth.…`.
 //!
-//! What has no name here has no place in a span: an attribute holds an id, a code or a count, never
+//! An attribute without a name here must not be in a span: it holds an id, a code or a count, never
 //! another value of a request.
 
-/// What failed, as a code.
+/// The code of the failure.
 pub const ERROR_TYPE: &str = "error.type";
 
 /// Always `nats`.
@@ -43,7 +43,7 @@ pub const NODE: &str = "berth.node";
 pub const PLUGIN: &str = "berth.plugin";
 /// The attempt's id.
 pub const ATTEMPT: &str = "berth.attempt";
-/// The process that works on it.
+/// The process that works on the claim or the change.
 pub const WORKER: &str = "berth.worker";
 
 /// The key that is written.
@@ -52,7 +52,7 @@ pub const KEY: &str = "berth.key";
 pub const GUARD: &str = "berth.guard";
 /// The revision that a write was stored at.
 pub const REVISION: &str = "berth.revision";
-/// How it ended, in a word.
+/// The outcome, in a word.
 pub const OUTCOME: &str = "berth.outcome";
 /// How often a write was sent.
 pub const SENT: &str = "berth.sent";

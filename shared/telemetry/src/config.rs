@@ -20,7 +20,7 @@ pub enum Protocol {
 }
 decode_leaf!(Protocol);
 
-/// Where telemetry goes, by the configuration file. The standard variables override it.
+/// The destination of telemetry in the configuration file. The standard variables override it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TelemetryConfig {
     /// The collector, such as `http://127.0.0.1:4318`; without one nothing is exported.
@@ -52,8 +52,8 @@ impl Decode for TelemetryConfig {
     }
 }
 
-/// What an endpoint must be; credentials belong into `OTEL_EXPORTER_OTLP_HEADERS`, which is not
-/// shown anywhere.
+/// Checks an endpoint. Credentials must be in `OTEL_EXPORTER_OTLP_HEADERS`, which is not shown
+/// anywhere.
 pub(crate) fn check_endpoint(endpoint: &str) -> Result<(), &'static str> {
     let authority = match endpoint.split_once("://") {
         Some(("http", rest)) => rest.split('/').next().unwrap_or_default(),

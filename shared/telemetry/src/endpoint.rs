@@ -1,13 +1,14 @@
-//! `GET /metrics`, `/healthz` and `/readyz`, for the programs that watch a process.
+//! `GET /metrics`, `/healthz` and `/readyz`, for the programs that monitor a process.
 //!
-//! **Owns** the listener, its thread, and what each path answers.
+//! **Owns** the listener, its thread, and the answer of each path.
 //!
 //! **Promises**
+//!
 //! - An answer while the process's own runtime hangs: the thread has a runtime of its own, so
-//!   `/healthz` can say so.
+//!   `/healthz` can report that.
 //! - A bounded number of connections, each for ten seconds at most.
 //!
-//! **Never** decides whether the process is ready: its [`ReadyCheck`] says so.
+//! **Never** decides whether the process is ready: its [`ReadyCheck`] does.
 
 use std::convert::Infallible;
 use std::io;
@@ -31,13 +32,13 @@ use tokio::time::{sleep, timeout};
 
 use crate::ready::ReadyCheck;
 
-/// Connections served at once.
+/// Most connections served at once.
 const CONNECTIONS_MAX: usize = 16;
-/// The longest time of a connection.
-const CONNECTION: Duration = Duration::from_secs(10);
+/// Longest time of a connection.
+const CONNECTION_MAX: Duration = Duration::from_secs(10);
 /// How long the process's runtime may take to run an empty task before the process counts as hung.
 const TURN_MAX: Duration = Duration::from_secs(2);
-/// How long the process may take to say whether it is ready.
+/// How long the process may take to report whether it is ready.
 const READY_MAX: Duration = Duration::from_secs(4);
 
 /// The endpoint. Dropping it stops it.
@@ -48,7 +49,7 @@ pub(crate) struct Endpoint {
     ended: oneshot::Receiver<()>,
 }
 
-/// What the paths answer from.
+/// The sources of the answers.
 pub(crate) struct Sources {
     /// The metrics.
     pub(crate) registry: Registry,
@@ -71,12 +72,12 @@ impl Endpoint {
             runtime.block_on(async {
                 tokio::select! {
                     () = serve(listener, Arc::new(sources)) => {}
-                    // Also when the endpoint was dropped.
+                    // The wait also ends when the endpoint is dropped.
                     _ = stopped => {}
                 }
             });
             drop(runtime);
-            // The endpoint was dropped, so no caller waits.
+            // If the endpoint was dropped, no caller waits.
             let _ = finished.send(());
         })?;
         Ok(Self { address, stop, ended })
@@ -108,14 +109,14 @@ async fn serve(listener: StdListener, sources: Arc<Sources>) {
     loop {
         let Ok(slot) = Arc::clone(&room).acquire_owned().await else { return };
         let Ok((stream, _)) = listener.accept().await else {
-            // Perhaps no file descriptor is left. The pause prevents a busy loop.
+            // The process may have no file descriptor left. The pause prevents a busy loop.
             sleep(Duration::from_millis(100)).await;
             continue;
         };
         let sources = Arc::clone(&sources);
         tokio::spawn(async move {
-            // An error means that the client left or speaks no HTTP.
-            let _ = timeout(CONNECTION, answer(stream, sources)).await;
+            // An error means that the client has gone, or does not speak HTTP.
+            let _ = timeout(CONNECTION_MAX, answer(stream, sources)).await;
             drop(slot);
         });
     }
@@ -160,7 +161,7 @@ fn metrics(registry: &Registry) -> Response<Full<Bytes>> {
     }
 }
 
-/// Why the process does not work; empty if it does.
+/// Why the process does not work; empty if it works.
 async fn check_turning(process: &Handle) -> Vec<String> {
     match timeout(TURN_MAX, process.spawn(async {})).await {
         Ok(Ok(())) => Vec::new(),

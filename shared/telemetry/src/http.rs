@@ -1,4 +1,4 @@
-//! OTLP over HTTP with hyper, which the process has anyway.
+//! OTLP over HTTP with hyper, which the process uses anyway.
 //!
 //! The SDK exports from its own thread, where hyper finds no tokio runtime. So each request runs on
 //! the runtime of the process.

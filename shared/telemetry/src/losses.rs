@@ -1,9 +1,9 @@
-//! Dropped spans and metrics, counted for each reason.
+//! Dropped spans and metrics, counted by reason.
 //!
 //! **Owns** the counts and the log lines about them.
 //!
 //! **Promises** one log line when an export begins to fail and one when it works again, however
-//! many thousand spans lie between.
+//! many spans are lost in between.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -27,7 +27,7 @@ impl Losses {
         Self { signal, endpoint, unsent, overflowed, failing }
     }
 
-    /// How many were dropped since the start: unsent, and because the queue was full.
+    /// The numbers of items dropped since the start: not sent, and because the queue was full.
     pub(crate) fn counts(&self) -> (u64, u64) {
         (self.unsent.load(Ordering::Relaxed), self.overflowed.load(Ordering::Relaxed))
     }
@@ -60,7 +60,7 @@ impl Losses {
 
     /// Records that an export succeeded.
     pub(crate) fn sent(&self) {
-        // Loaded first: a store by every export of every thread costs more.
+        // Loaded first, because a store by every export of every thread costs more.
         if self.failing.load(Ordering::Relaxed) && self.failing.swap(false, Ordering::Relaxed) {
             let (signal, endpoint) = (self.signal, &self.endpoint);
             let (unsent, overflowed) = self.counts();

@@ -1,15 +1,15 @@
-//! The question whether a process is ready, as `/readyz` asks it.
+//! The check whether a process is ready, for `/readyz`.
 
 use std::fmt;
 use std::pin::Pin;
 
 type Reasons = Pin<Box<dyn Future<Output = Vec<String>> + Send>>;
 
-/// Says why a process is not ready, one reason a line; nothing when it is.
+/// Returns the reasons why a process is not ready, one per line; none if it is.
 pub struct ReadyCheck(Box<dyn Fn() -> Reasons + Send + Sync>);
 
 impl ReadyCheck {
-    /// A check, which runs in the process's own runtime.
+    /// A check that runs in the process's own runtime.
     pub fn new<F>(check: impl Fn() -> F + Send + Sync + 'static) -> Self
     where
         F: Future<Output = Vec<String>> + Send + 'static,

@@ -10,7 +10,7 @@ pub struct Identity {
     pub service: String,
     /// Its version.
     pub version: String,
-    /// The worker's name: which of several replicas.
+    /// The worker's name, which distinguishes replicas.
     pub instance: String,
     /// The process's host.
     pub host: String,
@@ -18,18 +18,18 @@ pub struct Identity {
 
 impl Identity {
     pub(crate) fn resource(&self) -> Resource {
-        // OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES, with a default name where they set none.
-        let given = Resource::builder().build();
-        let known = |key: &'static str| given.get(&Key::from_static_str(key));
+        // OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES, with a default name if they set none.
+        let environment = Resource::builder().build();
+        let variable = |key: &'static str| environment.get(&Key::from_static_str(key));
         let named =
-            known("service.name").is_some_and(|n| !n.as_str().starts_with("unknown_service"));
-        let ours = [
+            variable("service.name").is_some_and(|n| !n.as_str().starts_with("unknown_service"));
+        let own_attributes = [
             ("service.name", &self.service, named),
-            ("service.version", &self.version, known("service.version").is_some()),
-            ("service.instance.id", &self.instance, known("service.instance.id").is_some()),
-            ("host.name", &self.host, known("host.name").is_some()),
+            ("service.version", &self.version, variable("service.version").is_some()),
+            ("service.instance.id", &self.instance, variable("service.instance.id").is_some()),
+            ("host.name", &self.host, variable("host.name").is_some()),
         ];
-        let missing = ours.into_iter().filter(|(_, _, given)| !given);
+        let missing = own_attributes.into_iter().filter(|(_, _, environment)| !environment);
         let missing = missing.map(|(key, value, _)| KeyValue::new(key, value.clone()));
         Resource::builder().with_attributes(missing).build()
     }

@@ -1,8 +1,8 @@
-//! Which traces are recorded.
+//! The decision which traces are recorded.
 //!
 //! **Owns** `OTEL_TRACES_SAMPLER` and its argument. The SDK's own sampler decides by the ratio, so
-//! all processes that use the same ratio record the same traces. The SDK also reads the variable,
-//! but it records everything without a word where it cannot use the value.
+//! all processes with the same ratio record the same traces. The SDK also reads the variable, but
+//! it records everything without a message if it cannot use the value.
 
 use opentelemetry::TraceId;
 use opentelemetry::trace::SpanKind;
@@ -13,7 +13,7 @@ use opentelemetry_sdk::trace::{Sampler as SdkSampler, SamplingDecision, ShouldSa
 pub(crate) struct Sampler {
     /// Whether a span with a parent is recorded exactly if its parent is.
     by_parent: bool,
-    /// Which part of all traces is recorded, from 0 to 1.
+    /// The part of all traces that is recorded, from 0 to 1.
     ratio: f64,
 }
 
@@ -24,10 +24,10 @@ impl Default for Sampler {
 }
 
 impl Sampler {
-    /// The standard's default: all, unless the parent was not.
+    /// The standard's default: a span is recorded unless its parent was not.
     pub(crate) const PARENT_OR_ALL: Self = Self { by_parent: true, ratio: 1.0 };
 
-    /// The sampler of that name; an error says what would be one.
+    /// The sampler of that name. The error lists the valid names.
     pub(crate) fn parse(name: &str, argument: Option<&str>) -> Result<Self, String> {
         let (by_parent, kind) = match name.strip_prefix("parentbased_") {
             Some(kind) => (true, kind),
@@ -50,7 +50,7 @@ impl Sampler {
         Ok(Self { by_parent, ratio })
     }
 
-    /// Whether a span is recorded; `parent` says whether its parent is.
+    /// Whether a span is recorded; `parent` is whether its parent is recorded.
     pub(crate) fn decide(self, parent: Option<bool>, trace: u128) -> bool {
         match parent {
             Some(parent) if self.by_parent => parent,
@@ -80,10 +80,10 @@ mod tests {
 
     #[test]
     fn a_ratio_takes_its_part_of_all_ids() {
-        let some = Sampler::parse("traceidratio", Some("0.25")).unwrap();
+        let quarter = Sampler::parse("traceidratio", Some("0.25")).unwrap();
         let step = u64::MAX / 1000;
-        let taken = (0..1000).filter(|at| some.decide(None, u128::from(at * step))).count();
-        assert!((249..=251).contains(&taken), "{taken}");
+        let recorded = (0..1000).filter(|at| quarter.decide(None, u128::from(at * step))).count();
+        assert!((249..=251).contains(&recorded), "{recorded}");
     }
 
     #[test]

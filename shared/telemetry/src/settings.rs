@@ -1,36 +1,37 @@
-//! What is exported, to where and how: the standard variables over the configuration file.
+//! What is exported, to which endpoint and how: the standard variables override the configuration
+//! file.
 //!
 //! **Owns** the precedence: a signal's own variable, the variable for all signals, the file.
 //!
-//! **Promises** that a variable which cannot be used costs telemetry and not the service, as the
-//! standard wants it: it is named in a note for the log.
+//! **Promises** that an invalid variable stops telemetry but not the service, as the standard
+//! requires: it is named in a note for the log.
 //!
-//! **Never** reads headers: the exporter takes those itself.
+//! **Never** reads headers: the exporter reads those itself.
 
 use std::time::Duration;
 
 use crate::config::{Protocol, TelemetryConfig, check_endpoint};
 use crate::sampler::Sampler;
 
-/// The timeout of an export; `OTEL_EXPORTER_OTLP_TIMEOUT` overrides it.
-const TIMEOUT: Duration = Duration::from_secs(10);
-/// Spans in the queue; `OTEL_BSP_MAX_QUEUE_SIZE` overrides it.
-const WAITING: usize = 2048;
+/// Timeout of an export; `OTEL_EXPORTER_OTLP_TIMEOUT` overrides it.
+const EXPORT_MAX: Duration = Duration::from_secs(10);
+/// Default number of spans in the queue; `OTEL_BSP_MAX_QUEUE_SIZE` overrides it.
+const QUEUED_DEFAULT: usize = 2048;
 /// The largest queue that the variable can set, in spans.
-const WAITING_MAX: usize = 65_536;
+const QUEUED_MAX: usize = 65_536;
 
-/// What is exported.
+/// The signals that are exported.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Settings {
     pub(crate) traces: Option<Target>,
     pub(crate) metrics: Option<Target>,
     pub(crate) sampler: Sampler,
     pub(crate) waiting_max: usize,
-    /// Notes for the log: variables that were not understood and have no effect.
+    /// Notes for the log: invalid variables, which have no effect.
     pub(crate) notes: Vec<String>,
 }
 
-/// Where one signal goes.
+/// The destination of one signal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Target {
     pub(crate) endpoint: String,
@@ -61,14 +62,14 @@ impl Signal {
 }
 
 impl Settings {
-    /// Reads them; `variable` gives a variable's value.
+    /// Reads the settings; `variable` returns a variable's value.
     pub(crate) fn read(
         config: &TelemetryConfig,
         variable: impl Fn(&str) -> Option<String>,
     ) -> Self {
-        // An empty variable is one that is not set, says the standard.
+        // By the standard, an empty variable counts as not set.
         let get = |name: &str| variable(name).filter(|text| !text.trim().is_empty());
-        let mut settings = Self { waiting_max: WAITING, ..Self::default() };
+        let mut settings = Self { waiting_max: QUEUED_DEFAULT, ..Self::default() };
         if get("OTEL_SDK_DISABLED").is_some_and(|text| text.eq_ignore_ascii_case("true")) {
             return settings;
         }
@@ -81,10 +82,10 @@ impl Settings {
             }
         }
         if let Some(text) = get("OTEL_BSP_MAX_QUEUE_SIZE") {
-            if let Ok(size @ 1..=WAITING_MAX) = text.trim().parse() {
+            if let Ok(size @ 1..=QUEUED_MAX) = text.trim().parse() {
                 settings.waiting_max = size;
             } else {
-                let note = format!("OTEL_BSP_MAX_QUEUE_SIZE must be 1 to {WAITING_MAX}");
+                let note = format!("OTEL_BSP_MAX_QUEUE_SIZE must be 1 to {QUEUED_MAX}");
                 settings.notes.push(note);
             }
         }
@@ -101,16 +102,16 @@ impl Settings {
         match get(&exporter).as_deref().map(str::trim) {
             None | Some("otlp") => {}
             Some("none") => return None,
-            Some(other) => {
-                self.notes.push(format!("{exporter}: {other:?} is neither otlp nor none"));
+            Some(unknown) => {
+                self.notes.push(format!("{exporter}: {unknown:?} is neither otlp nor none"));
                 return None;
             }
         }
-        let own = |what: &str| format!("OTEL_EXPORTER_OTLP_{}_{what}", signal.upper());
-        let all = |what: &str| format!("OTEL_EXPORTER_OTLP_{what}");
+        let own = |suffix: &str| format!("OTEL_EXPORTER_OTLP_{}_{suffix}", signal.upper());
+        let for_all = |suffix: &str| format!("OTEL_EXPORTER_OTLP_{suffix}");
         let either = |what: &str| {
-            let both = [own(what), all(what)].into_iter();
-            both.map(|name| (get(&name), name)).find_map(|(text, name)| Some((name, text?)))
+            let names = [own(what), for_all(what)].into_iter();
+            names.map(|name| (get(&name), name)).find_map(|(text, name)| Some((name, text?)))
         };
         let protocol = match either("PROTOCOL") {
             None => config.protocol.unwrap_or_default(),
@@ -118,8 +119,8 @@ impl Settings {
                 "grpc" => Protocol::Grpc,
                 "http/protobuf" => Protocol::Http,
                 other => {
-                    let what = "is neither grpc nor http/protobuf";
-                    self.notes.push(format!("{name}: {other:?} {what}"));
+                    let fault = "is neither grpc nor http/protobuf";
+                    self.notes.push(format!("{name}: {other:?} {fault}"));
                     return None;
                 }
             },
@@ -128,10 +129,10 @@ impl Settings {
             Protocol::Grpc => base,
             Protocol::Http => format!("{}{}", base.trim_end_matches('/'), signal.path()),
         };
-        let (name, endpoint) = match (get(&own("ENDPOINT")), get(&all("ENDPOINT"))) {
-            // A signal's own endpoint is taken as it is.
+        let (name, endpoint) = match (get(&own("ENDPOINT")), get(&for_all("ENDPOINT"))) {
+            // A signal's own endpoint is used unchanged.
             (Some(endpoint), _) => (own("ENDPOINT"), endpoint),
-            (None, Some(base)) => (all("ENDPOINT"), based(base)),
+            (None, Some(base)) => (for_all("ENDPOINT"), based(base)),
             (None, None) => ("telemetry.endpoint".to_owned(), based(config.endpoint.clone()?)),
         };
         let endpoint = match (protocol, endpoint.contains("://")) {
@@ -143,11 +144,11 @@ impl Settings {
             return None;
         }
         let timeout = match either("TIMEOUT").map(|(name, text)| (text.trim().parse(), name)) {
-            None => TIMEOUT,
+            None => EXPORT_MAX,
             Some((Ok(ms @ 1..), _)) => Duration::from_millis(ms),
             Some((_, name)) => {
                 self.notes.push(format!("{name} must be milliseconds, at least 1"));
-                TIMEOUT
+                EXPORT_MAX
             }
         };
         Some(Target { endpoint, protocol, timeout })
@@ -173,7 +174,7 @@ mod tests {
     #[test]
     fn nothing_is_exported_unless_somebody_says_where() {
         let settings = read(&TelemetryConfig::default(), &[("OTEL_EXPORTER_OTLP_ENDPOINT", " ")]);
-        assert_eq!(settings, Settings { waiting_max: WAITING, ..Settings::default() });
+        assert_eq!(settings, Settings { waiting_max: QUEUED_DEFAULT, ..Settings::default() });
     }
 
     #[test]
@@ -181,8 +182,8 @@ mod tests {
         let file =
             TelemetryConfig { endpoint: Some("http://file:1/".to_owned()), ..Default::default() };
         let settings = read(&file, &[]);
-        let both = (Some("http://file:1/v1/traces"), Some("http://file:1/v1/metrics"));
-        assert_eq!(endpoints(&settings), both);
+        let from_file = (Some("http://file:1/v1/traces"), Some("http://file:1/v1/metrics"));
+        assert_eq!(endpoints(&settings), from_file);
         let settings = read(
             &file,
             &[

@@ -1,7 +1,7 @@
-//! Where ended spans go: a bounded queue, and behind it the SDK's batches.
+//! The queue of ended spans, and behind it the SDK's batches.
 //!
-//! **Promises** that [`Sink::take`] never waits, and that every span that is lost is counted: the
-//! SDK's own queue counts in silence, so ours is asked first and is never larger.
+//! **Promises** that [`Sink::take`] never waits, and that every lost span is counted. The SDK's own
+//! queue counts losses without reporting them, so this queue comes first and is never larger.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -33,14 +33,14 @@ impl Sink {
     ) -> Self {
         let waiting = Arc::<AtomicUsize>::default();
         let counted = CountedSpans { exporter, waiting: waiting.clone(), losses: losses.clone() };
-        // The rest is read from OTEL_BSP_… there.
+        // The SDK reads the other settings from OTEL_BSP_….
         let config = BatchConfigBuilder::default().with_max_queue_size(waiting_max).build();
         let mut batches = BatchSpanProcessor::builder(counted).with_batch_config(config).build();
         batches.set_resource(resource);
         Self { batches, waiting, waiting_max, losses }
     }
 
-    /// Takes a span to be sent soon, or drops it.
+    /// Queues a span to be sent soon, or drops it.
     pub(crate) fn take(&self, span: SpanData) {
         if self.waiting.fetch_add(1, Ordering::Relaxed) < self.waiting_max {
             self.batches.on_end(span);

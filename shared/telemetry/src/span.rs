@@ -1,10 +1,10 @@
-//! A span: one step of one trace, and how long it took.
+//! A span: one step of one trace, with its duration.
 //!
-//! **Owns** its attributes until it ends, which is when it is dropped at the latest; then it is
-//! given to the exporter as a whole. It is a plain value: no task or thread remembers it.
+//! **Owns** its attributes until it ends, at the latest when it is dropped; then the exporter gets
+//! it as a whole. It is a plain value: no task or thread refers to it.
 //!
-//! **Promises** at most 32 attributes and 8 links of bounded length, and no work at all where
-//! nothing is recorded.
+//! **Promises** at most 32 attributes and 8 links of bounded length, and no work at all if nothing
+//! is recorded.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,10 +21,10 @@ use crate::value::{Value, bounded};
 const ATTRIBUTES_MAX: usize = 32;
 const LINKS_MAX: usize = 8;
 
-/// On which side of a call a span is.
+/// The side of a call that a span is on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Neither: work of this process.
+    /// Neither: work within this process.
     Internal,
     /// A call that was made.
     Client,
@@ -37,7 +37,7 @@ pub enum Kind {
 #[must_use = "a span lasts until it is dropped"]
 pub struct Span {
     context: TraceContext,
-    /// None where nothing is recorded. Boxed: most spans are held by futures.
+    /// None if nothing is recorded. Boxed, because most spans are held by futures.
     record: Option<Box<Record>>,
 }
 
@@ -67,8 +67,10 @@ impl Span {
         let Some(record) = &mut self.record else { return };
         let value = value.into().record();
         let attributes = &mut record.data.attributes;
-        if let Some(known) = attributes.iter_mut().find(|known| known.key.as_str() == key) {
-            known.value = value;
+        if let Some(attribute) =
+            attributes.iter_mut().find(|attribute| attribute.key.as_str() == key)
+        {
+            attribute.value = value;
         } else if attributes.len() < ATTRIBUTES_MAX {
             attributes.push(KeyValue::new(Key::from_static_str(key), value));
         } else {
@@ -76,7 +78,7 @@ impl Span {
         }
     }
 
-    /// The span with an attribute.
+    /// The span with this attribute added.
     pub fn with<'a>(mut self, key: &'static str, value: impl Into<Value<'a>>) -> Self {
         self.set(key, value);
         self
@@ -93,14 +95,15 @@ impl Span {
         }
     }
 
-    /// Marks it as failed. The text is for people and must hold no secret: a code is best.
+    /// Marks the span as failed. The text is for readers and must contain no secret: a code is
+    /// best.
     pub fn fail(&mut self, text: &str) {
         if let Some(record) = &mut self.record {
             record.data.status = Status::error(bounded(text).to_owned());
         }
     }
 
-    /// Ends it now.
+    /// Ends the span now.
     pub fn end(self) {
         drop(self);
     }
@@ -156,7 +159,7 @@ impl Record {
     }
 
     fn end(mut self: Box<Self>) {
-        // A clock that was set back meanwhile does not make the span end before it began.
+        // If the clock was set back meanwhile, the span still does not end before it began.
         self.data.end_time = SystemTime::now().max(self.data.start_time);
         self.sink.take(self.data);
     }

@@ -1,4 +1,4 @@
-//! Starting telemetry, and ending it within a bound.
+//! Starts telemetry, and ends it within a bound.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -31,10 +31,10 @@ use crate::{global, metric};
 /// Why telemetry could not be started. An unreachable collector is no error here.
 #[derive(Debug, Error)]
 pub enum StartError {
-    /// There is no tokio runtime, in which exports run.
+    /// There is no tokio runtime, on which exports would run.
     #[error("telemetry was started outside of a tokio runtime")]
     NoRuntime,
-    /// The address for scraping cannot be listened on.
+    /// The address for scraping cannot be bound.
     #[error("`telemetry.metrics_listen` {address} cannot be listened on; take a free port")]
     Listen {
         /// The address.
@@ -48,7 +48,7 @@ pub enum StartError {
     Reader(#[source] OTelSdkError),
 }
 
-/// What is exported by a process, until [`end`](Self::end).
+/// The exports of a process, until [`end`](Self::end).
 #[derive(Debug)]
 pub struct Telemetry {
     tracer: Tracer,
@@ -56,9 +56,10 @@ pub struct Telemetry {
     scraped: Option<Endpoint>,
 }
 
-/// Starts what the variables and the configuration ask for, as the process's own: the spans of
-/// [`Span::root`](crate::Span::root) and its like go there, and the values of all [metrics](metric)
-/// are kept. `ready` answers `/readyz`. Once per process, within its runtime.
+/// Starts the exports that the variables and the configuration request, for the whole process: the
+/// spans of [`Span::root`](crate::Span::root) and its like are exported, and the values of all
+/// [metrics](metric) are kept. `ready` answers `/readyz`. Call it once per process, within its
+/// runtime.
 pub fn start(
     identity: &Identity,
     config: &TelemetryConfig,
@@ -75,7 +76,7 @@ pub fn start(
 }
 
 impl Telemetry {
-    /// Starts what is asked for, for spans that are made by its [`tracer`](Self::tracer).
+    /// Starts the requested exports, for spans that are made by its [`tracer`](Self::tracer).
     pub fn new(
         identity: &Identity,
         config: &TelemetryConfig,
@@ -92,7 +93,7 @@ impl Telemetry {
             make_or_log("metrics", making.settings.metrics.as_ref(), |to| making.metrics(to));
         let any = pushed.is_some() || config.metrics_listen.is_some();
         if let Some(exporter) = pushed {
-            // How often is read from OTEL_METRIC_EXPORT_INTERVAL there.
+            // The SDK reads the interval from OTEL_METRIC_EXPORT_INTERVAL.
             meters = meters.with_reader(PeriodicReader::builder(exporter).build());
         }
         let mut scraped = None;
@@ -108,41 +109,43 @@ impl Telemetry {
         Ok(Self { tracer, meters: any.then(|| meters.build()), scraped })
     }
 
-    /// What makes this telemetry's spans.
+    /// The tracer that makes this telemetry's spans.
     pub fn tracer(&self) -> &Tracer {
         &self.tracer
     }
 
-    /// Where `GET /metrics`, `/healthz` and `/readyz` are answered, if anywhere.
+    /// The address of `GET /metrics`, `/healthz` and `/readyz`, if there is one.
     pub fn metrics_address(&self) -> Option<SocketAddr> {
         self.scraped.as_ref().map(Endpoint::address)
     }
 
-    /// How many spans were dropped so far: those that could not be sent, and those for which there
-    /// was no room.
+    /// The numbers of spans dropped so far: those that could not be sent, and those that did not
+    /// fit into the queue.
     pub fn dropped_spans(&self) -> (u64, u64) {
         self.tracer.sink().map_or((0, 0), |sink| sink.losses().counts())
     }
 
-    /// Sends what waits, for at most `within`; what could not be sent by then is lost. The last
-    /// thing a process does.
+    /// Sends the queued spans and metrics, for at most `within`; the rest is lost. Call it last in
+    /// a process.
     pub async fn end(self, within: Duration) {
         let Self { tracer, meters, scraped } = self;
         if let Some(endpoint) = scraped {
             endpoint.stop(within).await;
         }
-        // Both block; a thread that hangs on after the time is up goes with the process.
+        // Both block. A thread that still hangs after the time ends with the process.
         let spans = spawn_blocking(move || tracer.sink().map(|sink| sink.end(within)));
-        let metrics = spawn_blocking(move || meters.map(|all| all.shutdown_with_timeout(within)));
-        let both = async { tokio::join!(spans, metrics) };
-        let ended = tokio::time::timeout(within, both).await;
+        let metrics =
+            spawn_blocking(move || meters.map(|provider| provider.shutdown_with_timeout(within)));
+        let ending = async { tokio::join!(spans, metrics) };
+        let ended = tokio::time::timeout(within, ending).await;
         if !matches!(ended, Ok((Ok(None | Some(Ok(()))), Ok(None | Some(Ok(())))))) {
             tracing::debug!(?within, "not all telemetry was sent before the end");
         }
     }
 }
 
-/// What is made for a target; without it where it cannot be, which the log tells.
+/// Makes the exporter of a target. If that fails, the log has the reason, and the process goes on
+/// without it.
 fn make_or_log<T>(
     signal: &'static str,
     target: Option<&Target>,
@@ -161,14 +164,14 @@ fn make_or_log<T>(
     }
 }
 
-/// What the exporters of both signals are made of.
+/// The parts of the exporters of both signals.
 struct Making {
     settings: Settings,
     resource: Resource,
     runtime: Handle,
 }
 
-/// An exporter to a target. Both signals have builders of the same form and of other types.
+/// An exporter to a target. The builders of both signals have the same form and different types.
 macro_rules! exporter {
     ($signal:ident, $to:expr, $runtime:expr) => {
         match $to.protocol {

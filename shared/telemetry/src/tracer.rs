@@ -1,4 +1,4 @@
-//! Makes spans, and decides which are recorded.
+//! Makes spans, and decides which of them are recorded.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::span::{Kind, Record, Span};
 /// Makes spans. Clones share the exporter.
 #[derive(Debug, Clone, Default)]
 pub struct Tracer {
-    /// None where nothing is exported.
+    /// None if nothing is exported.
     sink: Option<Arc<Sink>>,
     sampler: Sampler,
 }
@@ -73,9 +73,9 @@ impl Tracer {
 
     /// The parent, marked as to be recorded or not.
     fn decide(&self, parent: TraceContext) -> TraceContext {
-        // A trace without a span is no parent, unless its caller marked it as not sampled.
-        let before = (parent.span().is_some() || !parent.sampled()).then(|| parent.sampled());
-        parent.with_sampled(self.sampler.decide(before, parent.trace()))
+        // A trace without a span has no decision yet, unless its caller marked it as not sampled.
+        let decided = (parent.span().is_some() || !parent.sampled()).then(|| parent.sampled());
+        parent.with_sampled(self.sampler.decide(decided, parent.trace()))
     }
 
     pub(crate) fn sink(&self) -> Option<&Arc<Sink>> {

@@ -1,4 +1,4 @@
-//! What an attribute holds.
+//! The value of an attribute.
 //!
 //! **Owns** the bound of a text in a span. Nothing is copied or formatted unless it is recorded.
 
@@ -6,7 +6,7 @@ use std::fmt;
 
 use opentelemetry::StringValue;
 
-/// The longest text in a span, in bytes: an id has at most 256, a status names a code.
+/// Longest text in a span, in bytes. An id has at most 256.
 const TEXT_BYTES_MAX: usize = 512;
 
 /// An attribute's value, borrowed until it is recorded.
@@ -14,7 +14,7 @@ const TEXT_BYTES_MAX: usize = 512;
 pub enum Value<'a> {
     /// A text.
     Text(&'a str),
-    /// What something looks like to people.
+    /// A value in its printed form.
     Shown(&'a dyn fmt::Display),
     /// A number.
     Number(i64),
@@ -23,7 +23,7 @@ pub enum Value<'a> {
 }
 
 impl<'a> Value<'a> {
-    /// What `value` looks like to people: formatted only if it is recorded.
+    /// The printed form of `value`, which is formatted only if it is recorded.
     pub fn shown(value: &'a impl fmt::Display) -> Self {
         Self::Shown(value)
     }
@@ -38,7 +38,7 @@ impl<'a> Value<'a> {
     }
 }
 
-/// Cut between characters where it is too long.
+/// The text, cut between characters if it is too long.
 pub(crate) fn bounded(text: &str) -> &str {
     let end = (0..=TEXT_BYTES_MAX.min(text.len())).rev().find(|&at| text.is_char_boundary(at));
     &text[..end.unwrap_or(0)]

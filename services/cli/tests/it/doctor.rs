@@ -187,7 +187,8 @@ async fn a_bus_without_services_is_a_fault_of_each() {
 /// connects as an operator.
 async fn start_fleet_of(made: Timestamp, dir: &Dir) -> (NatsServers, Vec<(&'static str, String)>) {
     let path = dir.join("access");
-    Directory::create(&path, &[Host::parse("berth").unwrap()], &FilePlace::Here, made).unwrap();
+    Directory::create(&path, &[Host::parse("berth").unwrap()], &FilePlace::InDirectory, made)
+        .unwrap();
     let fleet = LocalFleet::open(&path).unwrap();
     let extra = &fleet.server_config("berth").unwrap();
     let servers = NatsServers::start_with(1, NatsOptions { extra, ..NatsOptions::default() }).await;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use berth_domain::Timestamp;
 
 use super::Directory;
-use super::place::{FilePlace, check_servers};
+use super::server_files::{FilePlace, check_servers};
 use crate::error::AccessError;
 use crate::files;
 use crate::host::Host;
@@ -17,7 +17,7 @@ use crate::tls::Authority;
 /// The names of a server's own host, which programs on the host use: in every certificate.
 const OWN_HOST: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
 
-/// Authorities that are trusted no more.
+/// Authorities that are not trusted any more.
 #[derive(Debug, Clone)]
 pub struct RetiredAuthorities {
     /// Their names.
@@ -25,8 +25,8 @@ pub struct RetiredAuthorities {
 }
 
 impl Directory {
-    /// Issues new certificates, with new keys, for these servers; for all when none is given.
-    /// Certificates of these servers are from now on also for the names in `also`.
+    /// Issues new certificates with new keys for these servers; for all servers if none is given.
+    /// From now on certificates of these servers are also for the names in `also`.
     pub fn certify(
         &mut self,
         hosts: &[Host],
@@ -34,7 +34,8 @@ impl Directory {
         at: Timestamp,
     ) -> Result<Vec<ServerRecord>, AccessError> {
         let _lock = self.lock()?;
-        let known: Vec<Host> = self.record.servers.iter().map(|one| one.host.clone()).collect();
+        let known: Vec<Host> =
+            self.record.servers.iter().map(|server| server.host.clone()).collect();
         let names = |hosts: Vec<&Host>| hosts.into_iter().map(Host::to_string).collect::<Vec<_>>();
         let unknown: Vec<&Host> = hosts.iter().filter(|host| !known.contains(host)).collect();
         if !unknown.is_empty() {
@@ -47,10 +48,10 @@ impl Directory {
             if !hosts.is_empty() && !hosts.contains(&server.host) {
                 continue;
             }
-            let new =
+            let added =
                 also.iter().filter(|name| !server.also.contains(name) && **name != server.host);
-            let new: Vec<Host> = new.cloned().collect();
-            server.also.extend(new);
+            let added: Vec<Host> = added.cloned().collect();
+            server.also.extend(added);
             self.issue_certificate(&mut server, at)?;
             self.record.servers[index] = server.clone();
             certified.push(server);
@@ -62,13 +63,13 @@ impl Directory {
     /// Adds servers to the fleet, with certificates, and writes the routes of all.
     pub fn add_servers(&mut self, hosts: &[Host], at: Timestamp) -> Result<(), AccessError> {
         let _lock = self.lock()?;
-        let known = self.record.servers.iter().map(|server| server.host.clone());
-        let all: Vec<Host> = known.chain(hosts.iter().cloned()).collect();
+        let servers = self.record.servers.iter().map(|server| server.host.clone());
+        let all_servers: Vec<Host> = servers.chain(hosts.iter().cloned()).collect();
         let place = match &self.record.installed {
             Some(at) => FilePlace::Installed(PathBuf::from(at)),
-            None => FilePlace::Here,
+            None => FilePlace::InDirectory,
         };
-        check_servers(&all, &place)?;
+        check_servers(&all_servers, &place)?;
         self.add_server_records(hosts, at)?;
         self.renew_servers(at)?;
         Ok(())
@@ -113,8 +114,8 @@ impl Directory {
         if older.is_empty() {
             return Err(AccessError::LastAuthority);
         }
-        let behind = self.record.servers.iter().filter(|one| one.authority != newest.number);
-        let behind: Vec<String> = behind.map(|one| one.host.to_string()).collect();
+        let behind = self.record.servers.iter().filter(|server| server.authority != newest.number);
+        let behind: Vec<String> = behind.map(|server| server.host.to_string()).collect();
         if !behind.is_empty() {
             return Err(AccessError::AuthorityInUse(behind));
         }
@@ -126,7 +127,9 @@ impl Directory {
             files::remove(&self.path().join(format!("authority/{}.key", authority.number)))?;
             files::remove(&self.path().join(format!("authority/{}.pem", authority.number)))?;
         }
-        Ok(RetiredAuthorities { names: older.into_iter().map(|one| one.name).collect() })
+        Ok(RetiredAuthorities {
+            names: older.into_iter().map(|authority| authority.name).collect(),
+        })
     }
 
     /// The tokens that servers of this fleet trust.
@@ -150,8 +153,8 @@ impl Directory {
 
     pub(super) fn make_authority(&mut self, at: Timestamp) -> Result<AuthorityRecord, AccessError> {
         let number = self.record.authorities.last().map_or(1, |last| last.number + 1);
-        // Two authorities of one name would be mistaken for each other. The account's key makes the
-        // name one of this fleet.
+        // Two authorities with the same name would be confused with each other. The account's key
+        // makes the name unique to this fleet.
         let fleet = self.key("account", KeyKind::Account)?.public();
         let name = format!("Berth authority {number} of {}", &fleet[..fleet.len().min(12)]);
         let (_, pem) = Authority::make(&name, at)?;
@@ -198,20 +201,21 @@ impl Directory {
         Ok(())
     }
 
-    /// Ends each change of the servers' files: signs the account's token, which says what the files
-    /// come after, and writes them. Returns the files that a revocation changes.
+    /// Ends each change of the servers' files: signs the account's token, which names the tokens
+    /// that it follows, and writes the files. Returns the files that a revocation changes.
     pub(super) fn renew_servers(&mut self, at: Timestamp) -> Result<Vec<PathBuf>, AccessError> {
         self.sign_account(at)?;
         let place = files::absolute(self.path())?;
         self.write_servers(&place)
     }
 
-    /// Writes the configuration and the trust file of each server. `place` is where the directory
-    /// will be.
+    /// Writes the configuration and the trust file of each server. `place` is the final path of the
+    /// directory.
     pub(super) fn write_servers(&self, place: &Path) -> Result<Vec<PathBuf>, AccessError> {
         let accounts = self.tokens()?.format();
         let trusted = files::read(&self.ca())?;
-        let fleet: Vec<Host> = self.record.servers.iter().map(|one| one.host.clone()).collect();
+        let fleet: Vec<Host> =
+            self.record.servers.iter().map(|server| server.host.clone()).collect();
         let mut written = Vec::new();
         for host in &fleet {
             let dir = self.server_dir(host);

@@ -1,4 +1,4 @@
-//! Identities: made and found.
+//! Makes and finds identities.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -25,10 +25,10 @@ pub struct NewIdentity<'a> {
     pub role: Role,
     /// The name of a service's identity, where a service has several.
     pub service: Option<&'a str>,
-    /// How long its token is valid; for ever when not given.
+    /// How long its token is valid; for ever if not given.
     pub valid_for: Option<Duration>,
-    /// Whether an identity of this name gets a new key. Servers accept the earlier one until it is
-    /// revoked or has expired.
+    /// Whether an existing identity of this name gets a new key. Servers accept the earlier key
+    /// until it is revoked or has expired.
     pub replace: bool,
 }
 
@@ -79,7 +79,7 @@ impl Directory {
                 return Err(AccessError::IdentityExists { name, creds });
             }
             keys = read_json::<IdentityRecord>(&record_path)?.keys;
-            // An expired key cannot be used: it need not be remembered.
+            // An expired key cannot be used, so it need not be remembered.
             keys.retain(|key| !is_forgotten(key, at));
         }
         let account = self.key("account", KeyKind::Account)?;
@@ -91,7 +91,7 @@ impl Directory {
         let text = format_creds(&token.sign(&account, at)?, &key)?;
         keys.push(KeyRecord { public, issued: at, expires, revoked: None });
         let record = IdentityRecord { name, role: new.role.clone(), keys };
-        // On record before it can be used, so that it can be revoked whatever happens now.
+        // Recorded before the key can be used, so that it can be revoked whatever happens next.
         self.save_identity(&record)?;
         self.writer.replace(&creds, &text)?;
         Ok(IssuedIdentity { record, creds })
@@ -118,7 +118,7 @@ impl Directory {
         let paths = files::list(&self.path().join("identities"), "json")?;
         let mut records: Vec<IdentityRecord> =
             paths.iter().map(|path| read_json(path)).collect::<Result<_, _>>()?;
-        records.sort_by(|one, other| one.name.cmp(&other.name));
+        records.sort_by(|first, other| first.name.cmp(&other.name));
         Ok(records)
     }
 
@@ -129,32 +129,32 @@ impl Directory {
         if path.exists() {
             return read_json(&path);
         }
-        let mut found = self.identities()?;
-        found.retain(|one| {
-            one.name.split_once('/').is_some_and(|(_, rest)| rest == name)
-                || one.keys.iter().any(|key| key.public == name)
+        let mut matches = self.identities()?;
+        matches.retain(|identity| {
+            identity.name.split_once('/').is_some_and(|(_, rest)| rest == name)
+                || identity.keys.iter().any(|key| key.public == name)
         });
-        if found.len() > 1 {
-            let names = found.into_iter().map(|one| one.name).collect();
+        if matches.len() > 1 {
+            let names = matches.into_iter().map(|identity| identity.name).collect();
             return Err(AccessError::Ambiguous { name: name.to_owned(), names });
         }
-        found.pop().ok_or_else(|| AccessError::NoIdentity(name.to_owned()))
+        matches.pop().ok_or_else(|| AccessError::NoIdentity(name.to_owned()))
     }
 
-    /// Where the `.creds` file of the identity with this full name is.
+    /// The path of the `.creds` file of the identity with this full name.
     pub fn creds_path(&self, name: &str) -> PathBuf {
         self.path().join("creds").join(format!("{}.creds", file_stem(name)))
     }
 
-    /// Refuses an identity that servers and services could not tell from another one. A live
-    /// identity gets new keys in any case. A service's replicas share its actor by design.
+    /// Refuses an identity that would be the same sender as another live identity. An identity may
+    /// always get new keys. A service's replicas share its actor by design.
     fn check_actor(&self, name: &str, role: &Role, at: Timestamp) -> Result<(), AccessError> {
         if SERVICES.contains(role) {
             return Ok(());
         }
         let mut live = self.identities()?;
-        live.retain(|one| one.role.actor() == role.actor() && one.is_live(at));
-        if live.iter().any(|one| one.name == name) {
+        live.retain(|identity| identity.role.actor() == role.actor() && identity.is_live(at));
+        if live.iter().any(|identity| identity.name == name) {
             return Ok(());
         }
         let Some(other) = live.pop() else { return Ok(()) };
@@ -175,7 +175,7 @@ fn relative_identity_path(name: &str) -> String {
     format!("identities/{}.json", file_stem(name))
 }
 
-/// Whether servers refuse the key's token by its own end, also those whose clock is behind.
+/// Whether the key's token has expired, also for servers whose clocks are behind.
 pub(super) fn is_forgotten(key: &KeyRecord, at: Timestamp) -> bool {
     key.expires.is_some_and(|expires| expires.after(CLOCK_MARGIN) < at)
 }

@@ -22,8 +22,8 @@
 
 mod fleet;
 mod identities;
-mod place;
 mod revocations;
+mod server_files;
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -35,8 +35,8 @@ use serde::de::DeserializeOwned;
 
 pub use fleet::RetiredAuthorities;
 pub use identities::{IssuedIdentity, NewIdentity};
-pub use place::FilePlace;
 pub use revocations::{AdoptedFiles, RevokedKeys, WhichKeys};
+pub use server_files::FilePlace;
 
 use crate::error::AccessError;
 use crate::files::{self, FileWriter};
@@ -44,9 +44,9 @@ use crate::host::Host;
 use crate::jwt::{AccountToken, sign_operator};
 use crate::key::{Key, KeyKind};
 use crate::record::{DirectoryRecord, VERSION};
-use place::check_servers;
+use server_files::check_servers;
 
-/// The file that makes a directory one of ours.
+/// The file that marks a directory of identities.
 const DIRECTORY: &str = "directory.json";
 /// How long a change waits for a change of another process.
 const LOCK_PATIENCE: Duration = Duration::from_secs(5);
@@ -79,15 +79,15 @@ impl Directory {
         let unfinished = path.with_file_name(beside);
         let installed = match place {
             FilePlace::Installed(at) => Some(at.to_string_lossy().into_owned()),
-            FilePlace::Here => None,
+            FilePlace::InDirectory => None,
         };
         let record = DirectoryRecord { installed, ..DirectoryRecord::default() };
-        let writer = FileWriter { synced: *place != FilePlace::Here, owner: None };
+        let writer = FileWriter { synced: *place != FilePlace::InDirectory, owner: None };
         let mut directory = Self { path: unfinished.clone(), writer, record };
         let filled = directory.fill(path, servers, at);
         let filled = filled.and_then(|()| files::put_in_place(&unfinished, path));
         if let Err(error) = filled {
-            // The first error says more than one of the removal.
+            // The first error matters more than an error of the removal.
             let _ = std::fs::remove_dir_all(&unfinished);
             return Err(error);
         }
@@ -110,7 +110,7 @@ impl Directory {
         self.make_authority(at)?;
         self.add_server_records(servers, at)?;
         self.sign_account(at)?;
-        // The servers' configuration names files, and those will be at the final path.
+        // The configuration names files by their final paths.
         self.write_servers(&files::absolute(path)?)?;
         Ok(())
     }
@@ -122,7 +122,7 @@ impl Directory {
         Ok(Self { path: path.to_owned(), writer: FileWriter { synced, owner: None }, record })
     }
 
-    /// Where it is.
+    /// The directory on disk.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -137,7 +137,7 @@ impl Directory {
         self.path.join("ca.pem")
     }
 
-    /// Keeps other processes from changing the directory, and takes up what they have changed.
+    /// Locks the directory against other processes, and reads the changes that they have made.
     fn lock(&mut self) -> Result<File, AccessError> {
         let lock = files::lock(&self.path.join("lock"), LOCK_PATIENCE)?;
         let lock = lock.ok_or_else(|| AccessError::DirectoryInUse(self.path.clone()))?;
@@ -206,6 +206,6 @@ fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, AccessError> {
         .map_err(|error| AccessError::Damaged { path: path.to_owned(), problem: error.to_string() })
 }
 
-/// A span that is added to the end of a token before its revocation is forgotten: clocks of servers
-/// may be behind.
+/// Added to the end of a token before its revocation is forgotten, because servers' clocks may be
+/// behind.
 const CLOCK_MARGIN: Duration = Duration::from_secs(24 * 3600);

@@ -1,5 +1,5 @@
-//! Revocations: of an identity, of a key that is on no record, of everything before a time, and
-//! those that servers have and this directory does not.
+//! Revocations: of an identity, of an unrecorded key, of all keys before a time, and revocations of
+//! servers that this directory lacks.
 //!
 //! **Promises** that a revocation is never taken back: a key stays revoked until its token has
 //! ended.
@@ -18,27 +18,27 @@ use crate::jwt::{AccountToken, Lineage, fingerprint};
 use crate::key::{KeyKind, is_user_key};
 use crate::record::{IdentityRecord, KeyRecord, KeyState};
 
-/// The most tokens that a new one names as earlier ones. A host whose files are older refuses the
-/// new ones until the directory has adopted its own.
+/// Most earlier tokens that a new one names. A host with older files refuses the new ones until the
+/// directory has adopted the host's.
 const AFTER_MAX: usize = 4096;
 
 /// Which keys of an identity are revoked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WhichKeys {
-    /// All: the identity is shut out.
+    /// All keys, so that the identity is shut out.
     All,
-    /// Those that newer ones have replaced.
+    /// The keys that newer ones have replaced.
     Replaced,
 }
 
 /// What a revocation has changed.
 #[derive(Debug, Clone)]
 pub struct RevokedKeys {
-    /// The identity; its key where it is on no record.
+    /// The identity; the key if it is not recorded.
     pub name: String,
-    /// The public keys that were revoked by this, as far as they are on record.
+    /// The recorded public keys that were revoked by this.
     pub keys: Vec<String>,
-    /// What each server has to load: the same text, one file for each host.
+    /// The files that the servers must load: the same text, one file for each host.
     pub files: Vec<PathBuf>,
 }
 
@@ -52,13 +52,13 @@ pub struct AdoptedFiles {
     pub all_before: Option<Timestamp>,
     /// The serial of the files that were written.
     pub serial: u64,
-    /// What each server has to load.
+    /// The files that the servers must load.
     pub files: Vec<PathBuf>,
 }
 
 impl Directory {
-    /// Revokes keys of an identity, or a key that is on no record. Servers refuse them once they
-    /// have loaded the files.
+    /// Revokes keys of an identity, or an unrecorded key. Servers refuse them once they have loaded
+    /// the files.
     pub fn revoke(
         &mut self,
         name: &str,
@@ -86,20 +86,20 @@ impl Directory {
             }
             Err(error) => return Err(error),
         };
-        // Written also when nothing was revoked: an earlier run may have ended before this.
+        // Written even if no key was revoked, because an earlier run may have ended before this.
         Ok(RevokedKeys { name, keys, files: self.renew_servers(at)? })
     }
 
-    /// Revokes every key whose token was issued before this time, also those on no record. Tokens
-    /// carry seconds.
+    /// Revokes every key whose token was issued before this time, also unrecorded keys. Tokens
+    /// count whole seconds.
     pub fn revoke_all_before(
         &mut self,
         before: Timestamp,
         at: Timestamp,
     ) -> Result<RevokedKeys, AccessError> {
         let _lock = self.lock()?;
-        let before = Timestamp::from_unix_ms(before.unix_ms() / 1000 * 1000);
-        let all_before = self.record.all_before.max(Some(before));
+        let before_s = Timestamp::from_unix_ms(before.unix_ms() / 1000 * 1000);
+        let all_before = self.record.all_before.max(Some(before_s));
         self.record.all_before = all_before;
         let keys = self.mark_all(&BTreeMap::new(), all_before, at)?;
         let name = "*".to_owned();
@@ -107,8 +107,9 @@ impl Directory {
         Ok(RevokedKeys { name, keys, files: self.renew_servers(at)? })
     }
 
-    /// Takes over what the files of servers say, of a later state of this directory that was lost:
-    /// whom they shut out, and that they were there. So the next files may replace them.
+    /// Takes over the files of servers, which come from a later state of this directory that was
+    /// lost: their revocations, and their place in the order. After that, the next files may
+    /// replace them.
     pub fn adopt(
         &mut self,
         accounts: &[ServerAccounts],
@@ -119,31 +120,31 @@ impl Directory {
             self.key("operator", KeyKind::Operator)?.public(),
             self.key("account", KeyKind::Account)?.public(),
         );
-        if let Some(other) = accounts.iter().find(|one| !one.is_of_fleet(&operator, &account)) {
+        if let Some(other) = accounts.iter().find(|file| !file.is_of_fleet(&operator, &account)) {
             return Err(AccessError::OtherFleet { path: other.path.clone() });
         }
         let mut revoked: BTreeMap<String, Timestamp> = BTreeMap::new();
-        let known: BTreeSet<String> = self
+        let known_keys: BTreeSet<String> = self
             .identities()?
             .into_iter()
-            .flat_map(|one| one.keys)
+            .flat_map(|identity| identity.keys)
             .map(|key| key.public)
             .chain(self.record.revoked.keys().cloned())
             .collect();
         let mut names = Vec::new();
-        for one in accounts {
-            let found = one.claims.revocations();
-            self.record.all_before = self.record.all_before.max(found.all_before);
-            for (key, since) in found.keys {
+        for file in accounts {
+            let revocations = file.claims.revocations();
+            self.record.all_before = self.record.all_before.max(revocations.all_before);
+            for (key, since) in revocations.keys {
                 let latest = revoked.entry(key).or_insert(since);
                 *latest = since.max(*latest);
             }
             let lineage = &mut self.record.lineage;
-            lineage.serial = lineage.serial.max(one.claims.berth.serial);
-            let earlier = one.claims.berth.after.iter().cloned();
-            remember(lineage, earlier.chain([one.fingerprint()]));
+            lineage.serial = lineage.serial.max(file.claims.berth.serial);
+            let earlier = file.claims.berth.after.iter().cloned();
+            remember(lineage, earlier.chain([file.fingerprint()]));
         }
-        for (key, since) in revoked.iter().filter(|(key, _)| !known.contains(*key)) {
+        for (key, since) in revoked.iter().filter(|(key, _)| !known_keys.contains(*key)) {
             self.record.revoked.insert(key.clone(), *since);
             names.push(key.clone());
         }
@@ -155,8 +156,8 @@ impl Directory {
         Ok(AdoptedFiles { revoked: names, all_before, serial, files })
     }
 
-    /// Marks these keys as revoked in the records of their identities, and all that were issued
-    /// before that time. Returns the keys that were not, by identity.
+    /// Marks these keys as revoked in the records of their identities, and all keys that were
+    /// issued before that time. Returns the newly revoked keys, by identity.
     fn mark_all(
         &mut self,
         keys: &BTreeMap<String, Timestamp>,
@@ -167,7 +168,7 @@ impl Directory {
         for record in self.identities()? {
             let name = record.name.clone();
             let keys = self.mark_revoked(record, at, |key| {
-                // A token carries the second of its issue.
+                // A token has the second of its issue.
                 let is_before =
                     |all: &Timestamp| key.issued.unix_ms() / 1000 < all.unix_ms() / 1000;
                 keys.get(&key.public).copied().max(all_before.filter(is_before))
@@ -177,8 +178,8 @@ impl Directory {
         Ok(marked)
     }
 
-    /// Marks keys of an identity as revoked, each at the time that `find_time` says. Returns those
-    /// that were not.
+    /// Marks keys of an identity as revoked, each at the time that `find_time` returns. Returns the
+    /// newly revoked keys.
     fn mark_revoked(
         &self,
         mut record: IdentityRecord,
@@ -188,7 +189,8 @@ impl Directory {
         let mut keys = Vec::new();
         for key in record.keys.iter_mut().filter(|key| key.revoked.is_none()) {
             let Some(since) = find_time(key) else { continue };
-            // Servers refuse tokens that were issued up to this time. The clock may have gone back.
+            // Servers refuse tokens that were issued up to this time. The clock may have been set
+            // back since the issue.
             key.revoked = Some(since.max(key.issued));
             keys.push(key.public.clone());
         }
@@ -201,7 +203,8 @@ impl Directory {
         Ok(keys)
     }
 
-    /// Signs the token of Berth's account, which lists the revoked keys and follows the one before.
+    /// Signs the token of Berth's account, which lists the revoked keys and names the token before
+    /// it.
     pub(super) fn sign_account(&mut self, at: Timestamp) -> Result<(), AccessError> {
         let operator = self.key("operator", KeyKind::Operator)?;
         let public = self.key("account", KeyKind::Account)?.public();
@@ -214,7 +217,7 @@ impl Directory {
             remember(&mut self.record.lineage, [before]);
         }
         self.record.lineage.serial += 1;
-        // On record first: no serial is used twice, whatever happens now.
+        // Recorded first, so that no serial is used twice, whatever happens next.
         self.save_record()?;
         let token = AccountToken {
             name: "berth",
@@ -228,11 +231,11 @@ impl Directory {
     }
 }
 
-/// Adds fingerprints to those that the next token comes after.
+/// Adds fingerprints to those of the tokens that the next one follows.
 fn remember(lineage: &mut Lineage, earlier: impl IntoIterator<Item = String>) {
-    for one in earlier {
-        if !lineage.after.contains(&one) {
-            lineage.after.push(one);
+    for fingerprint in earlier {
+        if !lineage.after.contains(&fingerprint) {
+            lineage.after.push(fingerprint);
         }
     }
     let beyond = lineage.after.len().saturating_sub(AFTER_MAX);

@@ -1,4 +1,4 @@
-//! Who is let in, and who is not.
+//! Which identities are let in, and which are not.
 
 use std::fs;
 use std::path::Path;
@@ -25,7 +25,7 @@ async fn an_identity_connects_over_tls_and_is_found_by_its_key() {
     let creds = fleet.creds(node("host.example"));
     let _client = fleet.connect(&creds).unwrap();
     let connections = fleet.servers[0].monitor("/connz?auth=1").unwrap();
-    // The server shows the key, which is a name of the identity as well.
+    // The server shows the key, which also names the identity.
     let key = connections["connections"][0]["authorized_user"].as_str().unwrap();
     assert_eq!(fleet.directory.find(key).unwrap().name, "node/host.example");
     let service = fleet.creds(Role::Gc);
@@ -51,11 +51,11 @@ async fn a_stranger_is_refused() {
     assert!(without.contains("Authorization Violation"), "{without}");
 
     // Another fleet: its identities, and its authority.
-    let mut other = Fleet::start(&["n1.example"]).await;
-    let foreign = other.creds(Role::Claim);
+    let mut other_fleet = Fleet::start(&["n1.example"]).await;
+    let foreign = other_fleet.creds(Role::Claim);
     let error = refused(fleet.dial(0, &ca, Some(&foreign)));
     assert!(error.contains("Authorization Violation"), "{error}");
-    let error = refused(fleet.dial(0, &other.directory.ca(), Some(&creds)));
+    let error = refused(fleet.dial(0, &other_fleet.directory.ca(), Some(&creds)));
     assert!(error.contains("certificate"), "{error}");
     let error = refused(Dial { name: "n2.example", ..fleet.dial(0, &ca, Some(&creds)) });
     assert!(error.contains("not valid for name"), "{error}");
@@ -88,7 +88,8 @@ async fn an_identity_is_cut_off_when_it_expires() {
     let mut client = fleet.connect(&creds).unwrap();
     let reason = client.read_to_end();
     assert!(reason.contains("User Authentication Expired"), "{reason}");
-    // In the second of its end a server still accepts it, and cuts it off at once.
+    // In the second of its end a server still accepts the identity, and ends the connection at
+    // once.
     wait::until("the expired identity is refused", SOON, async || match fleet.connect(&creds) {
         Err(error) if error.contains("Authorization Violation") => Ok(()),
         other => Err(format!("{other:?}")),
@@ -101,7 +102,8 @@ async fn await_routes(fleet: &Fleet, expected: usize) {
         wait::until("each server has a route to each other", SOON, async || {
             let routes = server.monitor("/routez")?;
             let names = routes["routes"].as_array().unwrap().iter();
-            let mut names: Vec<String> = names.map(|one| one["remote_name"].to_string()).collect();
+            let mut names: Vec<String> =
+                names.map(|route| route["remote_name"].to_string()).collect();
             names.sort();
             names.dedup();
             if names.len() == expected { Ok(()) } else { Err(routes.to_string()) }
@@ -118,8 +120,8 @@ async fn three_servers_meet_over_tls_and_let_no_other_server_in() {
     let creds = fleet.creds(Role::Admin { name: "root".to_owned() });
     let stream = json!({ "name": "S", "subjects": ["s"], "num_replicas": 3 });
     wait::until("a stream with three replicas is made", SOON, async || {
-        let made = fleet.connect(&creds)?.request("$JS.API.STREAM.CREATE.S", &stream);
-        if made.get("error").is_none() { Ok(()) } else { Err(made.to_string()) }
+        let created = fleet.connect(&creds)?.request("$JS.API.STREAM.CREATE.S", &stream);
+        if created.get("error").is_none() { Ok(()) } else { Err(created.to_string()) }
     })
     .await;
     for index in 0..names.len() {
@@ -129,7 +131,7 @@ async fn three_servers_meet_over_tls_and_let_no_other_server_in() {
         assert_eq!(info["cluster"]["replicas"].as_array().unwrap().len(), 2, "{info}");
     }
 
-    // A server of another fleet has a certificate, of another authority.
+    // A server of another fleet has a certificate of another authority.
     let routes: Vec<u16> = (0..names.len()).map(|index| fleet.route_port(index)).collect();
     let intruder = Fleet::start_intruder(&["d.example", "e.example", "f.example"], &routes);
     wait::until("the intruder's routes fail", SOON, async || {
@@ -160,7 +162,7 @@ async fn certificates_and_authorities_rotate_without_a_restart() {
     let by_name = Dial { name: "bus.example", ..fleet.dial(0, &old_ca, Some(&creds)) };
     Client::connect(by_name).unwrap();
 
-    // The next authority. Clients with the new file trust it before a server uses it.
+    // Clients with the new file trust the next authority before a server uses it.
     fleet.directory.add_authority(now()).unwrap();
     let ca = fleet.directory.ca();
     fleet.reload().await;
@@ -173,7 +175,7 @@ async fn certificates_and_authorities_rotate_without_a_restart() {
     connect(&fleet, &ca).unwrap();
     assert!(connect(&fleet, &old_ca).unwrap_err().contains("certificate"));
 
-    // The directory as another process finds it.
+    // The directory as another process reads it.
     let mut directory = Directory::open(fleet.directory.path()).unwrap();
     assert_eq!(directory.retire_authorities(now()).unwrap().names.len(), 1);
     assert_eq!(fs::read_to_string(&ca).unwrap().matches("BEGIN CERTIFICATE").count(), 1);

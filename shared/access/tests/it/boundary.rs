@@ -1,7 +1,7 @@
-//! Every role at every subject of the contract, on a real server: what the design allows works,
-//! and the server refuses everything else.
+//! Every role at every subject of the contract, on a real server: what the design allows works, and
+//! the server refuses everything else.
 //!
-//! What is expected is written in the words of the design ([`design`]), without the code that
+//! The expectations are written in the words of the design ([`design`]), without the code that
 //! derives permissions.
 
 mod attempts;
@@ -17,7 +17,7 @@ use crate::client::{Client, Dial};
 use attempts::{Act, Attempt};
 use design::{Kind, Who};
 
-/// How many lines are sent before the server's refusals are read: they must fit into its buffers.
+/// Most lines that are sent before the server's refusals are read: they must fit into its buffers.
 const BATCH: usize = 200;
 
 #[tokio::test]
@@ -60,9 +60,8 @@ struct Tried<'a> {
 }
 
 impl Tried<'_> {
-    /// Makes the attempts, and adds what differs from the design to the faults. Returns how many
-    /// the
-    /// server allowed.
+    /// Makes the attempts, and adds each difference from the design to the faults. Returns how many
+    /// attempts the server allowed.
     fn run(&self, client: &mut Client, witness: &mut Client, faults: &mut Vec<String>) -> usize {
         let mut lines = String::new();
         for (index, attempt) in self.batch.iter().enumerate() {
@@ -78,10 +77,11 @@ impl Tried<'_> {
                 }
             };
         }
-        let said = client.exchange(&lines);
-        let refused: BTreeSet<&str> = said.iter().filter_map(|line| read_refusal(line)).collect();
+        let answers = client.exchange(&lines);
+        let refused: BTreeSet<&str> =
+            answers.iter().filter_map(|line| read_refusal(line)).collect();
         let other =
-            said.iter().find(|line| line.starts_with("-ERR") && read_refusal(line).is_none());
+            answers.iter().find(|line| line.starts_with("-ERR") && read_refusal(line).is_none());
         assert_eq!(other, None, "the server said something else");
         // The server delivers a message before it answers its publisher's PING.
         let heard = witness.exchange("");
@@ -109,7 +109,7 @@ impl Tried<'_> {
     }
 }
 
-/// What the server says when it refuses this.
+/// The server's text when it refuses this attempt.
 fn format_refusal(attempt: &Attempt) -> String {
     let subject = &attempt.subject;
     match attempt.act {

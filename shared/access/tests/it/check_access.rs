@@ -17,7 +17,7 @@ use crate::server::{Fleet, SOON, now};
 const PROGRAMS: [&str; 6] =
     ["claim", "plugin-registry", "volumewatcher", "gc", "node-agent", "docker"];
 
-/// The arguments and variables by which each program reaches the fleet as this identity.
+/// The arguments and variables with which each program reaches the fleet as this identity.
 fn connection(fleet: &Fleet, creds: &Path) -> Vec<String> {
     let (ca, creds) = (fleet.directory.ca(), creds.to_str().unwrap());
     let url = fleet.servers[0].url();
@@ -73,7 +73,7 @@ fn sign_changed(fleet: &Fleet, role: &Role, change: impl FnOnce(&mut Permissions
     sign_for(fleet, role, (&account, &Key::make(KeyKind::User)), change)
 }
 
-/// The same, for a key that the caller keeps.
+/// As [`sign_changed`], for a key that the caller keeps.
 fn sign_for(
     fleet: &Fleet,
     role: &Role,
@@ -135,15 +135,15 @@ async fn what_an_identity_lacks_is_told_before_and_at_the_start() {
         .start();
     wait::until("the agent warns at its start", SOON, async || {
         let log = agent.log();
-        let all = ["lacks rights", "node.hold", "node.tell", "--controllers a.csi --replace"];
-        if all.iter().all(|part| log.contains(part)) { Ok(()) } else { Err(log) }
+        let parts = ["lacks rights", "node.hold", "node.tell", "--controllers a.csi --replace"];
+        if parts.iter().all(|part| log.contains(part)) { Ok(()) } else { Err(log) }
     })
     .await;
     drop(agent);
 
     // An identity of another role, and one that the server does not accept.
-    let other = fleet.creds(Role::Gc);
-    let (code, text) = check(&fleet, "claim", &connection(&fleet, &other));
+    let other_identity = fleet.creds(Role::Gc);
+    let (code, text) = check(&fleet, "claim", &connection(&fleet, &other_identity));
     assert!(code == 1 && text.contains("$KV.berth-volumes.>"), "{text}");
     assert!(text.contains("next: berth access service claim --replace"), "{text}");
     let mut elsewhere = Fleet::make(&["n1.example"]);
@@ -224,7 +224,7 @@ async fn rights_that_a_running_service_lacks_are_told_and_its_events_come_later(
     assert_eq!(count("refuses events of this process"), 1, "{}", claim.log());
     assert_eq!(count("permissions do not allow"), 2, "{}", claim.log());
 
-    // A restart, which a new key needs, loses none of them.
+    // A restart, which a new key needs, loses no event.
     claim.terminate().await;
     claim.restart();
     prints(&ops, &["doctor", "--quiet"], &[identity, "3 refused events wait"]).await;
@@ -232,11 +232,14 @@ async fn rights_that_a_running_service_lacks_are_told_and_its_events_come_later(
     sign(&|_| {});
     fleet.servers[0].daemon.restart();
     fleet.await_ready().await;
-    let told = ["events", "--kind", "request"];
-    prints(&ops, &told, &["a1", "a2", "a3"]).await;
-    let (_, text) = berth(&ops, &told);
-    let at = |alloc: &str| text.find(alloc).unwrap();
-    assert!(at("a1") < at("a2") && at("a2") < at("a3"), "{text}");
+    let args = ["events", "--kind", "request"];
+    prints(&ops, &args, &["a1", "a2", "a3"]).await;
+    let (_, text) = berth(&ops, &args);
+    let position_of = |alloc: &str| text.find(alloc).unwrap();
+    assert!(
+        position_of("a1") < position_of("a2") && position_of("a2") < position_of("a3"),
+        "{text}"
+    );
     let (_, text) = berth(&ops, &["doctor"]);
     assert!(!text.contains("lacks"), "{text}");
     assert_eq!(count("had refused are sent"), 1, "{}", claim.log());

@@ -14,7 +14,7 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use serde_json::{Value, json};
 
-/// The longest wait for the server to say something.
+/// Longest wait for the server's next line.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 type Tls = StreamOwned<ClientConnection, TcpStream>;
@@ -26,7 +26,7 @@ pub struct Client {
     inbox: String,
 }
 
-/// Who connects, and what it trusts.
+/// The address and the identity of a connection, and what it trusts.
 #[derive(Clone, Copy, Debug)]
 pub struct Dial<'a> {
     /// The port on loopback.
@@ -60,19 +60,19 @@ fn read_info(stream: &mut TcpStream) -> std::io::Result<Value> {
     Ok(serde_json::from_str(line.trim_start_matches("INFO ").trim())?)
 }
 
-/// Says CONNECT without TLS. Returns what the server answers.
+/// Sends CONNECT without TLS. Returns the server's answer.
 pub fn connect_in_clear(port: u16) -> String {
     let mut stream = open(port).unwrap();
     read_info(&mut stream).unwrap();
     stream.write_all(b"CONNECT {\"verbose\":false}\r\nPING\r\n").unwrap();
     let mut answer = String::new();
-    // The server may cut the connection without another word.
+    // The server may end the connection without another word.
     let _ = BufReader::new(stream).read_line(&mut answer);
     answer
 }
 
 impl Client {
-    /// Connects. The error is what TLS or the server said.
+    /// Connects. The error is that of TLS or of the server.
     pub fn connect(dial: Dial<'_>) -> Result<Self, String> {
         let mut stream = open(dial.port).map_err(|error| error.to_string())?;
         let info = read_info(&mut stream).map_err(|error| error.to_string())?;
@@ -117,7 +117,7 @@ impl Client {
         self.stream.get_ref().conn.peer_certificates().unwrap()[0].to_vec()
     }
 
-    /// Asks a question, and reads the answer as JSON.
+    /// Sends a request, and reads the answer as JSON.
     pub fn request(&mut self, subject: &str, body: &Value) -> Value {
         let (inbox, body) = (format!("{}.1", self.inbox), body.to_string());
         let ask = format!(
@@ -138,15 +138,15 @@ impl Client {
         }
     }
 
-    /// Sends lines of the protocol. Returns what the server says until it has read them all.
+    /// Sends lines of the protocol. Returns the server's lines until it has processed them all.
     pub fn exchange(&mut self, lines: &str) -> Vec<String> {
         let lines = format!("{lines}PING\r\n");
         self.stream.get_mut().write_all(lines.as_bytes()).unwrap();
-        let mut said = Vec::new();
+        let mut lines_read = Vec::new();
         loop {
             match self.read_line().unwrap().as_str() {
-                "PONG" => return said,
-                line => said.push(line.to_owned()),
+                "PONG" => return lines_read,
+                line => lines_read.push(line.to_owned()),
             }
         }
     }
@@ -171,7 +171,7 @@ impl Client {
         }
     }
 
-    /// Reads until the server has cut the connection. Returns the reason that it gave.
+    /// Reads until the server has ended the connection. Returns the server's reason.
     pub fn read_to_end(&mut self) -> String {
         let mut reason = String::new();
         while let Ok(line) = self.read_line() {

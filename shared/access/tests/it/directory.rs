@@ -68,20 +68,20 @@ fn nothing_is_overwritten() {
     let path = dir.path().join("berth-access");
     let mut directory = create(&path, &["a.example"]).unwrap();
     let operator = fs::read_to_string(path.join("operator.seed")).unwrap();
-    let again = create(&path, &["a.example"]).unwrap_err();
-    assert!(matches!(again, AccessError::DirectoryExists(_)), "{again}");
+    let second_create = create(&path, &["a.example"]).unwrap_err();
+    assert!(matches!(second_create, AccessError::DirectoryExists(_)), "{second_create}");
     assert_eq!(fs::read_to_string(path.join("operator.seed")).unwrap(), operator);
     let creds = directory.issue(&NewIdentity::of_role(Role::Gc), now()).unwrap().creds;
     let before = fs::read_to_string(&creds).unwrap();
     directory.issue(&NewIdentity::of_role(Role::Gc), now()).unwrap_err();
     assert_eq!(fs::read_to_string(&creds).unwrap(), before);
-    // A slash at its end names the same directory, and an empty one may be there.
+    // A slash at the end names the same directory, and an empty directory may exist there.
     let slashed = dir.path().join("slashed/");
     fs::create_dir(&slashed).unwrap();
     create(&slashed, &["a.example"]).unwrap();
     assert_eq!(fs::metadata(&slashed).unwrap().permissions().mode() & 0o777, 0o700);
     create(Path::new("/"), &["a.example"]).unwrap_err();
-    // A directory that cannot be completed leaves nothing.
+    // A directory that cannot be completed is removed.
     let file = dir.path().join("file");
     fs::write(&file, "").unwrap();
     create(&file, &["a.example"]).unwrap_err();
@@ -142,7 +142,7 @@ fn a_name_may_be_short_while_it_is_clear() {
     directory.issue(&service, now()).unwrap();
     assert_eq!(directory.rotate("gc/a", None, now()).unwrap().record.keys.len(), 2);
     let names: BTreeSet<String> =
-        directory.identities().unwrap().into_iter().map(|one| one.name).collect();
+        directory.identities().unwrap().into_iter().map(|identity| identity.name).collect();
     assert_eq!(names.len(), 3);
 }
 
@@ -161,23 +161,23 @@ fn an_identity_that_would_be_another_sender_is_refused() {
     directory.issue(&admin, start).unwrap();
     for second in [&reader, &user] {
         let error = directory.issue(second, start).unwrap_err();
-        let said = format!("{error}; {}", error.next());
+        let text = format!("{error}; {}", error.next());
         let own = second.role.identity_name(None);
         for part in [&own, "admin/anna", "user.anna", "berth access revoke admin/anna"] {
-            assert!(said.contains(part), "{said} lacks {part}");
+            assert!(text.contains(part), "{text} lacks {part}");
         }
         assert!(!directory.creds_path(&own).exists());
     }
     // The same identity gets new keys.
     directory.issue(&NewIdentity { replace: true, ..admin.clone() }, start).unwrap();
     directory.rotate("admin/anna", Some(day), start).unwrap();
-    // An ended identity frees its name, and cannot come back while another identity has it.
+    // An expired identity frees its actor, and cannot come back while another identity has it.
     directory.issue(&reader, start.after(day)).unwrap();
     directory.revoke("inspect/anna", WhichKeys::All, start.after(day)).unwrap();
     directory.issue(&user, start.after(day)).unwrap();
     for former in [&admin, &reader] {
-        let again = NewIdentity { replace: true, ..former.clone() };
-        let error = directory.issue(&again, start.after(day)).unwrap_err();
+        let renewed = NewIdentity { replace: true, ..former.clone() };
+        let error = directory.issue(&renewed, start.after(day)).unwrap_err();
         assert!(matches!(error, AccessError::ActorTaken { .. }), "{error}");
     }
     // A service's replicas share its actor. A node's agent and Docker plugin have different ones.
@@ -201,7 +201,7 @@ fn a_revocation_is_kept_as_long_as_its_token_could_be_used() {
     let start = now();
     let new = NewIdentity { valid_for: Some(day), ..NewIdentity::of_role(Role::Gc) };
     directory.issue(&new, start).unwrap();
-    // The clock went back between issue and revocation: servers compare with the time of issue.
+    // The clock was set back between issue and revocation: servers compare with the time of issue.
     let early = start.before(day);
     directory.revoke("gc", WhichKeys::All, early).unwrap();
     let record = directory.find("gc").unwrap();
@@ -226,8 +226,8 @@ fn a_revocation_is_kept_as_long_as_its_token_could_be_used() {
 #[test]
 fn a_directory_that_is_none_is_named() {
     let dir = tempfile::tempdir().unwrap();
-    let none = Directory::open(dir.path()).unwrap_err();
-    assert!(matches!(none, AccessError::NoDirectory(_)), "{none}");
+    let no_directory = Directory::open(dir.path()).unwrap_err();
+    assert!(matches!(no_directory, AccessError::NoDirectory(_)), "{no_directory}");
     let path = dir.path().join("d");
     let mut directory = create(&path, &["a.example"]).unwrap();
     let file = path.join("directory.json");

@@ -47,12 +47,13 @@ async fn its_server_accepts_its_identities() {
     assert!(fleet.server_config("elsewhere").is_err());
 }
 
-/// What `berth dev` relies on: the configuration stays, and a reload reads the identities again.
+/// `berth dev` relies on this: the configuration stays, and a reload reads the identities again.
 #[tokio::test]
 async fn a_server_that_includes_its_identities_reads_a_revocation_by_a_reload() {
     let dir = tempfile::tempdir().unwrap();
     let fleet = LocalFleet::create(&dir.path().join("access"), &["berth"]).unwrap();
-    // Deeper than where the harness puts the configuration: a way up ends at the root.
+    // Deeper than the harness's directory for the configuration: a relative path upwards ends at
+    // the root.
     let config = Path::new("/1/2/3/4/5/6/7/8/9/10/11/12");
     // A reload does not change a server's name, not even to that of the command line.
     let name = "server_name: berth\n".to_owned();
@@ -81,12 +82,12 @@ fn an_identity_is_made_once_and_again_with_other_rights() {
     assert_eq!(read(&node(&[])), first);
     let second = read(&node(&["p"]));
     assert_ne!(second, first);
-    let again = LocalFleet::open(&path).unwrap();
-    assert_eq!(std::fs::read_to_string(again.creds(&node(&["p"])).unwrap()).unwrap(), second);
-    // Many tests of one process ask at the same time.
-    let made: Vec<String> = std::thread::scope(|scope| {
+    let reopened = LocalFleet::open(&path).unwrap();
+    assert_eq!(std::fs::read_to_string(reopened.creds(&node(&["p"])).unwrap()).unwrap(), second);
+    // Many tests of one process call it at the same time.
+    let paths: Vec<String> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..8).map(|_| scope.spawn(|| read(&Role::Gc))).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
-    assert!(made.iter().all(|text| *text == made[0]));
+    assert!(paths.iter().all(|text| *text == paths[0]));
 }

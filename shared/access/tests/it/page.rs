@@ -12,7 +12,7 @@ use berth_contract::stream::EVENTS;
 use berth_contract::token::encode;
 use berth_domain::{Namespace, NodeId, PluginId};
 
-/// What stands below is generated.
+/// The text below this mark is generated.
 const MARK: &str = "<!-- generated below -->\n";
 const NODE: &str = "<node>";
 const PLUGIN: &str = "<plugin>";
@@ -77,13 +77,13 @@ fn user(grants: Grants) -> Role {
 
 fn sentence(words: &str) -> String {
     let first: String = words.chars().take(1).flat_map(char::to_uppercase).collect();
-    let rest: String = words.chars().skip(1).collect();
-    // Without the quotes a page would take an id for a tag.
+    let tail: String = words.chars().skip(1).collect();
+    // Without the quotes a page would treat an id as a tag.
     let quote = |text: String, id: &&str| text.replace(*id, &format!("`{id}`"));
-    [NODE, PLUGIN, NAMESPACE, NAME].iter().fold(format!("{first}{rest}."), quote)
+    [NODE, PLUGIN, NAMESPACE, NAME].iter().fold(format!("{first}{tail}."), quote)
 }
 
-/// Shows the ids that stand for all as they are, and not as tokens.
+/// Shows placeholder ids in plain form, and not as tokens.
 fn show(subject: &str) -> String {
     [NODE, PLUGIN, NAMESPACE, NAME]
         .iter()
@@ -104,7 +104,7 @@ fn write_table(permissions: &Permissions) -> String {
     // Streams with the same calls share a line.
     let mut shared: Vec<(Vec<String>, Vec<String>)> = Vec::new();
     for (stream, calls) in streams {
-        match shared.iter_mut().find(|(known, _)| *known == calls) {
+        match shared.iter_mut().find(|(shared_calls, _)| *shared_calls == calls) {
             Some((_, of)) => of.push(format!("`{stream}`")),
             None => shared.push((calls, vec![format!("`{stream}`")])),
         }
@@ -122,14 +122,14 @@ fn write_table(permissions: &Permissions) -> String {
         put(&mut rows, name_subscription(allowed), text);
     }
     let mut table = "| may | subjects |\n| --- | --- |\n".to_owned();
-    for (what, subjects) in rows {
-        writeln!(table, "| {what} | {} |", subjects.join("<br>")).unwrap();
+    for (action, subjects) in rows {
+        writeln!(table, "| {action} | {} |", subjects.join("<br>")).unwrap();
     }
     table
 }
 
 fn put(rows: &mut Vec<(&'static str, Vec<String>)>, what: &'static str, text: String) {
-    match rows.iter_mut().find(|(known, _)| *known == what) {
+    match rows.iter_mut().find(|(row_action, _)| *row_action == what) {
         Some((_, subjects)) => subjects.push(text),
         None => rows.push((what, vec![text])),
     }
@@ -137,7 +137,7 @@ fn put(rows: &mut Vec<(&'static str, Vec<String>)>, what: &'static str, text: St
 
 /// The call and the stream that it is about.
 fn find_stream(subject: &str) -> Option<(String, String)> {
-    let buckets = bucket::ALL.iter().chain([&BUCKETS]).map(|one| format!("KV_{}", one.name));
+    let buckets = bucket::ALL.iter().chain([&BUCKETS]).map(|spec| format!("KV_{}", spec.name));
     let mut streams = buckets.chain([EVENTS.name.to_owned()]);
     let stream = streams.find(|stream| subject.split('.').any(|token| token == stream))?;
     Some((subject.replace(&stream, "<stream>"), stream))

@@ -46,7 +46,7 @@ async fn a_service_cannot_give_itself_a_right_to_publish() {
 }
 
 /// A stolen host has two identities. One sends a request that names a forged subject for its reply,
-/// the other one receives it.
+/// and the other one receives it.
 #[tokio::test]
 async fn an_accomplice_gives_an_agent_no_right_to_publish() {
     let dir = tempfile::tempdir().unwrap();
@@ -66,9 +66,9 @@ async fn an_accomplice_gives_an_agent_no_right_to_publish() {
         assert!(heard.iter().any(|line| line.contains(target)), "{heard:?}");
     }
     assert_forgery_is_refused(&mut agent);
-    let said = agent.exchange(&format!("PUB {record} 0\r\n\r\n"));
-    assert!(said.iter().any(|line| line.contains("Permissions Violation")), "{said:?}");
-    // A reply to an inbox is what it is for.
+    let answers = agent.exchange(&format!("PUB {record} 0\r\n\r\n"));
+    assert!(answers.iter().any(|line| line.contains("Permissions Violation")), "{answers:?}");
+    // A reply to an inbox is allowed.
     inbox = format!("PUB {inbox} 0\r\n\r\n");
     assert_eq!(agent.exchange(&inbox), [""; 0]);
 }
@@ -77,7 +77,7 @@ async fn an_accomplice_gives_an_agent_no_right_to_publish() {
 const FORGED: &str = "berth.v1.node.gone.user.root";
 
 fn assert_forgery_is_refused(client: &mut Client) {
-    let said = client.exchange(&format!("PUB {FORGED} 0\r\n\r\n"));
+    let answers = client.exchange(&format!("PUB {FORGED} 0\r\n\r\n"));
     let refused = format!("Permissions Violation for Publish to \"{FORGED}\"");
-    assert!(said.iter().any(|line| line.contains(&refused)), "{said:?}");
+    assert!(answers.iter().any(|line| line.contains(&refused)), "{answers:?}");
 }

@@ -40,8 +40,8 @@ async fn a_revoked_identity_is_cut_off_by_a_reload_and_no_other_is() {
     assert!(bystander.answers());
 
     // The node itself comes back with a new key.
-    let again = NewIdentity { replace: true, ..NewIdentity::of_role(node("n1")) };
-    let creds = fleet.directory.issue(&again, now()).unwrap().creds;
+    let renewed = NewIdentity { replace: true, ..NewIdentity::of_role(node("n1")) };
+    let creds = fleet.directory.issue(&renewed, now()).unwrap().creds;
     assert!(fleet.connect(&creds).unwrap().answers());
     assert!(fleet.connect(&kept).is_err());
 
@@ -50,7 +50,7 @@ async fn a_revoked_identity_is_cut_off_by_a_reload_and_no_other_is() {
     let error = fleet.directory.rotate("n2", None, now()).unwrap_err();
     assert!(matches!(error, AccessError::IdentityRevoked(_)), "{error}");
 
-    // A server that starts with these files knows it as well.
+    // A server that starts with these files refuses the identity, too.
     fleet.servers[0].daemon.restart();
     fleet.await_ready().await;
     assert!(fleet.connect(&kept).is_err());
@@ -81,7 +81,7 @@ async fn an_identity_rotates_without_a_gap() {
     fleet.connect(&creds).unwrap();
 }
 
-/// A copy of the directory as it is now, as a backup has it.
+/// A copy of the directory in its present state, like a backup.
 fn back_up(fleet: &Fleet) -> PathBuf {
     let copy = fleet.dir.join("backup");
     let status = Command::new("cp").arg("-a").arg(fleet.directory.path()).arg(&copy).status();
@@ -110,8 +110,8 @@ async fn a_restored_directory_lets_nobody_in_again() {
     fleet.reload().await;
     assert!(fleet.connect(&stolen).is_err() && fleet.connect(&late).is_ok());
 
-    // The directory is lost, and its backup is restored. However many changes it makes, and however
-    // late: it does not know what the host has.
+    // The directory is lost, and its backup is restored. It does not know the host's revocations,
+    // however many changes it makes, and however late.
     let mut restored = Directory::open(&backup).unwrap();
     let from = restored.server_dir(&host);
     for _ in 0..3 {
@@ -126,13 +126,13 @@ async fn a_restored_directory_lets_nobody_in_again() {
     let of_host = ServerAccounts::read(&installed.join(ACCOUNTS)).unwrap();
     let adopted = restored.adopt(std::slice::from_ref(&of_host), now()).unwrap();
     assert_eq!(adopted.revoked, ["node/n9"]);
-    let done = install(&from, &installed).unwrap();
-    assert_eq!((done.before, done.serial), (Some(2), adopted.serial));
+    let installed_files = install(&from, &installed).unwrap();
+    assert_eq!((installed_files.before, installed_files.serial), (Some(2), adopted.serial));
     fleet.reload().await;
     for revoked in [&stolen, &other] {
         assert!(fleet.connect(revoked).is_err());
     }
-    // One that was made after the backup is on no record, and is shut out by its key.
+    // An identity that was made after the backup is not recorded, and is shut out by its key.
     fleet.connect(&late).unwrap();
     let text = std::fs::read_to_string(&late).unwrap();
     let key = UserCreds::parse(&text).unwrap().key.public();
@@ -142,12 +142,12 @@ async fn a_restored_directory_lets_nobody_in_again() {
     fleet.reload().await;
     assert!(fleet.connect(&late).is_err());
 
-    // The files of before are refused now, too, and what was adopted outlives the next backup.
+    // The earlier files are refused now, too, and adopted revocations survive the next backup.
     let refused = install(&fleet.directory.server_dir(&host), &installed).unwrap_err();
     assert!(matches!(refused, AccessError::NotAfter { .. }), "{refused}");
-    let again =
+    let second_adoption =
         fleet.directory.adopt(&[ServerAccounts::read(&from.join(ACCOUNTS)).unwrap()], now());
-    assert_eq!(again.unwrap().revoked, ["node/late", "node/n2"]);
+    assert_eq!(second_adoption.unwrap().revoked, ["node/late", "node/n2"]);
     assert!(
         std::fs::read_to_string(backup.join("directory.json")).unwrap().contains("\"version\": 2")
     );
@@ -174,10 +174,10 @@ async fn everything_before_a_time_is_shut_out_and_nothing_after_it() {
     fleet.directory.revoke_all_before(early, now()).unwrap();
     fleet.reload().await;
     assert!(fleet.connect(&kept).is_err() && fleet.connect(&new).is_ok());
-    // The same second: the new key works.
+    // In the same second the new key still works.
     fleet.directory.revoke_all_before(now(), now()).unwrap();
-    let again = NewIdentity { replace: true, ..NewIdentity::of_role(node("old")) };
-    let creds = fleet.directory.issue(&again, now()).unwrap().creds;
+    let renewed = NewIdentity { replace: true, ..NewIdentity::of_role(node("old")) };
+    let creds = fleet.directory.issue(&renewed, now()).unwrap().creds;
     fleet.reload().await;
     assert!(fleet.connect(&creds).is_ok());
 }
@@ -185,22 +185,22 @@ async fn everything_before_a_time_is_shut_out_and_nothing_after_it() {
 #[tokio::test]
 async fn files_of_another_fleet_are_not_taken() {
     let fleet = Fleet::make(&["n1.example"]);
-    let mut other = Fleet::make(&["n1.example"]);
+    let mut other_fleet = Fleet::make(&["n1.example"]);
     let host = hosts(&["n1.example"]).remove(0);
     let from = fleet.directory.server_dir(&host);
-    let installed = other.directory.server_dir(&host);
+    let installed = other_fleet.directory.server_dir(&host);
     let refused = install(&from, &installed).unwrap_err();
     assert!(matches!(refused, AccessError::OtherFleet { .. }), "{refused}");
     let files = ServerAccounts::read(&from.join(ACCOUNTS)).unwrap();
-    let refused = other.directory.adopt(&[files], now()).unwrap_err();
+    let refused = other_fleet.directory.adopt(&[files], now()).unwrap_err();
     assert!(matches!(refused, AccessError::OtherFleet { .. }), "{refused}");
-    let none = install(&from, &fleet.dir.join("none")).unwrap_err();
-    assert!(none.next().contains("install -d"), "{none}");
-    let none = ServerAccounts::read(&from.join("host.conf")).unwrap_err();
-    assert!(matches!(none, AccessError::NoAccounts { .. }), "{none}");
+    let no_target = install(&from, &fleet.dir.join("none")).unwrap_err();
+    assert!(no_target.next().contains("install -d"), "{no_target}");
+    let no_target = ServerAccounts::read(&from.join("host.conf")).unwrap_err();
+    assert!(matches!(no_target, AccessError::NoAccounts { .. }), "{no_target}");
 }
 
-/// The last release signs tokens that do not say what they come after.
+/// The last release signs tokens that do not name the tokens that they follow.
 #[test]
 fn files_of_the_last_release_are_replaced_by_those_that_follow() {
     let mut fleet = Fleet::make(&["n1.example"]);

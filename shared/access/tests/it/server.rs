@@ -1,4 +1,4 @@
-//! nats-servers that are laid out as on hosts: the sample configuration, which includes
+//! nats-servers with the layout of hosts: the sample configuration, which includes
 //! `nats/host.conf`.
 
 use std::fs;
@@ -21,7 +21,7 @@ use serde_json::Value;
 
 use crate::client::{Client, Dial};
 
-/// How long a server may take to start, or to elect.
+/// How long a server may take to start, or a cluster to elect.
 pub const SOON: Duration = Duration::from_secs(60);
 
 pub fn now() -> Timestamp {
@@ -63,7 +63,7 @@ impl Fleet {
         fleet
     }
 
-    /// Makes a fleet of its own, of which one server runs that wants into another cluster.
+    /// Makes another fleet with one running server, which tries to join the first fleet's cluster.
     pub fn start_intruder(names: &[&str], routes: &[u16]) -> Self {
         let mut fleet = Self::make(names);
         let server = fleet.launch(0, names[0], routes);
@@ -75,7 +75,8 @@ impl Fleet {
     pub fn make(names: &[&str]) -> Self {
         let dir = Dir::new("access");
         let directory =
-            Directory::create(&dir.join("access"), &hosts(names), &FilePlace::Here, now()).unwrap();
+            Directory::create(&dir.join("access"), &hosts(names), &FilePlace::InDirectory, now())
+                .unwrap();
         let routes: Vec<Port> = names.iter().map(|_| Port::reserve()).collect();
         Self { servers: Vec::new(), directory, dir, routes }
     }
@@ -106,14 +107,14 @@ impl Fleet {
             let routes: Vec<String> = ports.map(route).collect();
             program = program.args(["--cluster", &route(self.routes[index].number())]);
             program = program.args(["--routes", &routes.join(",")]);
-            // On real hosts the configuration's address is the right one.
+            // On real hosts the configuration's address is right; in the test it is loopback.
             program =
                 program.args(["--cluster_advertise", &self.routes[index].address().to_string()]);
         }
         HostServer { daemon: program.start(), name: name.to_owned(), port, monitor }
     }
 
-    /// Waits until all servers serve.
+    /// Waits until all servers answer.
     pub async fn await_ready(&self) {
         for server in &self.servers {
             wait::until("the server is healthy", SOON, async || {
@@ -145,7 +146,7 @@ impl Fleet {
         Client::connect(self.dial(0, &self.directory.ca(), Some(creds)))
     }
 
-    /// How to reach a server by its name.
+    /// The parameters of a connection to a server by its name.
     pub fn dial<'a>(
         &'a self,
         index: usize,
@@ -156,7 +157,7 @@ impl Fleet {
         Dial { port: server.port.number(), name: &server.name, ca, creds, token: None }
     }
 
-    /// Gives the first server files of its own, as on a host, instead of those in the directory.
+    /// Gives the first server a directory of files of its own, as on a host.
     pub fn separate_files(&self) -> PathBuf {
         let name = &self.servers[0].name;
         let place = self.dir.join(format!("{name}.etc/nats"));
@@ -167,7 +168,7 @@ impl Fleet {
         place
     }
 
-    /// Has all servers read their configuration again, and waits until they have.
+    /// Reloads all servers, and waits until they have read their configuration.
     pub async fn reload(&self) {
         for server in &self.servers {
             let reloads = || server.daemon.log().matches("Reloaded server configuration").count();
@@ -182,12 +183,12 @@ impl Fleet {
 }
 
 impl HostServer {
-    /// How programs on the server's host reach it.
+    /// The address for programs on the server's host.
     pub fn url(&self) -> String {
         format!("nats://localhost:{}", self.port.number())
     }
 
-    /// What the server's monitoring port answers.
+    /// The answer of the server's monitoring port.
     pub fn monitor(&self, path: &str) -> Result<Value, String> {
         use std::io::{Read as _, Write as _};
         let text = |error: std::io::Error| error.to_string();

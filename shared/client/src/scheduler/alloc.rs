@@ -1,4 +1,4 @@
-//! One alloc of a scheduler's.
+//! One alloc of a scheduler.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -22,12 +22,12 @@ use super::refusal::Refusal;
 use super::running::RunningScheduler;
 use super::watch::SeenAlloc;
 
-/// How long one request waits.
-const WAIT_EACH: Duration = Duration::from_secs(30);
-/// Time for its answer.
-const ANSWER: Duration = Duration::from_secs(5);
+/// Longest wait of one request.
+const WAIT_REQUEST_MAX: Duration = Duration::from_secs(30);
+/// How long after its own wait a request times out.
+const ANSWER_MAX: Duration = Duration::from_secs(5);
 
-/// An alloc that belongs to this scheduler. To drop it changes nothing: what runs goes on.
+/// An alloc of this scheduler. Dropping it changes nothing: its workload goes on.
 #[derive(Debug, Clone)]
 pub struct Alloc {
     scheduler: Arc<RunningScheduler>,
@@ -36,12 +36,12 @@ pub struct Alloc {
 
 /// Why an alloc's workload has to end, although its scheduler did not stop it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Lost {
-    /// The alloc has ended: its node is gone, its guard has ended, or a person stopped it.
+pub enum LossReason {
+    /// The alloc has ended: its node is gone, its guard has ended, or an operator stopped it.
     Ended {
-        /// How.
+        /// The state in which it ended.
         state: AllocState,
-        /// Why.
+        /// The note on its record.
         note: Option<String>,
     },
     /// It belongs to another owner.
@@ -58,7 +58,7 @@ pub enum Lost {
     Mount {
         /// Its volume.
         volume: VolumeId,
-        /// How it is.
+        /// The state of the mount.
         state: NodeMountState,
     },
 }
@@ -73,18 +73,18 @@ impl Alloc {
         &self.stub.id
     }
 
-    /// Where it is placed.
+    /// The node on which it is placed.
     pub const fn node(&self) -> &NodeId {
         &self.stub.node
     }
 
-    /// The alloc as it was when this was made.
+    /// The alloc's status when this value was made.
     pub const fn stub(&self) -> &AllocStub {
         &self.stub
     }
 
     /// Claims and mounts all its volumes, or none of them. With `wait` it gets in line, and keeps
-    /// its place until the overall deadline.
+    /// its position until the overall deadline.
     pub async fn mount(
         &self,
         wait: bool,
@@ -107,8 +107,8 @@ impl Alloc {
         Ok(mounted.volumes)
     }
 
-    /// Tells the node's agent what runs it: its volumes stay while that lives, and the agent
-    /// reports its end.
+    /// Names the guard of its workload to the node's agent: its volumes stay while the guard lives,
+    /// and the agent reports its end.
     pub async fn guard(&self, guard: Guard) -> Result<(), Refusal> {
         let request = SetGuard {
             namespace: self.stub.namespace.clone(),
@@ -122,10 +122,10 @@ impl Alloc {
         Ok(())
     }
 
-    /// Guards it by a lock, for a workload that is started on this host. The file is to be the
-    /// workload's standard input: it is empty, and the lock lives for as long as the workload or
-    /// this file does. So there is no moment in which the workload runs without a guard, and a
-    /// scheduler that was killed finds out ([`Alloc::is_guarded`]) whether it had come so far.
+    /// Guards it by a lock, for a workload that is started on this host. The returned file must be
+    /// the workload's standard input: it is empty, and the lock lives as long as the workload or
+    /// this file does. So the workload never runs without a guard, and a scheduler that was killed
+    /// can check ([`Alloc::is_guarded`]) whether it had started the workload.
     pub async fn lock(&self) -> Result<File, Refusal> {
         let asker = &self.scheduler.asker;
         let deadlines = Deadlines { attempt: Duration::from_secs(5), overall: BRIEF };
@@ -144,19 +144,20 @@ impl Alloc {
         Ok(file)
     }
 
-    /// Whether something guards it: its workload was started, or was about to be.
+    /// Whether it has a guard: its workload was started, or was about to be.
     pub async fn is_guarded(&self) -> Result<bool, Refusal> {
         let asker = &self.scheduler.asker;
         let deadlines = Deadlines { attempt: Duration::from_secs(5), overall: BRIEF };
         let status =
             asker.send::<verb::AgentStatus>(&self.agent(), &AgentQuery {}, deadlines).await?;
         let mut guards = status.guards.iter();
-        Ok(guards.any(|one| one.namespace == self.stub.namespace && one.alloc == *self.id()))
+        Ok(guards.any(|guard_status| {
+            guard_status.namespace == self.stub.namespace && guard_status.alloc == *self.id()
+        }))
     }
 
-    /// Waits until its workload has to end. Ends only then, or when this is dropped: use it beside
-    /// the workload.
-    pub async fn lost(&self) -> Lost {
+    /// Waits until its workload has to end. Returns only then: run it beside the workload.
+    pub async fn lost(&self) -> LossReason {
         let mut seen = self.scheduler.watch.follow(self.id()).await;
         loop {
             // The sender lives as long as the scheduler.
@@ -164,7 +165,9 @@ impl Alloc {
             let now = seen.borrow_and_update().clone();
             let lost = match now {
                 SeenAlloc::NotYet => None,
-                SeenAlloc::Gone => Some(Lost::Ended { state: AllocState::Stopped, note: None }),
+                SeenAlloc::Gone => {
+                    Some(LossReason::Ended { state: AllocState::Stopped, note: None })
+                }
                 SeenAlloc::As(alloc) => self.why_lost(&alloc),
             };
             if let Some(lost) = lost {
@@ -173,31 +176,32 @@ impl Alloc {
         }
     }
 
-    fn why_lost(&self, alloc: &AllocStatus) -> Option<Lost> {
+    fn why_lost(&self, alloc: &AllocStatus) -> Option<LossReason> {
         if alloc.state.is_terminal() {
-            return Some(Lost::Ended { state: alloc.state, note: alloc.note.clone() });
+            return Some(LossReason::Ended { state: alloc.state, note: alloc.note.clone() });
         }
         if alloc.owner.as_ref() != Some(&self.scheduler.owner) {
-            return Some(Lost::Adopted { by: alloc.owner.clone() });
+            return Some(LossReason::Adopted { by: alloc.owner.clone() });
         }
         alloc.claims.iter().find_map(|claim| {
             let volume = claim.volume.clone();
             if matches!(claim.state, ClaimState::Unpublishing | ClaimState::NodeDetached) {
-                return Some(Lost::Released { volume });
+                return Some(LossReason::Released { volume });
             }
             let state = claim.mount.as_ref()?.state;
             let is_lost = matches!(state, NodeMountState::Missing | NodeMountState::Dead);
-            is_lost.then_some(Lost::Mount { volume, state })
+            is_lost.then_some(LossReason::Mount { volume, state })
         })
     }
 
-    /// Says that its workload has ended. From then on its volumes are released. Again is nothing.
+    /// Reports that its workload has ended, so that its volumes are released. A repetition has no
+    /// effect.
     pub async fn stop(&self, state: AllocState, note: &str) -> Result<(), Refusal> {
         let stop = StopAlloc {
             owner: Some(self.scheduler.owner.clone()),
             ..StopAlloc::new(self.id().clone(), state, Some(note.to_owned()))
         };
-        // Its volumes may be free before the answer is here.
+        // Its volumes may be free before the answer arrives.
         let expected = self.scheduler.watch.expect(self.id());
         let stopped = self.scheduler.asker.send_brief::<verb::AllocStop>(&stop).await;
         match stopped {
@@ -236,14 +240,15 @@ impl Alloc {
         timeout(overall, reached).await.map_err(|_| self.is_late())
     }
 
-    /// Has the service wait: the record of a mount is written after its event.
+    /// Waits at the service, because the record of a mount is written after its event.
     async fn wait_mounted(&self, overall: Duration) -> Result<(), Refusal> {
         let end = Instant::now() + overall;
         loop {
-            let left = end.saturating_duration_since(Instant::now()).min(WAIT_EACH);
-            let wait_ms = u64::try_from(left.as_millis()).ok();
+            let remaining = end.saturating_duration_since(Instant::now()).min(WAIT_REQUEST_MAX);
+            let wait_ms = u64::try_from(remaining.as_millis()).ok();
             let request = Wait { id: self.id().clone(), until: WaitUntil::Mounted, wait_ms };
-            let deadlines = Deadlines { attempt: left + ANSWER, overall: left + ANSWER };
+            let deadlines =
+                Deadlines { attempt: remaining + ANSWER_MAX, overall: remaining + ANSWER_MAX };
             let asker = &self.scheduler.asker;
             let to = &self.stub.namespace;
             match asker.send::<verb::AllocWait>(to, &request, deadlines).await? {
@@ -277,7 +282,7 @@ impl Alloc {
 /// A new, empty file that this process has locked.
 fn new_lock(path: &Path) -> io::Result<File> {
     File::create_new(path)?;
-    // A standard input is open for reading only.
+    // The standard input is open for reading only.
     let file = File::open(path)?;
     file.try_lock()?;
     Ok(file)

@@ -10,28 +10,29 @@ use berth_domain::{Namespace, limits};
 
 use crate::{Client, Retry};
 
-/// How long is tried what only writes records.
+/// How long a request that only writes or reads records is retried.
 pub(super) const BRIEF: Duration = Duration::from_secs(60);
-/// Pages of a list that are read.
+/// Most pages of a list that are read.
 pub(super) const PAGES_MAX: usize = 1000;
 
-/// How long something is tried.
+/// The time limits of a request.
 #[derive(Debug, Clone, Copy)]
 pub struct Deadlines {
-    /// One attempt. Then it is asked again: a service may have been killed.
+    /// Time limit of one try. Then the request is sent again, because the service may have been
+    /// killed.
     pub attempt: Duration,
-    /// All attempts together.
+    /// Time limit of all tries together.
     pub overall: Duration,
 }
 
 impl Default for Deadlines {
-    /// 30 s, and five minutes: to attach a volume in a cloud takes minutes.
+    /// 30 s and five minutes, because attaching a volume in a cloud takes minutes.
     fn default() -> Self {
         Self { attempt: Duration::from_secs(30), overall: Duration::from_secs(300) }
     }
 }
 
-/// Asks in one namespace.
+/// Sends requests in one namespace.
 #[derive(Debug, Clone)]
 pub(super) struct Asker {
     pub(super) client: Client,
@@ -39,7 +40,7 @@ pub(super) struct Asker {
 }
 
 impl Asker {
-    /// Asks until there is an answer that time alone does not change, or the time is over.
+    /// Retries until there is an answer that time alone does not change, or until the time is over.
     pub(super) async fn send<V: Verb>(
         &self,
         to: &V::To,
@@ -47,13 +48,13 @@ impl Asker {
         Deadlines { attempt, overall }: Deadlines,
     ) -> Result<V::Reply, Problem> {
         let call = Call::within(TraceContext::begin(&mut rand::rng()), overall);
-        let asked = self.client.persist::<V>(to, request, &call, Retry::each(attempt), |failed| {
+        let reply = self.client.persist::<V>(to, request, &call, Retry::each(attempt), |failed| {
             failed.problem.retryable
         });
-        asked.await
+        reply.await
     }
 
-    /// Asks what only writes records, or only reads.
+    /// Sends a request that only writes or reads records.
     pub(super) async fn send_brief<V: Verb<To = Namespace>>(
         &self,
         request: &V::Request,

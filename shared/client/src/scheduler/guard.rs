@@ -1,4 +1,4 @@
-//! What runs an alloc, as its node's agent is told.
+//! The guard of an alloc, for its node's agent.
 
 use std::fs::File;
 use std::io;

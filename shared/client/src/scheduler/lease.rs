@@ -1,4 +1,4 @@
-//! The owner's lease: taken at the start, and renewed until the scheduler is gone.
+//! The owner's lease: taken at the start, and renewed until the scheduler ends.
 //!
 //! **Promises** that a lease which may have ended counts as lost before another instance can have
 //! taken its allocs: the time is counted from before the last renewal.
@@ -18,8 +18,8 @@ use tokio::time::{Instant, sleep};
 
 use super::asker::{Asker, BRIEF};
 
-/// How often a lease that another process holds is asked for again.
-const ASK_AGAIN: Duration = Duration::from_millis(500);
+/// Interval of requests for a lease that another process holds.
+const ACQUIRE_INTERVAL: Duration = Duration::from_millis(500);
 
 /// A lease, and the task that renews it.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ impl Drop for Lease {
 }
 
 impl Lease {
-    /// Takes the lease. One of an earlier process ends within its time to live.
+    /// Takes the lease. The lease of an earlier process ends within its time to live.
     pub(super) async fn take(
         asker: &Asker,
         owner: &OwnerId,
@@ -51,7 +51,7 @@ impl Lease {
             if !problem.retryable || Instant::now() >= give_up_at {
                 return Err(problem);
             }
-            sleep(ASK_AGAIN).await;
+            sleep(ACQUIRE_INTERVAL).await;
             since = Instant::now();
         }
         let (teller, held) = watch::channel(true);
@@ -62,7 +62,7 @@ impl Lease {
     /// Waits until the lease is lost.
     pub(super) async fn lost(&self) {
         let mut held = self.held.clone();
-        // The task lives as long as this.
+        // The task lives as long as this value.
         let _: Result<_, _> = held.wait_for(|held| !held).await;
     }
 
@@ -88,19 +88,19 @@ async fn keep(
     hold: HoldOwner,
     ttl: Duration,
     mut since: Instant,
-    told: watch::Sender<bool>,
+    held_sender: watch::Sender<bool>,
 ) {
     loop {
-        sleep(if *told.borrow() { ttl / 3 } else { ASK_AGAIN }).await;
+        sleep(if *held_sender.borrow() { ttl / 3 } else { ACQUIRE_INTERVAL }).await;
         let sent_at = Instant::now();
         match renew(&asker, &hold, ttl).await {
             Ok(()) => {
                 since = sent_at;
-                told.send_if_modified(|held| !std::mem::replace(held, true));
+                held_sender.send_if_modified(|held| !std::mem::replace(held, true));
             }
             Err(problem) => {
                 let is_over = problem.code == Code::OwnerHeld || since.elapsed() >= ttl;
-                told.send_if_modified(|held| is_over && std::mem::replace(held, false));
+                held_sender.send_if_modified(|held| is_over && std::mem::replace(held, false));
             }
         }
     }

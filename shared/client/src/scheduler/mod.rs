@@ -39,7 +39,7 @@ use berth_contract::verb;
 use berth_domain::alloc::AllocState;
 use berth_domain::{Namespace, OwnerId, limits};
 
-pub use alloc::{Alloc, Lost};
+pub use alloc::{Alloc, LossReason};
 pub use asker::Deadlines;
 pub use guard::process_guard;
 pub use nodes::{Candidate, Nodes};
@@ -51,10 +51,10 @@ use lease::Lease;
 use running::RunningScheduler;
 use watch::Watch;
 
-/// Requests in one bulk request.
+/// Most requests in one bulk request.
 const BULK: usize = limits::BULK_MAX;
 
-/// How to reach a fleet, and as whom.
+/// The address of a fleet, and the identity of the scheduler.
 #[derive(Debug, Clone)]
 pub struct Connect {
     /// The servers, such as `nats://127.0.0.1:4222`.
@@ -65,7 +65,7 @@ pub struct Connect {
     pub ca_file: Option<PathBuf>,
     /// The namespace of all requests.
     pub namespace: Namespace,
-    /// Whom the allocs belong to: one name for each instance of the scheduler.
+    /// The owner of the allocs: one name for each instance of the scheduler.
     pub owner: OwnerId,
     /// How long the owner's lease lives without a renewal. After that its allocs may be adopted.
     pub lease_ttl: Duration,
@@ -84,7 +84,7 @@ impl Connect {
         }
     }
 
-    /// With the identity and the authority in these files, in this order, as far as they are named.
+    /// Adds the identity and the authority, in this order, as far as their files are given.
     #[must_use]
     pub fn identified(self, files: &[impl AsRef<Path>]) -> Self {
         let file = |at: usize| files.get(at).map(|file| file.as_ref().to_owned());
@@ -97,8 +97,8 @@ impl Connect {
 pub struct Scheduler(Arc<RunningScheduler>);
 
 impl Scheduler {
-    /// Connects, and takes the owner's lease. It waits for a lease that an earlier process of the
-    /// same owner has left.
+    /// Connects, and takes the owner's lease. Waits for the end of a lease that an earlier process
+    /// of the same owner has left.
     pub async fn connect(connect: Connect) -> Result<Self, Refusal> {
         let refuse = |error: &dyn std::fmt::Display| {
             let code = Code::BusUnavailable;
@@ -117,7 +117,7 @@ impl Scheduler {
         Self::on(bus, connect.namespace, connect.owner, connect.lease_ttl).await
     }
 
-    /// The same over a bus that is connected already.
+    /// The same over an existing connection.
     pub async fn on(
         bus: Bus,
         namespace: Namespace,
@@ -130,7 +130,7 @@ impl Scheduler {
         Ok(Self(Arc::new(RunningScheduler { asker, owner, lease, watch })))
     }
 
-    /// How many requests were sent so far.
+    /// The number of requests sent so far.
     pub fn requests(&self) -> u64 {
         self.0.asker.client.requests()
     }
@@ -140,8 +140,8 @@ impl Scheduler {
         &self.0.owner
     }
 
-    /// Waits until the owner's lease is lost: another instance may adopt its allocs from then on.
-    /// What runs goes on. The lease is taken again as soon as that is possible.
+    /// Waits until the owner's lease is lost: from then on another instance may adopt its allocs.
+    /// Workloads go on. The lease is taken again as soon as that is possible.
     pub async fn lease_lost(&self) {
         self.0.lease.lost().await;
     }
@@ -153,22 +153,22 @@ impl Scheduler {
         Ok(self.alloc(status.into()))
     }
 
-    /// Registers many allocs, each with an answer of its own.
+    /// Registers many allocs; each has an answer of its own.
     pub async fn register_many(
         &self,
         registers: Vec<RegisterAlloc>,
     ) -> Result<Vec<Result<Alloc, Refusal>>, Refusal> {
         let mut all = Vec::with_capacity(registers.len());
         let owner = Some(self.0.owner.clone());
-        let mut rest =
-            registers.into_iter().map(|one| RegisterAlloc { owner: owner.clone(), ..one });
+        let mut pending = registers.into_iter().map(|one| Register { owner: owner.clone(), ..one });
         loop {
-            let allocs: Vec<RegisterAlloc> = rest.by_ref().take(BULK).collect();
+            let allocs: Vec<Register> = pending.by_ref().take(BULK).collect();
             if allocs.is_empty() {
                 return Ok(all);
             }
-            let many = RegisterMany { allocs };
-            let answers = self.0.asker.send_brief::<verb::AllocRegisterMany>(&many).await?.answers;
+            let request = RegisterMany { allocs };
+            let answers =
+                self.0.asker.send_brief::<verb::AllocRegisterMany>(&request).await?.answers;
             all.extend(answers.into_iter().map(|answer| match (answer.alloc, answer.error) {
                 (Some(stub), _) => Ok(self.alloc(stub)),
                 (None, Some(problem)) => Err(problem.into()),
@@ -177,8 +177,8 @@ impl Scheduler {
         }
     }
 
-    /// The live allocs of this owner, as after a restart. Those whose lease had ended are its own
-    /// again.
+    /// The live allocs of this owner, such as after a restart. It owns again those whose lease had
+    /// ended.
     pub async fn own_allocs(&self) -> Result<Vec<Alloc>, Refusal> {
         match self.adopt(&self.0.owner).await {
             // Another identity uses the name, too.
@@ -201,8 +201,8 @@ impl Scheduler {
         Ok(own.into_iter().map(|stub| self.alloc(stub)).collect())
     }
 
-    /// Takes over all live allocs of an owner whose lease has ended. What runs goes on. After a
-    /// refusal, those that were taken over before are among [`Scheduler::own_allocs`].
+    /// Takes over all live allocs of an owner whose lease has ended. Workloads go on. After a
+    /// refusal, the allocs that were taken over already are among [`Scheduler::own_allocs`].
     pub async fn adopt(&self, from: &OwnerId) -> Result<Vec<Alloc>, Refusal> {
         let request = Adopt { from: from.clone(), owner: self.0.owner.clone(), ids: Vec::new() };
         let mut adopted = Vec::new();
@@ -229,7 +229,7 @@ impl Scheduler {
         }
     }
 
-    /// Gives the lease up, so that another instance may adopt at once what still runs.
+    /// Gives the lease up, so that another instance may adopt the remaining allocs at once.
     pub async fn close(self) -> Result<(), Refusal> {
         self.0.lease.give_up(&self.0.asker, &self.0.owner).await.map_err(Refusal::from)
     }

@@ -1,4 +1,4 @@
-//! Where volumes can go.
+//! The nodes that can host volumes.
 
 use berth_bus::Call;
 use berth_contract::message::query::{Newer, Page};
@@ -11,27 +11,27 @@ use berth_domain::alloc::VolumeRequest;
 use super::asker::{BRIEF, PAGES_MAX};
 use super::{Refusal, Scheduler};
 
-/// A node, and what is in the way there.
+/// A node, and the obstacles to the volumes there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Candidate {
     /// The node.
     pub node: NodeId,
-    /// The least number of free places that the volumes' plugins have there; none without a limit.
+    /// The smallest number of free places among the volumes' plugins; none without a limit.
     pub free: Option<u64>,
-    /// What is in the way of the volumes.
+    /// The obstacles to the volumes.
     pub obstacles: Vec<Obstacle>,
 }
 
 /// All nodes, by whether they can host some volumes. Nothing is reserved.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Nodes {
-    /// They can now.
+    /// Nodes that can host them now.
     pub now: Vec<Candidate>,
-    /// They could after a wait: a mount with `wait` gets in line there.
+    /// Nodes that can host them after a wait: a mount with `wait` gets in line there.
     pub later: Vec<Candidate>,
-    /// They cannot before an operator changes something.
+    /// Nodes that cannot host them before an operator changes something.
     pub never: Vec<Candidate>,
-    /// How many claims wait in line for the volumes already.
+    /// The number of claims that are in line for the volumes already.
     pub waiting: usize,
 }
 
@@ -53,7 +53,7 @@ impl Nodes {
 }
 
 impl Scheduler {
-    /// Which nodes can host these volumes. `index` is that of the alloc, for volumes of which each
+    /// The nodes that can host these volumes. `index` is the alloc's, for volumes of which each
     /// alloc has its own.
     pub async fn nodes_for(
         &self,

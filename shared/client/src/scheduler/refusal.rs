@@ -1,22 +1,22 @@
-//! A refusal, by what a scheduler does about it.
+//! A refusal, by the reaction of a scheduler.
 
 use berth_contract::advice::Advice;
 use berth_contract::problem::Problem;
 use thiserror::Error;
 
-/// Why something was not done.
+/// Why a request was not carried out.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Refusal {
-    /// Ask again, later: it may pass by itself, or when others end.
+    /// Retry later: the cause may end by itself, or with another workload.
     #[error("{0}")]
     Wait(Problem),
     /// Place the alloc on another node.
     #[error("{0}")]
     Elsewhere(Problem),
-    /// Give the alloc up, or change what it asks for.
+    /// Give the alloc up, or change its request.
     #[error("{0}")]
     Never(Problem),
-    /// It may have been done. Ask again, which is harmless.
+    /// It may have been done. Retry, which is harmless.
     #[error("{0}")]
     Unknown(Problem),
 }

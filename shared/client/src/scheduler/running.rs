@@ -1,4 +1,4 @@
-//! What a scheduler and its allocs share.
+//! The state that a scheduler shares with its allocs.
 
 use berth_domain::OwnerId;
 

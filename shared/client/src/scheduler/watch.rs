@@ -1,10 +1,10 @@
 //! One watch for all waits of a scheduler.
 //!
-//! **Owns** one subscription to the events of its own allocs. What an event says is applied to what
-//! is known of the alloc; where that is not enough, the alloc is read. Events may be lost, so the
-//! list of the owner's allocs is compared now and then, in one request.
+//! **Owns** one subscription to the events of its own allocs. An event is applied to the last known
+//! status of its alloc; if that is not enough, the alloc is read. Events may be lost, so the list
+//! of the owner's allocs is compared at intervals, in one request.
 //!
-//! **Promises** that an alloc that no caller waits for is not read, and that the usual life of an
+//! **Promises** that an alloc that no caller waits for is not read, and that the usual course of an
 //! alloc needs no read at all.
 
 use std::collections::HashMap;
@@ -29,26 +29,27 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use super::asker::{Asker, PAGES_MAX};
 
-/// How often the list of allocs is compared.
-const COMPARE: Duration = Duration::from_secs(5);
+/// Interval at which the list of allocs is compared.
+const COMPARE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// An alloc as it was seen last.
+/// The last known status of an alloc.
 #[derive(Debug, Clone, Default)]
 pub(super) enum SeenAlloc {
-    /// It was not read yet.
+    /// Not read yet.
     #[default]
     NotYet,
-    /// As it is.
+    /// The last status.
     As(Box<AllocStatus>),
-    /// It is not on record any more.
+    /// Its record was removed.
     Gone,
 }
 
-/// An alloc that is, or may be, waited for.
+/// An alloc that a caller waits for, or may wait for.
 #[derive(Debug, Default)]
 struct Followed {
     seen: watch::Sender<SeenAlloc>,
-    /// Volumes that were freed, and when. The events may come before the alloc is known.
+    /// Freed volumes with the time of their events, which may come before the alloc's status is
+    /// known.
     freed: Vec<(VolumeId, Timestamp)>,
 }
 
@@ -57,7 +58,7 @@ impl Followed {
         self.seen.receiver_count() > 0
     }
 
-    /// Takes over what was read, without the claims that were freed since the alloc's end.
+    /// Stores a status that was read, without the claims that were freed since the alloc's end.
     fn put(&self, mut alloc: AllocStatus) {
         if alloc.state.is_terminal() {
             let since = alloc.since;
@@ -68,17 +69,17 @@ impl Followed {
         self.seen.send_replace(SeenAlloc::As(Box::new(alloc)));
     }
 
-    /// Applies an event. Whether the alloc has to be read, for those who follow it.
+    /// Applies an event. Returns whether the alloc must be read for its waiting callers.
     fn apply(&mut self, event: Event) -> bool {
         let is_known = self.try_apply(event);
         if !is_known && !self.has_followers() {
-            // It is read when a caller follows it again.
+            // It is read when a caller waits for it again.
             self.seen.send_replace(SeenAlloc::NotYet);
         }
         !is_known && self.has_followers()
     }
 
-    /// Applies an event, if it says all that matters.
+    /// Applies an event, if the event contains everything that matters.
     fn try_apply(&mut self, event: Event) -> bool {
         if event.event == EventName::ClaimFreed
             && let Some(volume) = event.volume.clone()
@@ -92,7 +93,7 @@ impl Followed {
             EventName::AllocFailed => alloc.state = AllocState::Failed,
             EventName::AllocStopped => alloc.state = AllocState::Stopped,
             EventName::ClaimFreed if alloc.state.is_terminal() => {}
-            // A call of a release goes on, and says nothing that is waited for.
+            // A call of a release in progress, which no caller waits for.
             EventName::ClaimUnpublishing
             | EventName::ClaimNodeDetached
             | EventName::VolumeUnmounted
@@ -117,7 +118,7 @@ fn lock(watched: &Watched) -> MutexGuard<'_, HashMap<AllocId, Followed>> {
     watched.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The watch, and the task behind it.
+/// The watch, and its task.
 #[derive(Debug)]
 pub(super) struct Watch {
     watched: Watched,
@@ -155,12 +156,12 @@ impl Watch {
         receiver
     }
 
-    /// Keeps what is told of an alloc from now on, for a request that will say how it is.
+    /// Keeps events of an alloc from now on, for a request whose answer will contain its status.
     pub(super) fn expect(&self, id: &AllocId) -> watch::Receiver<SeenAlloc> {
         lock(&self.watched).entry(id.clone()).or_default().seen.subscribe()
     }
 
-    /// How an alloc is, as a service has just said.
+    /// Stores the status that a service has just returned.
     pub(super) fn put(&self, alloc: AllocStatus) {
         if let Some(followed) = lock(&self.watched).get(&alloc.id) {
             followed.put(alloc);
@@ -176,7 +177,7 @@ struct Task {
 
 impl Task {
     async fn run(self, mut events: LiveEvents) {
-        let mut compare = interval(COMPARE);
+        let mut compare = interval(COMPARE_INTERVAL);
         compare.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
@@ -196,7 +197,7 @@ impl Task {
         }
     }
 
-    /// Reads each followed alloc again that the list shows otherwise, or does not show.
+    /// Reads each followed alloc that the list shows differently, or does not show.
     async fn compare(&self) {
         let followed: Vec<AllocId> = {
             let mut watched = lock(&self.watched);
@@ -210,7 +211,7 @@ impl Task {
         let list = ListAllocs { owner: Some(self.owner.clone()), ..ListAllocs::default() };
         let call = Call::within(TraceContext::begin(&mut rand::rng()), REQUEST_TIMEOUT);
         let take = |page: Allocs| {
-            listed.extend(page.allocs.into_iter().map(|one| (one.id, (one.state, one.claims))));
+            listed.extend(page.allocs.into_iter().map(|stub| (stub.id, (stub.state, stub.claims))));
         };
         let to = &self.asker.namespace;
         let client = &self.asker.client;
@@ -218,19 +219,20 @@ impl Task {
             return;
         }
         for id in followed {
-            let known = lock(&self.watched).get(&id).map(|one| one.seen.borrow().clone());
-            let known = match known {
+            let last_seen =
+                lock(&self.watched).get(&id).map(|followed| followed.seen.borrow().clone());
+            let last_seen = match last_seen {
                 Some(SeenAlloc::As(alloc)) => Some((alloc.state, alloc.claims.len())),
                 _ => None,
             };
-            if known.is_none() || listed.get(&id) != known.as_ref() {
+            if last_seen.is_none() || listed.get(&id) != last_seen.as_ref() {
                 read(&self.asker, &self.watched, &id).await;
             }
         }
     }
 }
 
-/// Reads the alloc, and tells those who follow it. What cannot be read now is read again later.
+/// Reads the alloc, and notifies its waiting callers. A read that fails now is repeated later.
 async fn read(asker: &Asker, watched: &Watched, id: &AllocId) {
     let call = Call::within(TraceContext::begin(&mut rand::rng()), REQUEST_TIMEOUT);
     let status = AllocQuery::current(id.clone());

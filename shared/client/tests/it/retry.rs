@@ -19,9 +19,9 @@ use berth_harness::nats::Server;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
-/// A deadline that only a broken run reaches.
+/// A deadline that only a failing test reaches.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// What a loaded machine may add to a deadline before the caller gets its error.
+/// How much later than its deadline a caller may get its error on a loaded machine.
 const SLACK: Duration = Duration::from_secs(3);
 
 /// Short pauses, and tries of at most `each`.
@@ -38,7 +38,7 @@ fn trace() -> TraceContext {
     TraceContext::parse("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01").unwrap()
 }
 
-/// A failed try as the caller was shown it.
+/// A failed try, as it was shown to the caller.
 #[derive(Debug, Clone, PartialEq)]
 struct ShownFailure {
     code: Code,
@@ -72,7 +72,7 @@ impl Site {
         Self { client: Client::new(client), bus, _server: server }
     }
 
-    /// Pursues a request, as long as `again` says so. Returns the result and each failed try.
+    /// Sends a request while `again` returns true. Returns the result and each failed try.
     async fn pursue(
         &self,
         call: &Call,
@@ -90,7 +90,7 @@ impl Site {
     }
 }
 
-/// How long each request that a service got had until its deadline.
+/// How long each received request had until its deadline.
 #[derive(Debug, Clone, Default)]
 struct ReceivedTimes(Arc<Mutex<Vec<Duration>>>);
 
@@ -111,11 +111,11 @@ where
     let spec = ServiceSpec { name: "leave".into(), version: "0.1.0".into(), ..Default::default() };
     let service = bus.service(spec).await.unwrap();
     let received = ReceivedTimes::default();
-    let times = received.clone();
+    let received_times = received.clone();
     let handler = move |request: VerbRequest<NodeLeave>| {
-        let mut times = times.0.lock().unwrap();
-        times.push(request.remaining());
-        answer(times.len())
+        let mut received_times = received_times.0.lock().unwrap();
+        received_times.push(request.remaining());
+        answer(received_times.len())
     };
     service.on::<NodeLeave, _>(Listen::All, 64, handler).await.unwrap();
     assert!(bus.flush(PATIENCE).await);
@@ -159,7 +159,7 @@ async fn a_service_that_fails_is_asked_again_and_each_failure_is_shown_with_its_
     assert!(began.elapsed() >= pauses, "{pauses:?} of pauses in {:?}", began.elapsed());
     assert!(shown.iter().all(|failed| failed.pause <= retry.pauses.max), "{shown:?}");
     assert!(shown.iter().all(|failed| failed.since == shown[0].since), "{shown:?}");
-    // A try has half of what is left, so that there is time for another.
+    // A try has half of the remaining time, so that there is time for another.
     let received = received.get();
     assert_eq!(received.len(), 4);
     assert!(received.iter().all(|left| *left <= PATIENCE / 2), "{received:?}");
@@ -228,10 +228,11 @@ async fn a_late_answer_is_not_waited_for_and_another_try_gets_its_own_deadline()
     let tries = Schedule { first: Duration::from_millis(300), max: Duration::from_millis(600) };
     let retry = Retry { tries, ..retry(Duration::MAX) };
     let began = Instant::now();
-    // With time for many more tries: a loaded machine may be late with the third answer, too.
+    // There is time for many more tries, because a loaded machine may be late with the third
+    // answer, too.
     let (result, shown) = site.pursue(&call(PATIENCE), retry, is_retryable).await;
     assert_eq!(result.unwrap(), left());
-    // A little less than both tries: the service itself ends a handler at the deadline, which the
+    // A little less than both tries together: the service ends a handler at the deadline, which the
     // request carries in whole milliseconds.
     assert!(began.elapsed() >= Duration::from_millis(850), "{:?}", began.elapsed());
     assert!(began.elapsed() < PATIENCE / 2, "{:?}", began.elapsed());
@@ -249,9 +250,9 @@ async fn answers_that_all_come_late_end_at_the_deadline_as_perhaps_done() {
         Ok(left())
     };
     let (_service, received) = serve(&site.bus, silent).await;
-    // Long enough for a busy machine to take each try up in time.
-    let one = Duration::from_secs(2);
-    let (within, retry) = (Duration::from_secs(6), retry(one));
+    // Long enough for a busy machine to begin each try in time.
+    let one_try = Duration::from_secs(2);
+    let (within, retry) = (Duration::from_secs(6), retry(one_try));
     let began = Instant::now();
     let (result, shown) = site.pursue(&call(within), retry, is_retryable).await;
     assert!(began.elapsed() < within + SLACK, "{:?}", began.elapsed());
@@ -259,18 +260,18 @@ async fn answers_that_all_come_late_end_at_the_deadline_as_perhaps_done() {
     let expected: Vec<_> = (1..).take(shown.len()).collect();
     assert_eq!(failures(&shown), expected);
     assert!(shown.len() > 1, "{shown:?}");
-    assert!(received.get().iter().all(|left| *left <= one), "{received:?}");
+    assert!(received.get().iter().all(|left| *left <= one_try), "{received:?}");
 }
 
-/// Refusals by a service of the last release, which says that asking again is of no use: of a
-/// record that it cannot read, and of a request with fields that it does not know.
+/// Refusals by a service of the last release, which calls them not retryable: of a record that it
+/// cannot read, and of a request with unknown fields.
 fn refusals_of_older() -> [Problem; 2] {
     let of_record = Problem::new(Code::NewerRecord, "schema 2");
     let of_request = Problem::bad_input_of(Some(u32::MAX), Vec::new()).at_step("node.leave");
     [of_record, of_request].map(|problem| Problem { retryable: false, ..problem })
 }
 
-/// Two replicas, the first one older. Which gets a request is chance.
+/// Two replicas, the first one older. Chance decides which of them gets a request.
 #[tokio::test]
 async fn a_replica_that_is_too_old_is_passed_over_for_another() {
     for refusal in refusals_of_older() {
@@ -299,7 +300,7 @@ async fn where_every_replica_is_too_old_the_tries_are_bounded_and_the_caller_dec
     }
 }
 
-/// What every version refuses is told at once.
+/// A request that every version refuses fails at once.
 #[tokio::test]
 async fn bad_input_for_a_service_of_the_same_version_is_asked_once() {
     let site = Site::start().await;

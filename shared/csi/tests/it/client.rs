@@ -1,4 +1,4 @@
-//! A call ends by its deadline with the truth about what became of it, whatever sits at the path.
+//! A call ends by its deadline with the right outcome, whatever serves the path.
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -11,9 +11,9 @@ use tempfile::TempDir;
 
 use crate::plugin::{Script, Stage};
 
-/// Long enough that only a hang reaches it.
+/// So long that only a hang reaches it.
 const AMPLE: Duration = Duration::from_secs(20);
-/// Short enough to wait for.
+/// So short that a test can wait for it.
 const SHORT: Duration = Duration::from_millis(200);
 
 fn socket() -> (TempDir, PathBuf) {
@@ -70,7 +70,7 @@ async fn a_plugin_that_does_not_answer_is_left_at_the_deadline_it_was_told() {
     let timeouts = script.timeouts.clone();
     let _plugin = script.serve(&socket);
     let client = Client::new(&socket);
-    // Connect first, so that the call itself is what is timed.
+    // Connects first, so that the time of the call itself is measured.
     info(&client, AMPLE).await.unwrap();
     let started = Instant::now();
     let error = client.call(stage_request(), SHORT).await.unwrap_err();
@@ -78,11 +78,11 @@ async fn a_plugin_that_does_not_answer_is_left_at_the_deadline_it_was_told() {
     assert_eq!(error.failure, Failure::Late { timeout: SHORT });
     assert_eq!(error.class(), Class::Uncertain(Remedy::Wait));
     assert_eq!(*timeouts.lock().unwrap(), ["200000u"]);
-    // The connection is as good as before.
+    // The connection still works.
     assert_eq!(info(&client, AMPLE).await.unwrap(), "test.csi");
 }
 
-/// Whatever is at the path, the call certainly reached no plugin, and the error says why.
+/// Asserts that the call reached no plugin, and that the error has the reason.
 async fn assert_unreachable(path: &Path, why: &str) {
     let error = info(&Client::new(path), AMPLE).await.unwrap_err();
     assert_eq!(error.answer(), CallAnswer::Unsent, "{error}");
@@ -139,17 +139,17 @@ async fn a_socket_that_speaks_something_else_is_no_answer() {
         let Failure::Broken { reason } = &error.failure else { panic!("{name}: {error:?}") };
         assert!(!reason.is_empty(), "{name}");
         assert!(error.to_string().contains(socket.to_str().unwrap()), "{name}: {error}");
-        // It may have been a plugin that died while at work.
+        // The peer may have been a plugin that was killed at work.
         assert_eq!(error.class(), Class::Uncertain(Remedy::Wait), "{name}");
     }
 }
 
 #[tokio::test]
 async fn a_plugin_is_called_localhost_since_some_refuse_a_path_as_authority() {
-    // As HTTP/2 packs it: a literal for static name 1 (:authority), "localhost" in Huffman code.
+    // The form of HTTP/2: a literal for static name 1 (:authority), "localhost" in Huffman code.
     const AUTHORITY: [u8; 8] = [0x41, 0x86, 0xa0, 0xe4, 0x1d, 0x13, 0x9d, 0x09];
     let (_dir, socket) = socket();
-    // Hangs up once it has read the authority, and waits for it until then.
+    // Waits for the authority, reads it, and closes the connection.
     let (tell, told) = std::sync::mpsc::channel();
     listen(&socket, move |mut stream| {
         let (mut seen, mut next) = (Vec::new(), [0; 1024]);
@@ -169,7 +169,7 @@ async fn a_plugin_is_called_localhost_since_some_refuse_a_path_as_authority() {
 #[tokio::test]
 async fn a_socket_that_never_answers_is_left_at_the_deadline() {
     let (_dir, socket) = socket();
-    // Bound and never accepted from: the kernel lets us connect.
+    // The socket is bound and never accepts: the kernel lets the client connect.
     let _listener = UnixListener::bind(&socket).unwrap();
     let error = info(&Client::new(&socket), SHORT).await.unwrap_err();
     assert_eq!(error.failure, Failure::Late { timeout: SHORT });
@@ -195,7 +195,7 @@ async fn a_restarted_plugin_is_found_again_by_the_same_client() {
     let name = loop {
         match info(&client, AMPLE).await {
             Ok(name) => break name,
-            // The client may still have to notice that the old connection is dead.
+            // The client may still have to notice that the old connection is broken.
             Err(error) => assert!(Instant::now() < give_up, "still {error}"),
         }
     };

@@ -1,4 +1,4 @@
-//! Who a plugin is, asked of plugins of every shape.
+//! Identifying plugins of every shape.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,7 +13,7 @@ const AMPLE: Duration = Duration::from_secs(20);
 const CONTROLLER_SERVICE: i32 = 1;
 const PUBLISH_UNPUBLISH_VOLUME: i32 = 2;
 const STAGE_UNSTAGE_VOLUME: i32 = 1;
-/// Of a CSI that is yet to come.
+/// A number of a future CSI.
 const NEWER: i32 = 4711;
 
 async fn identify_script(script: Script) -> Result<Fingerprint, IdentifyError> {
@@ -41,16 +41,16 @@ async fn a_plugin_with_everything() {
         node_info: Some(node_info()),
         ..Script::default()
     };
-    let found = identify_script(script).await.unwrap();
-    assert_eq!((found.name.as_str(), found.vendor_version.as_str()), ("test.csi", "1"));
-    assert!(found.services.controller_service);
-    assert!(!found.services.volume_accessibility_constraints);
+    let fingerprint = identify_script(script).await.unwrap();
+    assert_eq!((fingerprint.name.as_str(), fingerprint.vendor_version.as_str()), ("test.csi", "1"));
+    assert!(fingerprint.services.controller_service);
+    assert!(!fingerprint.services.volume_accessibility_constraints);
     let controller = ControllerCapabilities {
         publish_unpublish_volume: true,
         ..ControllerCapabilities::default()
     };
-    assert_eq!(found.controller, Some(controller));
-    let node = found.node.unwrap();
+    assert_eq!(fingerprint.controller, Some(controller));
+    let node = fingerprint.node.unwrap();
     assert_eq!(node.node_id.as_deref(), Some("node-1"));
     assert_eq!(node.max_volumes, Some(16));
     assert_eq!(node.topology, [("zone".to_owned(), "z1".to_owned())].into());
@@ -67,10 +67,10 @@ async fn a_node_instance_of_a_plugin_whose_controller_runs_elsewhere() {
         node_info: Some(node_info()),
         ..Script::default()
     };
-    let found = identify_script(script).await.unwrap();
-    assert!(found.services.controller_service);
-    assert_eq!(found.controller, None);
-    assert_eq!(found.node.unwrap().node_id.as_deref(), Some("node-1"));
+    let fingerprint = identify_script(script).await.unwrap();
+    assert!(fingerprint.services.controller_service);
+    assert_eq!(fingerprint.controller, None);
+    assert_eq!(fingerprint.node.unwrap().node_id.as_deref(), Some("node-1"));
 }
 
 #[tokio::test]
@@ -80,9 +80,9 @@ async fn a_controller_instance_without_node() {
         controller: Some(vec![]),
         ..Script::default()
     };
-    let found = identify_script(script).await.unwrap();
-    assert_eq!(found.controller, Some(ControllerCapabilities::default()));
-    assert_eq!(found.node, None);
+    let fingerprint = identify_script(script).await.unwrap();
+    assert_eq!(fingerprint.controller, Some(ControllerCapabilities::default()));
+    assert_eq!(fingerprint.node, None);
 }
 
 #[tokio::test]

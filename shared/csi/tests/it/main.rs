@@ -1,4 +1,4 @@
-//! What the crate promises, tried on real sockets and held against the contract.
+//! The crate's promises, tested on real sockets and against the contract.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails there")]
 

@@ -1,4 +1,5 @@
-//! The table of outcomes, whole: `snapshots/` holds it for reading, the rules below hold its shape.
+//! The whole table of outcomes: `snapshots/` has it for reading, and the rules below check its
+//! shape.
 
 use std::fmt::Write as _;
 
@@ -29,7 +30,7 @@ fn the_table_of_outcomes() {
         let mut rows: Vec<(String, Vec<&str>)> = Vec::new();
         for answer in answers() {
             let class = format!("{:?}", classify(rpc, answer));
-            match rows.iter_mut().find(|(known, _)| *known == class) {
+            match rows.iter_mut().find(|(row_class, _)| *row_class == class) {
                 Some((_, names)) => names.push(name_of(answer)),
                 None => rows.push((class, vec![name_of(answer)])),
             }
@@ -45,8 +46,8 @@ fn the_table_of_outcomes() {
 fn only_ok_is_done() {
     for &rpc in Rpc::ALL {
         for answer in answers() {
-            let done = classify(rpc, answer) == Class::Done;
-            assert_eq!(done, answer == CallAnswer::Code(Code::Ok), "{rpc} {answer:?}");
+            let is_done = classify(rpc, answer) == Class::Done;
+            assert_eq!(is_done, answer == CallAnswer::Code(Code::Ok), "{rpc} {answer:?}");
         }
     }
 }

@@ -1,5 +1,5 @@
-//! A plugin in this process, as far as the tests need one: real sockets, real gRPC, scripted
-//! answers. The development driver is the plugin that does real work; this one can misbehave.
+//! A plugin in the test's process: real sockets, real gRPC, scripted answers. The development
+//! driver is the plugin that does real work; this one can misbehave.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -17,7 +17,8 @@ use tonic::{Code, Request, Response, Status};
 
 type Answer<T> = Result<Response<T>, Status>;
 
-/// What the plugin answers. The default is a plugin named `test.csi` with no service but identity.
+/// The answers of the plugin. The default is a plugin named `test.csi` with no service but
+/// identity.
 #[derive(Clone)]
 pub struct Script {
     pub info: v1::GetPluginInfoResponse,
@@ -68,7 +69,7 @@ impl Default for Script {
     }
 }
 
-/// A plugin that runs until dropped, then is gone with all its connections, as if killed.
+/// A plugin that runs until it is dropped; then it is gone with all its connections, as if killed.
 pub struct Running {
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -77,7 +78,7 @@ pub struct Running {
 impl Script {
     /// Runs the plugin on a thread and runtime of its own; it listens when this returns.
     pub fn serve(self, socket: &Path) -> Running {
-        // A plugin removes what its predecessor left.
+        // Like real plugins, it removes the socket of its predecessor.
         let _ = std::fs::remove_file(socket);
         let listener = std::os::unix::net::UnixListener::bind(socket).unwrap();
         listener.set_nonblocking(true).unwrap();

@@ -1,4 +1,4 @@
-//! No message that can hold a secret prints it, and none was forgotten.
+//! No message that can contain a secret prints it, and no message was forgotten.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,8 +25,8 @@ fn can_hold_secret(pool: &DescriptorPool, message: &MessageDescriptor) -> bool {
     })
 }
 
-/// A message with something in each field: the secret where one belongs, and the field's own name
-/// in other texts.
+/// A message with a value in each field: the secret in secret fields, and the field's own name in
+/// other texts.
 fn filled(pool: &DescriptorPool, descriptor: &MessageDescriptor) -> DynamicMessage {
     let mut message = DynamicMessage::new(descriptor.clone());
     for field in descriptor.fields() {
@@ -98,11 +98,11 @@ fn no_message_prints_its_secrets() {
     assert_eq!(tried, secretive);
 }
 
-/// Safety 6: what a plugin says beside an answer is shown without the secrets of the request.
+/// Safety 6: a plugin's text beside an answer is shown without the secrets of the request.
 #[test]
 fn what_is_said_beside_an_answer_shows_no_secret() {
     let secrets = BTreeMap::from([("password".to_owned(), SECRET.to_owned())]);
     let request = v1::NodeStageVolumeRequest { secrets, ..Default::default() };
-    let said = in_words(&format!("mounted with {SECRET}\nas asked"), &Secrets::values_in(&request));
-    assert_eq!(said, "mounted with *** as asked");
+    let text = in_words(&format!("mounted with {SECRET}\nas asked"), &Secrets::values_in(&request));
+    assert_eq!(text, "mounted with *** as asked");
 }

@@ -48,7 +48,7 @@ async fn a_call_is_a_step_of_its_trace_for_the_collector_and_for_the_plugin() {
     let traced = client.traced(mount.context());
     traced.call(v1::GetPluginInfoRequest {}, AMPLE).await.unwrap();
     traced.call(stage(), AMPLE).await.unwrap_err();
-    // A probe is no part of anybody's work.
+    // A probe belongs to no trace.
     client.call(stage(), AMPLE).await.unwrap_err();
     let trace = mount.context().trace_id();
     mount.end();

@@ -11,7 +11,7 @@ use protox::prost_reflect::{
     MessageDescriptor, MethodDescriptor,
 };
 
-/// The contract as the build script reads it.
+/// The contract in the form that the build script reads.
 pub fn pool() -> DescriptorPool {
     let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../proto");
     let mut compiler = protox::Compiler::new([include]).unwrap();
@@ -21,8 +21,8 @@ pub fn pool() -> DescriptorPool {
 
 /// Every message of CSI, without the well-known types and the entries of maps.
 fn messages(pool: &DescriptorPool) -> Vec<MessageDescriptor> {
-    let ours = |m: &MessageDescriptor| m.package_name() == "csi.v1" && !m.is_map_entry();
-    pool.all_messages().filter(ours).collect()
+    let is_of_csi = |m: &MessageDescriptor| m.package_name() == "csi.v1" && !m.is_map_entry();
+    pool.all_messages().filter(is_of_csi).collect()
 }
 
 fn enums(pool: &DescriptorPool) -> Vec<EnumDescriptor> {
@@ -106,7 +106,7 @@ fn the_contract_is_that_of_csi_1_12() {
     blocks.extend(messages(&pool).iter().map(|message| describe_message(&pool, message)));
     blocks.extend(enums(&pool).iter().map(|kind| describe_enum(&pool, kind)));
     blocks.extend(methods(&pool).iter().map(|method| describe_method(&pool, method)));
-    // By first line, so that the order of declarations is free.
+    // Sorted by first line, so that the order of declarations does not matter.
     blocks.sort_by_key(|block| block.lines().next().map(str::to_owned));
     assert_eq!(blocks.concat(), include_str!("wire.golden"));
 }
@@ -124,8 +124,8 @@ fn the_contract_has_the_size_of_csi_1_12() {
         ("enums", enums(&pool).len(), 8),
         ("enum values", values, 47),
     ];
-    for (what, found, expected) in sizes {
-        assert_eq!(found, expected, "{what}");
+    for (message, actual, expected) in sizes {
+        assert_eq!(actual, expected, "{message}");
     }
 }
 

@@ -1,4 +1,4 @@
-//! Operations that hang wait at a gate here: a lock that the test holds.
+//! Operations hang at a gate in these tests: a lock that the test holds.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -7,7 +7,7 @@ use super::*;
 const SHORT: Duration = Duration::from_millis(30);
 const LONG: Duration = Duration::from_secs(20);
 
-/// Operations hang for as long as it is held.
+/// Operations hang while it is held.
 #[derive(Clone, Default)]
 struct Gate(Arc<Mutex<()>>);
 
@@ -48,13 +48,13 @@ async fn a_share_that_hangs_is_refused_at_once_and_delays_no_other_share() {
     for late in looks.join_all().await {
         assert!(matches!(late, Err(HostPoolError::Late { .. })), "{late:?}");
     }
-    let asked = Instant::now();
+    let began = Instant::now();
     let refused = pool.run(operation("dead", SHARE_MAX), LONG, || ()).await.unwrap_err();
-    assert!(asked.elapsed() < LONG / 2, "it waited for what hangs");
+    assert!(began.elapsed() < LONG / 2, "it waited for what hangs");
     let HostPoolError::Hung { hung, .. } = &refused else { panic!("{refused:?}") };
     assert_eq!((hung.count, hung.oldest.share.as_ref()), (SHARE_MAX, "dead"));
-    let said = refused.to_string();
-    assert!(said.contains("32 host operations hang") && said.contains("/dead/"), "{said}");
+    let text = refused.to_string();
+    assert!(text.contains("32 host operations hang") && text.contains("/dead/"), "{text}");
     pool.run(operation("well", 0), LONG, || ()).await.unwrap();
     assert_eq!(pool.hung().unwrap().count, SHARE_MAX);
     drop(shut);
@@ -72,9 +72,9 @@ async fn a_place_has_one_operation_also_when_its_caller_gave_up() {
     assert!(matches!(late, HostPoolError::Late { .. }), "{late}");
     let begun = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&begun);
-    let again = pool.run(operation("p", 1), LONG, move || count.fetch_add(1, Ordering::SeqCst));
-    let again = again.await.unwrap_err();
-    assert!(matches!(&again, HostPoolError::Hung { hung, .. } if hung.count == 1), "{again}");
+    let second = pool.run(operation("p", 1), LONG, move || count.fetch_add(1, Ordering::SeqCst));
+    let second = second.await.unwrap_err();
+    assert!(matches!(&second, HostPoolError::Hung { hung, .. } if hung.count == 1), "{second}");
     pool.run(operation("p", 2), LONG, || ()).await.unwrap();
     drop(shut);
     idle(&pool).await;
@@ -84,25 +84,26 @@ async fn a_place_has_one_operation_also_when_its_caller_gave_up() {
 #[tokio::test]
 async fn callers_wait_while_the_operations_before_them_end_in_time() {
     let pool = HostPool::default();
-    let most = Arc::new(AtomicUsize::new(0));
+    let most_running = Arc::new(AtomicUsize::new(0));
     let running = Arc::new(AtomicUsize::new(0));
-    let mut all = tokio::task::JoinSet::new();
+    let mut tasks = tokio::task::JoinSet::new();
     for place in 0..SHARE_MAX * 8 {
-        let (pool, most, running) = (pool.clone(), Arc::clone(&most), Arc::clone(&running));
-        all.spawn(async move {
+        let (pool, most_running, running) =
+            (pool.clone(), Arc::clone(&most_running), Arc::clone(&running));
+        tasks.spawn(async move {
             let work = move || {
                 let now = running.fetch_add(1, Ordering::SeqCst) + 1;
-                most.fetch_max(now, Ordering::SeqCst);
+                most_running.fetch_max(now, Ordering::SeqCst);
                 thread::sleep(Duration::from_millis(1));
                 running.fetch_sub(1, Ordering::SeqCst);
             };
             pool.run(operation("p", place), LONG, work).await
         });
     }
-    for done in all.join_all().await {
-        done.unwrap();
+    for result in tasks.join_all().await {
+        result.unwrap();
     }
-    assert!(most.load(Ordering::SeqCst) <= SHARE_MAX);
+    assert!(most_running.load(Ordering::SeqCst) <= SHARE_MAX);
     idle(&pool).await;
     assert!(pool.lock().waiting.is_empty() && pool.lock().idle.len() <= IDLE_MAX);
 }

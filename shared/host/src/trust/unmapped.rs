@@ -1,20 +1,20 @@
-//! Whose files the kernel shows as those of its overflow user.
+//! The owners whose files the kernel shows as those of its overflow user.
 //!
 //! In a user namespace, a user who is not in its map has no id. The kernel then shows the overflow
-//! user (`user_namespaces(7)`, `/proc/sys/kernel/overflowuid`), which elsewhere is `nobody`.
+//! user (`user_namespaces(7)`, `/proc/sys/kernel/overflowuid`), which is usually called `nobody`.
 
 use std::fs;
 
-/// The overflow user, if the owner of the host's files may hide behind it: this process is in a
-/// user namespace where the overflow user itself is not mapped. `None` also where `/proc` cannot be
-/// read: then nobody but the named users is trusted.
+/// The overflow user, if it may stand for the owner of the host's files: this process is in a user
+/// namespace that does not map the overflow user itself. `None` also if `/proc` cannot be read:
+/// then only the named users are trusted.
 pub(super) fn overflow_user() -> Option<u32> {
     let overflow = fs::read_to_string("/proc/sys/kernel/overflowuid").ok()?.trim().parse().ok()?;
     let map = fs::read_to_string("/proc/self/uid_map").ok()?;
     (!maps(&map, overflow)?).then_some(overflow)
 }
 
-/// Whether the map gives this id a user of the namespace above. Its lines are `first above count`.
+/// Whether the map has this id. Its lines are `first outside count`.
 fn maps(map: &str, user: u32) -> Option<bool> {
     let mut is_mapped = false;
     for line in map.lines() {

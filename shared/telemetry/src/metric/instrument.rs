@@ -15,7 +15,7 @@ pub struct About {
     pub name: &'static str,
     /// The unit, in UCUM.
     pub unit: &'static str,
-    /// Its meaning, for people.
+    /// The meaning, in a sentence of the reference page.
     pub meaning: &'static str,
     /// The labels each value has.
     pub labels: &'static [&'static str],
@@ -23,7 +23,7 @@ pub struct About {
 
 /// A metric, whatever its kind.
 pub trait Metric: Sync {
-    /// What is known of it.
+    /// The declaration of the metric.
     fn about(&self) -> &About;
 
     /// `counter`, `gauge` or `histogram`.
@@ -45,7 +45,7 @@ pub struct Counter<const N: usize> {
     instrument: OnceLock<metrics::Counter<u64>>,
 }
 
-/// A value of now.
+/// A present value.
 #[derive(Debug)]
 pub struct Gauge<const N: usize> {
     about: About,
@@ -103,7 +103,7 @@ impl<const N: usize> Histogram<N> {
 fn attributes<const N: usize>(about: &About, labels: [Label; N]) -> [KeyValue; N] {
     let mut names = about.labels.iter();
     labels.map(|label| {
-        // As many names as labels: the registry's macro counts them.
+        // There are as many names as labels: the registry's macro counts them.
         let name = names.next().copied().unwrap_or_default();
         KeyValue::new(Key::from_static_str(name), label.0)
     })
@@ -121,7 +121,7 @@ macro_rules! metric {
             }
 
             fn bind(&$self, $meter: &Bound<'_>) {
-                // Bound twice, the first goes on.
+                // If it is bound twice, the first binding remains.
                 let _ = $self.instrument.set($build);
             }
         }

@@ -7,7 +7,7 @@ use opentelemetry::StringValue;
 
 /// The label of all values beyond the first [`VALUES_MAX`].
 const OTHER: &str = "other";
-/// How many values one label may have.
+/// Most values of one label.
 const VALUES_MAX: usize = 64;
 
 /// One label's value: a text of the program, or one of a bounded set.
@@ -21,7 +21,7 @@ impl From<&'static str> for Label {
     }
 }
 
-/// The values of one label that come from outside the program: the first 64.
+/// A label whose values come from outside the program: the first 64 are kept.
 #[derive(Debug)]
 pub struct Bounded {
     known: Mutex<BTreeSet<Arc<str>>>,
@@ -43,17 +43,17 @@ impl Bounded {
         Self { known: Mutex::new(BTreeSet::new()) }
     }
 
-    /// The value, while there is room for it.
+    /// The value, or `other` if there is no room for it.
     pub fn label(&self, value: &str) -> Label {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(value) = known.get(value) {
+        let mut values = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(value) = values.get(value) {
             return Label(Arc::clone(value).into());
         }
-        if known.len() >= VALUES_MAX {
+        if values.len() >= VALUES_MAX {
             return OTHER.into();
         }
         let value: Arc<str> = value.into();
-        known.insert(Arc::clone(&value));
+        values.insert(Arc::clone(&value));
         Label(value.into())
     }
 }

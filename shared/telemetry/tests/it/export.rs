@@ -1,4 +1,4 @@
-//! What a collector receives is what was made.
+//! A collector receives exactly the spans that were made.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use berth_telemetry::{Kind, Protocol, Telemetry, TelemetryConfig, Tracer, Value}
 
 use crate::{identity, spans, telemetry};
 
-/// A trace with all that a span may have.
+/// Makes a trace with everything that a span may have.
 fn make(tracer: &Tracer) -> TraceContext {
     let root = tracer.root("take", Kind::Client).with("berth.volume", "default/v1");
     let mut served = tracer.child_of(root.context(), "claim take", Kind::Server);
@@ -26,21 +26,21 @@ fn make(tracer: &Tracer) -> TraceContext {
 async fn arrives(collector: &Collector, telemetry: Telemetry) {
     let trace = make(telemetry.tracer());
     telemetry.end(Duration::from_secs(3)).await;
-    let all = spans(collector, 4).await;
-    let ours = all.of(&trace.trace_id());
-    assert_eq!(ours.tree(), "take\n  claim take ! held\n    commit\n");
-    assert!(all.orphans().is_empty());
+    let received = spans(collector, 4).await;
+    let own_spans = received.of(&trace.trace_id());
+    assert_eq!(own_spans.tree(), "take\n  claim take ! held\n    commit\n");
+    assert!(received.orphans().is_empty());
 
-    let root = ours.roots()[0].clone();
+    let root = own_spans.roots()[0].clone();
     assert_eq!(Some(&root.id), trace.span().map(|span| span.to_string()).as_ref());
     assert_eq!((root.kind.as_str(), root.get("berth.volume")), ("CLIENT", Some("default/v1")));
-    let served = ours.children(&root)[0].clone();
+    let served = own_spans.children(&root)[0].clone();
     assert_eq!(served.kind, "SERVER");
     assert_eq!(served.get("berth.attempt"), Some("8"));
     assert_eq!((served.get("berth.bytes"), served.get("berth.ok")), (Some("3"), Some("true")));
     assert!(root.start_ns <= served.start_ns && served.end_ns <= root.end_ns);
-    let other = all.named("other").0[0].clone();
-    assert_eq!(served.links, [(other.trace, other.id)]);
+    let other_span = received.named("other").0[0].clone();
+    assert_eq!(served.links, [(other_span.trace, other_span.id)]);
 
     assert_eq!(served.service(), "tested");
     for (key, value) in
@@ -66,50 +66,51 @@ async fn spans_arrive_whole_over_http() {
 async fn a_span_that_another_process_began_is_emitted_by_whoever_ends_it() {
     let collector = Collector::start().await;
     let first = telemetry(collector.http(), Protocol::Http);
-    let asked = first.tracer().root("asked", Kind::Server);
-    // What a record keeps; the process then dies.
-    let (identity, parent) = (first.tracer().reserve(asked.context()), asked.context().span());
+    let root = first.tracer().root("asked", Kind::Server);
+    // The process records this and is then killed.
+    let (identity, parent) = (first.tracer().reserve(root.context()), root.context().span());
     let began = Timestamp::from_unix_ms(1_700_000_000_000);
     first.tracer().child_of(identity, "before the kill", Kind::Internal).end();
-    asked.end();
+    root.end();
     first.end(Duration::from_secs(3)).await;
 
     let second = telemetry(collector.grpc(), Protocol::Grpc);
-    let kept: TraceContext =
+    let recorded: TraceContext =
         serde_json::from_str(&serde_json::to_string(&identity).unwrap()).unwrap();
-    let attempt = second.tracer().resume(kept, parent, "attempt", Kind::Internal, began);
+    let attempt = second.tracer().resume(recorded, parent, "attempt", Kind::Internal, began);
     assert_eq!(attempt.context(), identity);
     second.tracer().child_of(attempt.context(), "after the kill", Kind::Internal).end();
     attempt.end();
     second.end(Duration::from_secs(3)).await;
 
-    let all = spans(&collector, 4).await;
-    assert_eq!(all.tree(), "asked\n  attempt\n    before the kill\n    after the kill\n");
-    let attempt = &all.named("attempt").0[0];
+    let received = spans(&collector, 4).await;
+    assert_eq!(received.tree(), "asked\n  attempt\n    before the kill\n    after the kill\n");
+    let attempt = &received.named("attempt").0[0];
     assert_eq!(attempt.start_ns, 1_700_000_000_000_000_000);
-    assert!(attempt.end_ns > all.named("after the kill").0[0].start_ns);
+    assert!(attempt.end_ns > received.named("after the kill").0[0].start_ns);
 }
 
 #[tokio::test]
 async fn a_trace_begun_by_somebody_who_records_nothing_has_no_orphan() {
     let collector = Collector::start().await;
     let off = Telemetry::new(&identity(), &TelemetryConfig::default(), None).unwrap();
-    let asked = off.tracer().root("not recorded", Kind::Client);
-    let passed_on = off.tracer().child_of(asked.context(), "not recorded either", Kind::Client);
+    let unrecorded = off.tracer().root("not recorded", Kind::Client);
+    let passed_on =
+        off.tracer().child_of(unrecorded.context(), "not recorded either", Kind::Client);
     assert!(!passed_on.is_recorded());
-    assert_eq!(passed_on.context(), asked.context(), "a span that nobody records is named");
+    assert_eq!(passed_on.context(), unrecorded.context(), "a span that nobody records is named");
 
     let on = telemetry(collector.http(), Protocol::Http);
-    // As it comes over the wire.
+    // In the form in which it is sent.
     let header = TraceContext::parse(&passed_on.context().to_string()).unwrap();
     let served = on.tracer().child_of(header, "served", Kind::Server);
-    // Through a process that records nothing, to one that does.
+    // Through a process that records nothing, to a process that does.
     let through = off.tracer().child_of(served.context(), "not recorded", Kind::Server);
     on.tracer().child_of(through.context(), "called", Kind::Client).end();
     served.end();
     on.end(Duration::from_secs(3)).await;
-    let all = spans(&collector, 2).await;
-    assert_eq!(all.of(&asked.context().trace_id()).tree(), "served\n  called\n");
+    let received = spans(&collector, 2).await;
+    assert_eq!(received.of(&unrecorded.context().trace_id()).tree(), "served\n  called\n");
 }
 
 #[tokio::test]

@@ -33,7 +33,7 @@ fn listening_at(address: SocketAddr, ready: Option<ReadyCheck>) -> Telemetry {
 #[tokio::test]
 async fn readiness_is_the_reasons_one_a_line() {
     let (reasons, known) = watch::channel(vec!["the bus is away".to_owned(), "a\nb".to_owned()]);
-    // Reserved, so that no other test answers on it after the end.
+    // The port is reserved, so that no other test listens there after the end.
     let port = Port::reserve();
     let ready = ReadyCheck::new(move || {
         let now = known.borrow().clone();
@@ -43,7 +43,7 @@ async fn readiness_is_the_reasons_one_a_line() {
     let address = telemetry.metrics_address().unwrap();
     let (status, body) = get(address, "/readyz").await;
     assert_eq!((status.as_str(), body.as_str()), (ILL, "the bus is away\na b\n"));
-    // A process that is not ready works all the same.
+    // A process that is not ready is still healthy.
     assert_eq!(get(address, "/healthz").await, (WELL.to_owned(), "healthy\n".to_owned()));
     reasons.send_replace(Vec::new());
     assert_eq!(get(address, "/readyz").await, (WELL.to_owned(), "ready\n".to_owned()));
@@ -60,7 +60,7 @@ async fn readiness_is_the_reasons_one_a_line() {
     assert_eq!(status, "HTTP/1.1 404 Not Found", "{body}");
 }
 
-/// The process's only thread is busy: no request of it is answered, and this one is.
+/// The process's only thread is busy: it answers no request, but the endpoint does.
 #[tokio::test]
 async fn a_process_that_hangs_is_not_healthy() {
     let (tell, told) = mpsc::channel();
@@ -111,9 +111,9 @@ async fn a_service_is_ready_while_its_bus_is_there() {
                 return Err("no endpoint".to_owned());
             };
             drop(stream);
-            let found = get(port.address(), "/readyz").await;
-            let is_so = found.0 == status && found.1.contains(reason);
-            if is_so { Ok(()) } else { Err(format!("{found:?}")) }
+            let answer = get(port.address(), "/readyz").await;
+            let is_so = answer.0 == status && answer.1.contains(reason);
+            if is_so { Ok(()) } else { Err(format!("{answer:?}")) }
         })
         .await;
     };

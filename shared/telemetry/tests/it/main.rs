@@ -15,7 +15,7 @@ use berth_harness::otlp::{Collector, Spans};
 use berth_harness::wait;
 use berth_telemetry::{Identity, Protocol, Telemetry, TelemetryConfig};
 
-/// How long anything here may take before the test has failed.
+/// The deadline of each wait, which only a failing test reaches.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn identity() -> Identity {
@@ -39,7 +39,7 @@ fn telemetry(endpoint: String, protocol: Protocol) -> Telemetry {
     Telemetry::new(&identity(), &config(endpoint, protocol), None).unwrap()
 }
 
-/// Waits until the collector has so many spans.
+/// Waits until the collector has this many spans.
 async fn spans(collector: &Collector, count: usize) -> Spans {
     wait::until("the spans have come", PATIENCE, async || {
         let spans = collector.spans();

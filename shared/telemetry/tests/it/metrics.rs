@@ -35,7 +35,7 @@ pub fn series(text: &str) -> BTreeMap<String, f64> {
         .collect()
 }
 
-// One test, since a process has one set of metrics.
+// One test, because a process has one set of metrics.
 #[tokio::test]
 async fn values_come_by_otlp_and_can_be_scraped() {
     let collector = Collector::start().await;
@@ -44,7 +44,7 @@ async fn values_come_by_otlp_and_can_be_scraped() {
         protocol: Some(Protocol::Http),
         metrics_listen: Some(SocketAddr::from(([127, 0, 0, 1], 0))),
     };
-    // Before it is started, nothing is kept and nothing fails.
+    // Before the start, nothing is kept and nothing fails.
     COMMITS.add(1, ["lost".into(), "stored".into()]);
     let telemetry = start(&identity(), &config, None).unwrap();
     COMMITS.add(2, ["volumes".into(), "stored".into()]);
@@ -56,7 +56,7 @@ async fn values_come_by_otlp_and_can_be_scraped() {
     let address = telemetry.metrics_address().unwrap();
     let (status, body) = get(address, "/metrics").await;
     assert_eq!(status, "HTTP/1.1 200 OK");
-    let all = series(&body);
+    let values = series(&body);
     let expected = [
         (r#"berth_commits_total{bucket="volumes",outcome="stored"}"#, 2.0),
         (r#"berth_commits_total{bucket="volumes",outcome="conflict"}"#, 1.0),
@@ -66,7 +66,7 @@ async fn values_come_by_otlp_and_can_be_scraped() {
         ("berth_claims_waiting", 4.0),
     ];
     for (name, value) in expected {
-        assert_eq!(all.get(name), Some(&value), "{name} in\n{body}");
+        assert_eq!(values.get(name), Some(&value), "{name} in\n{body}");
     }
     assert!(!body.contains("lost"), "{body}");
     assert!(body.contains("# HELP berth_commits_total") && body.contains("# TYPE"), "{body}");
@@ -100,7 +100,7 @@ fn every_metric_is_named_and_documented_in_one_way() {
         let unbounded = ["volume", "alloc", "node", "namespace", "claim", "trace"];
         assert!(!about.labels.iter().any(|label| unbounded.contains(label)), "{about:?}");
     }
-    // What it is for: many plugins do not make many series.
+    // The purpose of the bound: many plugins do not make many series.
     for at in 0..1000 {
         let _ = PLUGINS.label(&format!("plugin-{at}"));
     }

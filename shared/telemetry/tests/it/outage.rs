@@ -9,22 +9,22 @@ use berth_telemetry::{Kind, Protocol, Telemetry};
 
 use crate::{PATIENCE, spans, telemetry};
 
-/// More than wait in the queue (2048) at once.
+/// More spans than the queue holds (2048).
 const MANY: usize = 50_000;
 
-/// Ends many spans; how long the slowest took.
+/// Ends many spans; returns the longest time that one took.
 fn slowest(telemetry: &Telemetry) -> Duration {
-    let one = || {
+    let end_span = || {
         let began = Instant::now();
         telemetry.tracer().root("work", Kind::Internal).end();
         began.elapsed()
     };
-    (0..MANY).map(|_| one()).max().unwrap_or_default()
+    (0..MANY).map(|_| end_span()).max().unwrap_or_default()
 }
 
 async fn nothing_waits(telemetry: Telemetry) {
     let slowest = slowest(&telemetry);
-    // Had it waited for the collector, it would have been ten seconds; a busy machine takes some.
+    // Waiting for the collector would take ten seconds; a busy machine may take some time.
     assert!(slowest < Duration::from_secs(1), "ending a span took {slowest:?}");
     let (unsent, overflowed) = telemetry.dropped_spans();
     assert!(unsent + overflowed >= (MANY - 2 * 2048) as u64, "{unsent} + {overflowed}");

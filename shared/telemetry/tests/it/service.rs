@@ -35,7 +35,7 @@ async fn a_service_is_scraped_and_exports_what_is_left_when_it_ends() {
         }
     })
     .await;
-    // The next export by itself would come after a minute.
+    // The next export by interval would come after a minute.
     assert!(collector.metrics("berth.bus.connected").is_empty());
     assert!(service.terminate().await.success(), "{}", service.log());
     let connected = collector.metrics("berth.bus.connected").pop().unwrap();

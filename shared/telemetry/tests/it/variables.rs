@@ -19,7 +19,7 @@ fn example() -> PathBuf {
     path
 }
 
-/// Runs it to its end; its log.
+/// Runs the example to its end; returns its log.
 async fn emit(variables: &[(&str, &str)]) -> String {
     let dir = Dir::new("emit");
     let mut program = Program::new("emit", example(), dir.join("log"));
@@ -104,7 +104,7 @@ async fn a_short_lived_process_ends_soon_without_its_collector() {
     let log =
         emit(&[("OTEL_EXPORTER_OTLP_ENDPOINT", &endpoint), ("OTEL_METRICS_EXPORTER", "none")])
             .await;
-    // Three seconds for the end, and a busy machine's time to start a process.
+    // Three seconds for the end, and the time that a busy machine takes to start a process.
     assert!(began.elapsed() < Duration::from_secs(8), "it took {:?}", began.elapsed());
     assert_eq!(log.matches("cannot be exported").count(), 1, "{log}");
 }

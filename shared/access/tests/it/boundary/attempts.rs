@@ -1,4 +1,4 @@
-//! Every subject of the contract, and what a message or a subscription there would mean.
+//! Every subject of the contract, and the meaning of a message or a subscription there.
 
 use berth_contract::{bucket, stream, verb};
 
@@ -14,7 +14,7 @@ pub struct Attempt {
     pub meaning: Meaning,
 }
 
-/// What is done at the subject.
+/// The action at the subject.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Act {
     Publish,
@@ -22,8 +22,8 @@ pub enum Act {
     Subscribe(Option<&'static str>),
 }
 
-/// The actors that are tried: one of each kind for each role, and its neighbours. The
-/// server takes no wildcards from a publisher.
+/// The actors that are tried: one of each kind for each role, and similar ones. The server accepts
+/// no wildcards from a publisher.
 const SIGNATURES: [&str; 14] = [
     "service.claim",
     "service.plugin-registry",
@@ -56,7 +56,7 @@ const BUCKETS: [(&str, &[&str]); 7] = [
     ("berth-buckets", &["berth-volumes", "berth-leases"]),
 ];
 
-/// The streams by name, and one that is not ours.
+/// The streams by name, and a foreign one.
 const STREAMS: [&str; 9] = [
     "KV_berth-volumes",
     "KV_berth-allocs",
@@ -107,22 +107,22 @@ const STREAM_CALLS: [(&str, StreamCall); 31] = [
 /// Every attempt, for an identity with this actor and these inboxes.
 pub fn list(signature: &'static str, inbox: &str) -> Vec<Attempt> {
     check_names();
-    let mut all = Attempts(Vec::new());
-    all.send_requests(signature);
-    all.serve_endpoints();
-    all.use_events(signature);
-    all.write_records();
-    all.call_streams();
-    all.ask_servers();
-    all.monitor();
-    all.take_replies(inbox);
-    all.subscribe_to_everything();
-    all.0
+    let mut attempts = Attempts(Vec::new());
+    attempts.send_requests(signature);
+    attempts.serve_endpoints();
+    attempts.use_events(signature);
+    attempts.write_records();
+    attempts.call_streams();
+    attempts.ask_servers();
+    attempts.monitor();
+    attempts.take_replies(inbox);
+    attempts.subscribe_to_everything();
+    attempts.0
 }
 
-/// A bucket or stream that is new in the contract has to be tried, too.
+/// Each bucket and stream of the contract must be tried.
 fn check_names() {
-    let buckets = bucket::ALL.iter().chain([&bucket::BUCKETS]).map(|one| one.name);
+    let buckets = bucket::ALL.iter().chain([&bucket::BUCKETS]).map(|spec| spec.name);
     assert_eq!(buckets.collect::<Vec<_>>(), BUCKETS.map(|(name, _)| name));
     let streams = BUCKETS.iter().map(|(name, _)| format!("KV_{name}"));
     let streams: Vec<String> = streams.chain([stream::EVENTS.name.to_owned()]).collect();
@@ -152,7 +152,7 @@ impl Attempts {
                 for node in choices(row.subject, "<node>", &[OWN_NODE, OTHER_NODE]) {
                     for plugin in choices(row.subject, "<plugin>", &[HOSTED, NOT_HOSTED]) {
                         let subject = fill(row.subject, namespace, node, plugin);
-                        let foreign = SIGNATURES.into_iter().filter(|one| *one != own);
+                        let foreign = SIGNATURES.into_iter().filter(|signature| *signature != own);
                         for signature in foreign.chain([own]) {
                             let meaning =
                                 Meaning::Request { row, namespace, node, plugin, signature };
@@ -190,7 +190,7 @@ impl Attempts {
             "_.node.n2._._._",
             "team-b.volume.data._.user.bob",
             "team-a.request.data.web-1.user.anna",
-            // Of the last version.
+            // A subject of the last version.
             "team-a.claim.data",
             "_.node.n2",
             "team-b.volume.data",
@@ -204,7 +204,7 @@ impl Attempts {
             }
             self.publish(format!("berth.v1.event.{thing}"), Meaning::Nothing);
         }
-        // Of no form that an event has, but with the right end.
+        // Subjects without the form of an event, but with the right end.
         for odd in ["team-a", "team-a.claim", "team-a.claim.data.web-1", "team-a.request.a.b.c"] {
             self.publish(format!("berth.v1.event.{odd}.{own}"), Meaning::Nothing);
         }
@@ -282,12 +282,16 @@ impl Attempts {
             "berth-docker",
         ];
         for question in ["PING", "INFO", "STATS"] {
-            let all = format!("$SRV.{question}");
-            self.publish(all.clone(), Meaning::Survey { question, is_of_one: false, all_of: None });
-            self.subscribe(all.clone(), None, Meaning::Monitored { service: None });
+            let every_service = format!("$SRV.{question}");
+            self.publish(
+                every_service.clone(),
+                Meaning::Survey { question, is_of_one: false, all_of: None },
+            );
+            self.subscribe(every_service.clone(), None, Meaning::Monitored { service: None });
             for service in services {
-                let one = format!("{all}.{service}.id");
-                for (subject, all_of) in [(format!("{all}.{service}"), Some(service)), (one, None)]
+                let one_instance = format!("{every_service}.{service}.id");
+                for (subject, all_of) in
+                    [(format!("{every_service}.{service}"), Some(service)), (one_instance, None)]
                 {
                     let meaning = Meaning::Survey { question, is_of_one: true, all_of };
                     self.publish(subject.clone(), meaning);
@@ -295,14 +299,14 @@ impl Attempts {
                     self.subscribe(subject, None, meaning);
                 }
             }
-            self.subscribe(format!("{all}.>"), None, Meaning::Nothing);
-            self.subscribe(format!("{all}.*"), None, Meaning::Nothing);
+            self.subscribe(format!("{every_service}.>"), None, Meaning::Nothing);
+            self.subscribe(format!("{every_service}.*"), None, Meaning::Nothing);
         }
     }
 
     fn take_replies(&mut self, own: &str) {
-        let other = format!("_INBOX.U{}", "A".repeat(55));
-        for (prefix, are_own) in [(own, true), (&other, false), ("_INBOX", false)] {
+        let other_inbox = format!("_INBOX.U{}", "A".repeat(55));
+        for (prefix, are_own) in [(own, true), (&other_inbox, false), ("_INBOX", false)] {
             self.subscribe(format!("{prefix}.>"), None, Meaning::Replies { are_own });
             self.subscribe(format!("{prefix}.x.*"), None, Meaning::Replies { are_own });
             for inbox in [format!("{prefix}.x"), format!("{prefix}.x.y")] {
@@ -310,10 +314,11 @@ impl Attempts {
             }
         }
         self.subscribe("_INBOX.*.>", None, Meaning::Nothing);
-        // Nothing listens there: with it a process asks whether the server has read all it sent.
+        // No process listens there: a publisher uses it to learn that the server has processed its
+        // messages.
         self.publish(own.to_owned(), Meaning::Replies { are_own: true });
         self.subscribe(own.to_owned(), None, Meaning::Nothing);
-        self.publish(other, Meaning::Reply);
+        self.publish(other_inbox, Meaning::Reply);
     }
 
     fn subscribe_to_everything(&mut self) {
@@ -344,7 +349,7 @@ impl Attempts {
     }
 }
 
-/// The tokens to put in the place of a placeholder; one empty choice where there is none.
+/// The tokens to put in place of a placeholder; one empty choice if there is none.
 fn choices(form: &str, placeholder: &str, tokens: &[&'static str]) -> Vec<Option<&'static str>> {
     if form.contains(placeholder) { tokens.iter().copied().map(Some).collect() } else { vec![None] }
 }

@@ -1,7 +1,8 @@
-//! What each role may do, in the words of the design.
+//! The rights of each role, in the words of the design.
 //!
-//! **Never** calls the code that derives permissions: this is the second opinion on it. From the
-//! table of verbs it takes who sends a verb and which service answers it, and nothing else.
+//! **Never** calls the code that derives permissions, because this is a second opinion on it. From
+//! the table of verbs it takes which roles send a verb and which service answers it, and nothing
+//! else.
 
 use berth_access::{Grants, Role};
 use berth_contract::service::{CONTROLLER, DOCKER, NODE_AGENT};
@@ -22,15 +23,15 @@ pub const EVERYWHERE: &str = "=2A";
 /// An identity that is tried.
 pub struct Who {
     pub role: Role,
-    /// Its actor, as it stands at the end of a subject.
+    /// Its actor, as written at the end of a subject.
     pub signature: &'static str,
     pub kind: Kind,
 }
 
-/// A capability, and the token of the namespace in which it is held; `*` is for all of them.
+/// A capability, and the token of the namespace in which it is held; `*` means all namespaces.
 type Held = (Capability, &'static str);
 
-/// What the design says of it.
+/// The kind of identity in the design.
 pub enum Kind {
     /// A service without a node: `claim`.
     Service(&'static str),
@@ -46,7 +47,7 @@ pub enum Kind {
     Admin,
 }
 
-/// What an attempt would come to, if it was allowed.
+/// The effect of an attempt, if it was allowed.
 pub enum Meaning {
     /// A request about this namespace, node and plugin, with this actor at its end.
     Request {
@@ -56,7 +57,7 @@ pub enum Meaning {
         plugin: Option<&'static str>,
         signature: &'static str,
     },
-    /// To get the requests of a verb for these nodes and plugins; `*` is for all of them.
+    /// Receives the requests of a verb for these nodes and plugins; `*` means all.
     Endpoint {
         row: &'static Row,
         node: Option<&'static str>,
@@ -65,32 +66,32 @@ pub enum Meaning {
     },
     /// An event with this actor at its end, in the form that events have.
     Event { signature: &'static str },
-    /// To hear the events of a namespace; `*` is for all of them.
+    /// Receives the events of a namespace; `*` means all namespaces.
     Events { namespace: &'static str },
     /// A record in a bucket.
     Record { bucket: &'static str, key: &'static str },
     /// A call about a stream.
     Stream { stream: &'static str, call: StreamCall },
-    /// A question to the server.
+    /// A request to the server.
     Server(ServerCall),
-    /// A question to services that are monitored.
+    /// A request to services that are monitored.
     Survey {
         question: &'static str,
         is_of_one: bool,
-        /// The service whose replicas are all asked.
+        /// The service whose replicas all answer.
         all_of: Option<&'static str>,
     },
-    /// To be asked what this service is, or what all are.
+    /// Receives monitoring requests of this service, or of all services.
     Monitored { service: Option<&'static str> },
-    /// A reply to somebody's inbox, without a request that asked for it.
+    /// A reply to an inbox without a request.
     Reply,
-    /// To read replies.
+    /// Receives replies.
     Replies { are_own: bool },
-    /// What only an admin uses.
+    /// A subject that only an admin uses.
     Nothing,
 }
 
-/// What is done with a stream.
+/// The kind of call about a stream.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum StreamCall {
     /// Its state and configuration.
@@ -109,7 +110,7 @@ pub enum StreamCall {
     Manage,
 }
 
-/// What the server is asked.
+/// The kind of request to the server.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum ServerCall {
     /// What the account uses.
@@ -184,7 +185,7 @@ pub fn everyone() -> Vec<Who> {
 }
 
 /// The service that writes a bucket. The registry writes the leases of nodes, a leader writes its
-/// own, and a service that makes a bucket writes the record of it.
+/// own lease, and a service that makes a bucket writes the record of it.
 const WRITERS: [(&str, &str); 5] = [
     ("berth-volumes", "claim"),
     ("berth-allocs", "claim"),
@@ -219,7 +220,8 @@ pub fn allows(who: &Who, meaning: &Meaning) -> bool {
     }
 }
 
-/// A service sends its verbs about everything, and answers its own together with its replicas.
+/// A service sends its verbs about everything, and answers its own verbs together with its
+/// replicas.
 fn allows_service(name: &str, meaning: &Meaning) -> bool {
     let full_name = format!("berth-{name}");
     match meaning {
@@ -258,8 +260,9 @@ fn allows_service(name: &str, meaning: &Meaning) -> bool {
             }
         }
         Meaning::Server(call) => *call != ServerCall::Streams,
-        Meaning::Monitored { service } => service.is_none_or(|one| one == full_name),
-        // What all replicas can read decides what the claim service writes.
+        Meaning::Monitored { service } => service.is_none_or(|name| name == full_name),
+        // The claim service reads which schemas all replicas can read, before it writes newer
+        // records.
         Meaning::Survey { question: "PING", all_of: Some(service), .. } => {
             let readers =
                 ["berth-claim", "berth-plugin-registry", "berth-volumewatcher", "berth-gc"];
@@ -269,8 +272,8 @@ fn allows_service(name: &str, meaning: &Meaning) -> bool {
     }
 }
 
-/// An agent acts for its node, in all namespaces, and shows and hosts what it was allowed to. It
-/// replies to inboxes, and has nothing to do with streams.
+/// An agent acts for its node in all namespaces, shows its node's services, and hosts the allowed
+/// plugins. It replies to inboxes, and uses no streams.
 fn allows_agent(meaning: &Meaning) -> bool {
     match meaning {
         Meaning::Request { row, node, plugin, .. } => {
@@ -283,19 +286,19 @@ fn allows_agent(meaning: &Meaning) -> bool {
             let is_here = node.is_none_or(|node| node == OWN_NODE);
             let is_of_agent = row.service.name == NODE_AGENT.name;
             let is_hosted = row.service.name == CONTROLLER.name && *plugin == Some(HOSTED);
-            // The controllers of a plugin share its calls, but for those that name their node.
+            // The controllers of a plugin share its calls, except for calls that name their node.
             let expected = if is_hosted && node.is_none() { HOSTED } else { "q" };
             is_here && (is_of_agent || is_hosted) && *queue == Some(expected)
         }
         Meaning::Reply => true,
         Meaning::Monitored { service } => {
-            service.is_none_or(|one| [NODE_AGENT.name, CONTROLLER.name].contains(&one))
+            service.is_none_or(|name| [NODE_AGENT.name, CONTROLLER.name].contains(&name))
         }
         _ => false,
     }
 }
 
-/// Docker's plugin calls what it needs in its namespaces, and mounts on its own host.
+/// Docker's plugin sends the verbs that it needs in its namespaces, and mounts on its own host.
 fn allows_docker(meaning: &Meaning) -> bool {
     match meaning {
         Meaning::Request { row, node, namespace, .. } => {
@@ -304,7 +307,7 @@ fn allows_docker(meaning: &Meaning) -> bool {
                 && node.is_none_or(|node| node == OWN_NODE)
         }
         Meaning::Reply => true,
-        Meaning::Monitored { service } => service.is_none_or(|one| one == DOCKER.name),
+        Meaning::Monitored { service } => service.is_none_or(|name| name == DOCKER.name),
         _ => false,
     }
 }
@@ -323,9 +326,9 @@ fn allows_inspect(meaning: &Meaning) -> bool {
     }
 }
 
-/// A user sends the verbs of each capability, where it is held.
-fn allows_user(given: &[Held], meaning: &Meaning) -> bool {
-    let holds = |wanted, namespace| holds(given, wanted, namespace);
+/// A user sends the verbs of each capability, in the namespaces where it is held.
+fn allows_user(held: &[Held], meaning: &Meaning) -> bool {
+    let holds = |wanted, namespace| holds(held, wanted, namespace);
     match meaning {
         Meaning::Request { row, namespace, .. } => row
             .senders
@@ -333,9 +336,10 @@ fn allows_user(given: &[Held], meaning: &Meaning) -> bool {
             .any(|sender| matches!(sender, Sender::Holder(wanted) if holds(*wanted, *namespace))),
         Meaning::Events { namespace } => {
             // Plugins and nodes are in no namespace: a reader of all namespaces sees these, too.
-            let of = if ["*", NO_NAMESPACE].contains(namespace) { EVERYWHERE } else { namespace };
+            let token =
+                if ["*", NO_NAMESPACE].contains(namespace) { EVERYWHERE } else { namespace };
             // The namespace that is called `_` has another token in events.
-            holds(Capability::Read, Some(if of == "=5F" { "_" } else { of }))
+            holds(Capability::Read, Some(if token == "=5F" { "_" } else { token }))
         }
         Meaning::Survey { question, is_of_one, .. } => match *question {
             "PING" => holds(Capability::Read, None),
@@ -358,9 +362,9 @@ fn allows_user(given: &[Held], meaning: &Meaning) -> bool {
 /// Stands for the namespace of plugins and nodes in the subjects of events.
 pub const NO_NAMESPACE: &str = "_";
 
-/// Whether a capability is held in a namespace; anywhere, where a verb has none.
-fn holds(given: &[Held], wanted: Capability, namespace: Option<&str>) -> bool {
-    given.iter().any(|(capability, place)| {
+/// Whether a capability is held in a namespace; in any namespace if the verb has none.
+fn holds(held: &[Held], wanted: Capability, namespace: Option<&str>) -> bool {
+    held.iter().any(|(capability, place)| {
         let is_implied = match capability {
             Capability::Write | Capability::Mount => wanted == Capability::Read,
             Capability::Operator => {
