@@ -25,7 +25,7 @@ fn parse(line: &str, node: &NodeId) -> Result<(RegisterAlloc, String), Failed> {
 }
 
 /// Runs a job to its end. If the alloc is refused, it is stopped, and its volumes are free.
-async fn run(scheduler: Scheduler, job: Register, command: String) -> Result<(), Failed> {
+async fn run(scheduler: Scheduler, job: RegisterAlloc, command: String) -> Result<(), Failed> {
     let alloc = scheduler.register(job).await?;
     let volumes = match alloc.mount(true, Deadlines::default()).await {
         Ok(volumes) => volumes,

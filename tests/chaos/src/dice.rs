@@ -1,14 +1,15 @@
-//! Chance by a seed.
+//! Random draws that depend on a seed alone.
 //!
-//! Owns: the one source of chance in a plan. Promises: the same seed gives the same throws, on any
-//! machine and with any version of anything. Never: is used where a plan is carried out.
+//! Owns: the only source of chance in a plan. Promises: the same seed gives the same draws on every
+//! machine and with every version of every library. Never: is used while a plan is carried out.
 
-/// `SplitMix64`: small, even, and ours, so that no library's next version changes what a seed says.
+/// `SplitMix64`. It is written here so that no new version of a library changes what a seed
+/// means.
 #[derive(Clone, Debug)]
 pub struct Dice(u64);
 
 impl Dice {
-    /// Dice of a seed. Dice of the same seed for another purpose throw otherwise.
+    /// The dice for `seed`. Dice of the same seed with another `purpose` draw other numbers.
     pub fn new(seed: u64, purpose: &str) -> Self {
         let mut dice = Self(seed);
         for byte in purpose.bytes() {
@@ -25,37 +26,37 @@ impl Dice {
         bits ^ (bits >> 31)
     }
 
-    /// From 0 to just below `many`, which is at least 1.
-    pub fn below(&mut self, many: u64) -> u64 {
-        self.bits() % many.max(1)
+    /// A number from 0 up to, and without, `many`, which must be at least 1.
+    pub fn below(&mut self, end: u64) -> u64 {
+        self.bits() % end.max(1)
     }
 
-    /// One of `from` to `to`, both included.
+    /// A number from `from` to `to`, both included.
     pub fn between(&mut self, from: u64, to: u64) -> u64 {
         from + self.below(to - from + 1)
     }
 
-    /// True so many times of a hundred.
+    /// True in `share` of a hundred draws.
     pub fn percent(&mut self, share: u64) -> bool {
         self.below(100) < share
     }
 
-    /// One of several, which must not be none.
-    pub fn pick<'a, T>(&mut self, of: &'a [T]) -> &'a T {
-        let at = self.below(of.len() as u64);
-        &of[usize::try_from(at).unwrap_or(0)]
+    /// One of `of`, which must not be empty.
+    pub fn pick<'a, T>(&mut self, choices: &'a [T]) -> &'a T {
+        let index = self.below(choices.len() as u64);
+        &choices[usize::try_from(index).unwrap_or(0)]
     }
 
-    /// One of several by weight, of which one must be above 0.
-    pub fn weigh<T: Copy>(&mut self, of: &[(u64, T)]) -> T {
-        let mut at = self.below(of.iter().map(|(weight, _)| weight).sum());
-        for (weight, one) in of {
+    /// One of `of`, drawn by its weight. At least one weight must be above 0.
+    pub fn weigh<T: Copy>(&mut self, weighted: &[(u64, T)]) -> T {
+        let mut at = self.below(weighted.iter().map(|(weight, _)| weight).sum());
+        for (weight, one) in weighted {
             if at < *weight {
                 return *one;
             }
             at -= weight;
         }
-        of[0].1
+        weighted[0].1
     }
 }
 

@@ -1,4 +1,4 @@
-//! Who the processes are on the bus: each has an identity of its own, and the bus has TLS.
+//! The identities of the processes on the bus. Each process has its own, and the bus uses TLS.
 
 use std::path::Path;
 
@@ -9,30 +9,30 @@ use berth_harness::nats::Login;
 
 use crate::plan::{PLUGINS, Target};
 
-/// The server's name in its certificate, which each server has.
+/// The name in the certificate of every server.
 const SERVER: &str = "berth";
 
-/// The identities of a system.
+/// The files of the identities of one system.
 pub struct Identities(LocalFleet);
 
 impl Identities {
-    /// Writes them below `dir`.
+    /// Writes the files of all identities below `dir`.
     pub fn make(dir: &Path) -> Self {
         let fleet = LocalFleet::create(&dir.join("access"), &[SERVER]);
         Self(fleet.expect("identities can be made"))
     }
 
-    /// What the configuration of each server says of them.
+    /// The part of each server's configuration that names the identities.
     pub fn server_config(&self) -> String {
         self.0.server_config(SERVER).expect("the configuration can be made")
     }
 
-    /// One who may do everything.
+    /// The login of an operator who may do everything.
     pub fn admin(&self) -> Login {
         self.login(&Role::Admin { name: "chaos".to_owned() })
     }
 
-    /// How a process gets in; none for what does not go to the bus by itself.
+    /// The login of a process; `None` for a process that is not a client of the bus.
     pub fn process(&self, target: Target) -> Option<Login> {
         let role = match target {
             Target::Claim(_) => Role::Claim,
@@ -57,7 +57,7 @@ impl Identities {
     }
 }
 
-/// How the test itself connects.
+/// The configuration that the test itself connects with.
 pub fn config(url: String, login: &Login) -> Config {
     let Login { creds_file, ca_file } = login.clone();
     Config {

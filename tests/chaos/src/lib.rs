@@ -1,13 +1,14 @@
-//! Chaos: random operations and faults by a seed, over real processes, and all of it judged.
+//! Chaos: random operations and faults by a seed, carried out on real processes and judged.
 //!
-//! Owns: a plan by a seed ([`plan`]), the system it is carried out on ([`site`]), what the callers
-//! were told ([`ledger`]), and whether that was true ([`verdict`], and the drivers' own judge).
+//! Owns: the plan of a seed ([`plan`]), the system that it is carried out on ([`site`]), what the
+//! callers were told ([`ledger`]), and whether that was true ([`verdict`], and the drivers' own
+//! judge).
 //!
 //! Promises: the same seed gives the same system, the same operations and the same faults at the
-//! same moments. How the processes interleave is the machine's affair: a seed that failed may pass,
-//! which is why a failed run keeps all its logs.
+//! same moments. How the processes interleave depends on the machine: a seed that failed once may
+//! pass the next time. Therefore a failed run keeps all its logs.
 //!
-//! Never: reaches into a process, or helps one along.
+//! Never: changes the memory or the files of a process, except by a fault of the plan.
 
 #![expect(clippy::expect_used, reason = "a test must stop where its footing fails")]
 
@@ -26,7 +27,8 @@ use plan::Shape;
 use report::Report;
 use run::Run;
 
-/// Carries out the plan of a seed for so long, lets everything come to rest, and judges.
+/// Carries out the plan of `seed` for `length`, waits until the system is at rest, and judges
+/// it.
 pub async fn run(seed: u64, length: Duration) -> Report {
     let shape = Shape::of(seed);
     let run = Run::start(shape).await;
@@ -37,7 +39,7 @@ pub async fn run(seed: u64, length: Duration) -> Report {
         run.restored(restore).await;
     }
     let rest = run.come_to_rest().await;
-    let report = Report { seed, shape, length, mounts, rest: rest.took, book: run.ledger.read() };
+    let report = Report { seed, shape, length, mounts, rest, book: run.ledger.read() };
     // The logs of a run that passed explain its summary.
     let wanted = std::env::var_os("BERTH_CHAOS_KEEP").is_some();
     if (wanted || !report.violations().is_empty())

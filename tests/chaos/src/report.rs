@@ -1,7 +1,7 @@
-//! What a run has to tell.
+//! The report of a run.
 //!
-//! Owns: the summary, and where a failed run leaves its evidence. Promises: the seed is in both.
-//! Never: decides what is a violation.
+//! Owns: the summary, and the directory where a failed run leaves its evidence. Promises: both
+//! contain the seed. Never: decides what is a violation.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
@@ -15,32 +15,32 @@ use crate::ledger::{Book, Violation};
 use crate::plan::{Shape, Target};
 use crate::run::Run;
 
-/// How many lines of what happened a failed run prints; the whole is among the evidence.
+/// The number of log lines that a failed run prints. The whole log is in the evidence.
 const LINES: usize = 100;
 
-/// How a run went.
+/// The result of a run.
 pub struct Report {
     /// Its seed.
     pub seed: u64,
-    /// Its system.
+    /// The shape of its system.
     pub shape: Shape,
     /// How long operations and faults went on.
     pub length: Duration,
-    /// How many mounts were acknowledged meanwhile.
+    /// The number of mounts that were acknowledged during that time.
     pub mounts: usize,
-    /// How long it then took until no claim was left.
+    /// The time from the end of the plan until no claim was left.
     pub rest: Duration,
     /// Everything that was written down.
     pub book: Book,
 }
 
 impl Report {
-    /// What must not be, and was.
+    /// The violations that were found.
     pub fn violations(&self) -> &[Violation] {
         &self.book.violations
     }
 
-    /// What happened, with seconds since the start; the last so many lines.
+    /// The last `most` lines of the log, with seconds since the start of the run.
     pub fn log(&self, most: usize) -> String {
         let log = &self.book.log;
         let start = log.first().map_or(0, |(at, _)| *at);
@@ -52,7 +52,7 @@ impl Report {
         text
     }
 
-    /// Copies everything that tells what happened to `target/chaos/<seed>`.
+    /// Copies everything that shows what happened to `target/chaos/<seed>`.
     pub(crate) fn keep_evidence(&self, run: &Run) -> Option<PathBuf> {
         let to = repository().join("target/chaos").join(self.seed.to_string());
         let kept = keep(&to, run).and_then(|()| {
@@ -61,8 +61,8 @@ impl Report {
         kept.is_ok().then_some(to)
     }
 
-    /// What a failed run prints: what is wrong comes first and last, since of a long output the
-    /// beginning is kept, or the end.
+    /// What a failed run prints. The violations come first and last, because whoever shortens a
+    /// long output keeps its beginning or its end.
     pub fn failure(&self) -> String {
         let wrong = self.wrong();
         let log = self.log(LINES);
@@ -83,7 +83,7 @@ impl Report {
 }
 
 fn keep(to: &Path, run: &Run) -> std::io::Result<()> {
-    // Of an earlier run of the same seed.
+    // It may hold the evidence of an earlier run of the same seed.
     let _ = fs::remove_dir_all(to);
     fs::create_dir_all(to)?;
     for file in fs::read_dir(run.site.dir())?.flatten().filter(|file| file.path().is_file()) {

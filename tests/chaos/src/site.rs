@@ -1,8 +1,8 @@
 //! The system under chaos: every process, and a cable between each client and each nats-server.
 //!
-//! Owns: starting everything with real configuration, hurting one process, and healing it again.
-//! Promises: what was hurt can always be healed, and nothing outlives the site. Never: looks at
-//! what comes of it.
+//! Owns: the start of everything with real configuration, and the ways to hurt a process and to
+//! heal it. Promises: whatever was hurt can be healed, and nothing outlives the site. Never: judges
+//! what happens.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -22,31 +22,31 @@ use serde_json::{Value, json};
 use crate::identity::{self, Identities};
 use crate::plan::{Kind, PLUGINS, SMALLEST, Shape, Target, VOLUMES};
 
-/// How long a plugin may take before its agent lets the next call at the volume: longer than any
-/// fault that lets a call go on later, shorter than a run waits at its end.
+/// How long a plugin may take before its agent lets the next call at the volume. This is longer
+/// than any fault after which a call goes on, and shorter than a run waits at its end.
 pub const PLUGIN_PATIENCE: Duration = Duration::from_secs(25);
 
-/// The size of the disk below each store and each journal: more than a run writes. A server offers
-/// streams three quarters of what is free, and the stream of events reserves 256 MiB.
+/// The size of the disk of each store and each journal, in bytes. A run writes less. A server
+/// offers streams three quarters of the free space, and the stream of events reserves 256 MiB.
 const DISK_BYTES: u64 = 1 << 30;
 
 /// The running system.
 pub struct Site {
-    /// What it is made of.
+    /// The number of each kind of process in it.
     pub shape: Shape,
-    /// The test's own connection, which nothing is done to.
+    /// The test's own connection, which no fault hits.
     pub bus: Bus,
     admin: Login,
     daemons: BTreeMap<Target, Daemon>,
     cables: BTreeMap<Target, Vec<Proxy>>,
-    /// What the bus is made of.
+    /// The nats-servers.
     pub nats: NatsServers,
     journals: Vec<Disk>,
-    // Last: it undoes what the processes left.
+    // It is dropped last, because it undoes what the processes left.
     dir: Dir,
 }
 
-/// A volume's directory, or image, is made before anything is started.
+/// Makes the directory or the image of a volume. That happens before any process starts.
 fn provision(dir: &Dir, kind: &Kind) {
     let made = std::process::Command::new(binary("berth-csi-dev"))
         .args(["provision", "--volume", kind.id, "--backend"])
@@ -62,7 +62,7 @@ fn backend(dir: &Path, plugin: usize) -> PathBuf {
 }
 
 impl Site {
-    /// Starts everything; nothing is waited for but the bus.
+    /// Starts everything, and waits for the bus only.
     pub async fn start(shape: Shape) -> Self {
         let dir = Dir::new("chaos");
         for kind in &VOLUMES {
@@ -74,8 +74,8 @@ impl Site {
         let identities = Identities::make(dir.path());
         let (extra, admin) = (&identities.server_config(), identities.admin());
         let (login, disk_bytes, breakable) = (Some(&admin), Some(DISK_BYTES), true);
-        let more = NatsOptions { extra, login, disk_bytes, breakable, ..NatsOptions::default() };
-        let nats = NatsServers::start_with(shape.servers, more).await;
+        let options = NatsOptions { extra, login, disk_bytes, breakable, ..NatsOptions::default() };
+        let nats = NatsServers::start_with(shape.servers, options).await;
         let bus = Bus::connect(identity::config(nats.url(), &admin)).await;
         let bus = bus.expect("the test reaches the bus");
         for spec in bucket::ALL.iter().filter(|spec| spec.history > 1) {
@@ -111,7 +111,7 @@ impl Site {
         Self { shape, bus, admin, daemons, cables, nats, journals, dir }
     }
 
-    /// The command-line tool, as one who may do everything. It goes past every cable.
+    /// The command-line tool with the login of an operator. It uses none of the cables.
     pub fn berth(&self) -> tokio::process::Command {
         let Login { creds_file, ca_file } = &self.admin;
         let mut berth = tokio::process::Command::new(binary("berth"));
@@ -120,7 +120,7 @@ impl Site {
         berth
     }
 
-    /// A process.
+    /// The process of a target.
     pub fn daemon(&self, target: Target) -> &Daemon {
         match target {
             Target::Nats(at) => self.nats.servers()[at].daemon(),
@@ -128,12 +128,12 @@ impl Site {
         }
     }
 
-    /// What leads a client to the bus: one for each server.
+    /// The cables of a client to the bus, one for each server.
     pub fn cables(&self, target: Target) -> &[Proxy] {
         self.cables.get(&target).map_or(&[], Vec::as_slice)
     }
 
-    /// The disk of a store or a journal; none of what has none.
+    /// The disk of a store or a journal; `None` for other processes.
     pub fn disk(&self, target: Target) -> Option<&Disk> {
         match target {
             Target::Agent(node) => self.journals.get(node),
@@ -142,12 +142,12 @@ impl Site {
         }
     }
 
-    /// A server that answers, asked past every cable; none when none does.
+    /// A server that answers without a cable; `None` if none does.
     pub fn server(&self) -> Option<&Server> {
         self.nats.servers().iter().find(|server| server.daemon().is_running())
     }
 
-    /// Sets a process's clock so many milliseconds ahead of the machine's.
+    /// Sets a process's clock this many milliseconds ahead of the machine's.
     pub fn set_clock(&self, target: Target, ahead_ms: i64) {
         clock::set(&clock_file(&self.dir, target), ahead_ms);
     }
@@ -155,7 +155,7 @@ impl Site {
     /// Fences a node at the storage of every plugin, or lifts the fences.
     pub fn fence(&self, node: usize, fenced: bool) {
         for plugin in 0..PLUGINS.len() {
-            let done = std::process::Command::new(binary("berth-csi-dev"))
+            let status = std::process::Command::new(binary("berth-csi-dev"))
                 .args(["fence", "--node-id", &external_node(node), "--backend"])
                 .arg(backend(self.dir.path(), plugin))
                 .arg("--log")
@@ -163,18 +163,18 @@ impl Site {
                 .args((!fenced).then_some("--lift"))
                 .output()
                 .expect("the driver runs");
-            assert!(done.status.success(), "{done:?}");
+            assert!(status.status.success(), "{status:?}");
         }
     }
 
-    /// What is mounted of volumes on a node, or anywhere.
+    /// The mounts of volumes on a node, or on all nodes.
     pub fn mounts(&self, node: Option<usize>) -> Vec<PathBuf> {
         let root = node.map_or(self.dir.path().to_owned(), |node| state_dir(&self.dir, node));
         let is_disk = |mount: &PathBuf| self.journals.iter().any(|disk| disk.path() == mount);
         mounts_beneath(&root).into_iter().filter(|mount| !is_disk(mount)).collect()
     }
 
-    /// Plants faults in a driver; the file is read at each call.
+    /// Plants faults in a driver, which reads them at each call.
     pub fn plant(&self, target: Target, faults: &Value) {
         let file = self.dir.join(format!("{target}.faults"));
         let fresh = file.with_extension("new");
@@ -182,30 +182,30 @@ impl Site {
         std::fs::rename(&fresh, &file).expect("faults can be put in place");
     }
 
-    /// Everything the run leaves, but for the servers' stores.
+    /// The directory of everything that the run leaves, except the servers' stores.
     pub fn dir(&self) -> &Path {
         self.dir.path()
     }
 
-    /// The call logs of a plugin's drivers, as far as there are any.
+    /// The call logs of a plugin's drivers that exist.
     pub fn call_logs(&self, plugin: usize) -> Vec<PathBuf> {
         let drivers = (0..self.shape.nodes).map(|node| Target::Driver { plugin, node });
         let logs = drivers.map(|driver| self.dir.join(format!("{driver}.calls")));
         logs.filter(|log| log.exists()).collect()
     }
 
-    /// What the storage says is in use.
+    /// What the storage of a plugin lists as in use.
     pub fn in_use(&self, plugin: usize) -> Vec<Value> {
         storage::in_use(&self.backend(plugin))
     }
 
-    /// The storage of a plugin.
+    /// The directory of the storage of a plugin.
     pub fn backend(&self, plugin: usize) -> PathBuf {
         backend(self.dir.path(), plugin)
     }
 }
 
-/// How each process is run; none for a nats-server, which is started otherwise.
+/// How a process is run; `None` for a nats-server, which is started elsewhere.
 fn program(dir: &Dir, shape: Shape, target: Target, url: &str, copies: u8) -> Option<Program> {
     let (program, own) = match target {
         Target::Nats(_) | Target::Link(..) | Target::Records => return None,
@@ -227,7 +227,7 @@ fn program(dir: &Dir, shape: Shape, target: Target, url: &str, copies: u8) -> Op
     Some(program.on_bus(url, copies).env("BERTH__LOG__FILTER", "info,berth=debug"))
 }
 
-/// Where a node's agent keeps its journal and mounts volumes.
+/// The directory of a node's agent, with its journal and its mounts.
 fn state_dir(dir: &Dir, node: usize) -> PathBuf {
     dir.join(format!("n{}", node + 1))
 }
@@ -269,12 +269,12 @@ fn driver(dir: &Dir, shape: Shape, plugin: usize, node: usize) -> Program {
         .args(shape.lenient.then_some("--lenient"))
 }
 
-/// What the drivers call a node.
+/// The name of a node at the drivers.
 pub fn external_node(node: usize) -> String {
     format!("external-n{}", node + 1)
 }
 
-/// A volume's document. `change` makes one update differ from another.
+/// The document of a volume. `change` makes one update differ from another.
 pub fn document(kind: &Kind, change: usize) -> Value {
     let attachment = if kind.block { "block-device" } else { "file-system" };
     json!({
@@ -285,7 +285,7 @@ pub fn document(kind: &Kind, change: usize) -> Value {
     })
 }
 
-/// The document by which a volume of this kind is created.
+/// The document that creates a volume of this kind.
 pub fn creation(kind: &Kind, id: &VolumeId) -> Value {
     let mut document = json!({
         "id": id,

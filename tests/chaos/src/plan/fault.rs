@@ -1,4 +1,4 @@
-//! What breaks, and mends.
+//! The faults: what is broken, for how long, and how it is mended.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 
 use super::operation::{index, millis};
 use super::shape::{PLUGINS, Shape, VOLUMES};
-use super::{Event, What};
+use super::{Event, EventKind};
 use crate::dice::Dice;
 
-/// One process. Numbers count from 0; what is shown counts from 1.
+/// What a fault hits. Numbers count from 0; the log shows them from 1.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Target {
     /// A nats-server.
@@ -30,26 +30,26 @@ pub enum Target {
     Agent(usize),
     /// The driver of a plugin on a node.
     Driver {
-        /// Which of [`PLUGINS`].
+        /// The index in [`PLUGINS`].
         plugin: usize,
-        /// Where.
+        /// The number of the node.
         node: usize,
     },
-    /// What connects two nats-servers, the lower number first.
+    /// The connection between two nats-servers. The lower number comes first.
     Link(usize, usize),
     /// The records of the volumes on the bus.
     Records,
 }
 
 impl Target {
-    /// Every process, link and record there is in a system of this shape.
+    /// Every process, link and set of records in a system of this shape.
     pub fn all(shape: Shape) -> Vec<Self> {
         let pairs = |one| (one + 1..shape.servers).map(move |other| Self::Link(one, other));
         let links = (0..shape.servers).flat_map(pairs);
         Self::processes(shape).into_iter().chain(links).chain([Self::Records]).collect()
     }
 
-    /// Every process there is in a system of this shape.
+    /// Every process in a system of this shape.
     pub fn processes(shape: Shape) -> Vec<Self> {
         let replicas = |of: fn(usize) -> Self| (0..shape.replicas).map(of);
         let nodes = || 0..shape.nodes;
@@ -65,22 +65,23 @@ impl Target {
             .collect()
     }
 
-    /// Whether it talks to the bus as a client.
+    /// Whether the process is a client of the bus.
     pub fn is_client(self) -> bool {
         !matches!(self, Self::Nats(_) | Self::Driver { .. } | Self::Link(..) | Self::Records)
     }
 
-    /// Whether it decides by a clock of its own, which can be set.
+    /// Whether the process decides by a clock that a fault can set.
     pub fn has_clock(self) -> bool {
         matches!(self, Self::Claim(_) | Self::Watcher(_) | Self::Agent(_))
     }
 
-    /// Whether it stores something that must not be lost.
+    /// Whether the process stores something that must not be lost.
     pub fn has_disk(self) -> bool {
         matches!(self, Self::Nats(_) | Self::Agent(_))
     }
 
-    /// The subject of a request that it answers, and that changes nothing without a body.
+    /// The subject of a request that the process answers, and that changes nothing if its body
+    /// is empty.
     pub fn flooded_at(self) -> Option<String> {
         match self {
             Self::Claim(_) => Some(verb::ClaimTake::subject(&Namespace::default())),
@@ -106,92 +107,95 @@ impl fmt::Display for Target {
     }
 }
 
-/// A fault at a target, for a while.
+/// A fault that hits a target for a while.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Strike {
-    /// The process that it hits.
+    /// What the fault hits.
     pub target: Target,
-    /// What it is.
+    /// The kind of fault.
     pub fault: Fault,
-    /// How long.
+    /// How long the fault lasts before it is mended.
     pub lasts: Duration,
 }
 
-/// What breaks.
+/// The kinds of faults.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Fault {
-    /// SIGKILL; started again after.
+    /// The process gets SIGKILL, and is started again afterwards.
     Kill,
-    /// SIGTERM, as an operator ends it; started again after.
+    /// The process gets SIGTERM, as from an operator, and is started again afterwards.
     Leave,
-    /// SIGSTOP; SIGCONT after.
+    /// The process gets SIGSTOP, and SIGCONT afterwards.
     Pause,
-    /// Its connections to the bus break, and new ones at once.
+    /// The connections of the process to the bus break. New connections work at once.
     Cut,
-    /// Its connections to the bus stand, and nothing passes until they are mended.
+    /// The connections to the bus stay open, and nothing passes until they are mended.
     Silence,
-    /// Its connections to the bus stay open, and what is sent is lost: it has to notice by itself,
-    /// and reconnect.
+    /// The connections to the bus stay open, and everything that is sent is lost. The process
+    /// must notice that by itself and connect again.
     Loss,
-    /// What passes to and from the bus is held up again and again, for a moment each.
+    /// Traffic to and from the bus is held up again and again, each time for a moment.
     Lag,
-    /// Its plugin misbehaves.
+    /// The plugin gives wrong answers or delays calls.
     Plugin(Planted),
-    /// Its disk is full. An operator frees it and starts the process again.
+    /// The disk of the process is full. An operator frees it and starts the process again.
     FullDisk,
-    /// Its clock is off by so many milliseconds.
+    /// The clock of the process is off by this many milliseconds.
     Clock(i64),
     /// Two servers cannot reach each other.
     Part,
-    /// The first of two servers hears the second, and is not heard by it; or the other way round.
+    /// One of two servers does not hear the other, which hears it.
     Mute {
-        /// Whether the second is the one that is not heard.
+        /// Whether the second server is the one that is not heard.
         second: bool,
     },
-    /// The agent's node goes. A person fences its storage and declares it gone. Then it is back.
+    /// The agent's node goes. A person fences its storage and declares it gone. Later it comes
+    /// back.
     Gone(Absence),
-    /// So many empty requests at once, without a deadline, whose caller waits for no answer.
+    /// This many empty requests arrive at once, without a deadline. Their caller waits for no
+    /// answer.
     Flood(u64),
-    /// A record that is none appears as a claim of a volume.
+    /// A value that is no record appears among the claims of a volume.
     Junk {
-        /// Which of [`VOLUMES`](super::VOLUMES).
+        /// The index in [`VOLUMES`](super::VOLUMES).
         volume: usize,
-        /// Its text.
+        /// The text of the value.
         text: &'static str,
     },
     /// The record of a claim is deleted while its workload runs. A person unmounts the volume.
     Lost {
-        /// On which node.
+        /// The number of the node.
         node: usize,
-        /// What its allocs are called by.
+        /// The number in the names of its allocs.
         number: u64,
-        /// Whether an older backup is restored: it has a claim that is gone, too.
+        /// Whether an older backup is restored as well. It contains a claim that is gone by
+        /// now.
         restored: bool,
     },
 }
 
-/// How a node goes.
+/// How a node becomes absent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Absence {
     /// Its agent is killed, and started when the node is back.
     Killed,
-    /// Its agent stops, and goes on with all that it had in hand.
+    /// Its agent stops, and continues with all its calls when the node is back.
     Stopped,
-    /// Its agent runs, and the bus cannot be reached.
+    /// Its agent runs, and cannot reach the bus.
     CutOff,
 }
 
-/// A fault of the development driver.
+/// A fault that is planted in the development driver.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Planted {
-    /// What kind, for counting.
+    /// The kind of fault, by which faults are counted.
     pub kind: &'static str,
-    /// As the driver's fault file has it.
+    /// Its entry in the driver's fault file.
     pub entry: Value,
 }
 
 impl Fault {
-    /// What kind it is, for counting.
+    /// The kind of fault, by which faults are counted.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Kill => "kill -9",
@@ -243,12 +247,13 @@ pub(super) fn all(seed: u64, shape: Shape) -> impl Iterator<Item = Event> {
         now += dice.between(100, 1_700);
         let target = *dice.pick(&targets);
         let strike = strike(&mut dice, target, shape);
-        // Mended, it needs a moment to be hurt again rather than still.
+        // A target that was mended needs a moment before the next fault, or the two would be one
+        // fault.
         let free = suffers.get(&target).is_none_or(|until| *until < now);
         free.then(|| {
             let lasts = u64::try_from(strike.lasts.as_millis()).unwrap_or(u64::MAX);
             suffers.insert(target, now.saturating_add(lasts + 500));
-            Event { at: Duration::from_millis(now), what: What::Strike(strike) }
+            Event { at: Duration::from_millis(now), kind: EventKind::Strike(strike) }
         })
     })
 }
@@ -262,7 +267,7 @@ fn strike(dice: &mut Dice, target: Target, shape: Shape) -> Strike {
             number: dice.below(1 << 32),
             restored: dice.percent(50),
         },
-        // A server that is killed twice may forget a purge that is in the file which it writes to.
+        // A server that is killed twice may forget a purge in the file that it is writing to.
         Target::Nats(_) if shape.is_purged_soon() => Fault::Pause,
         Target::Records => {
             Fault::Junk { volume: index(dice, VOLUMES.len()), text: JUNK[index(dice, JUNK.len())] }
@@ -271,15 +276,16 @@ fn strike(dice: &mut Dice, target: Target, shape: Shape) -> Strike {
     };
     let long = dice.percent(25);
     let lasts = match fault {
-        // So long that it meets a call.
+        // Long enough that a call meets the fault.
         Fault::Plugin(_) => millis(dice, 1_000, 6_000),
         Fault::Loss | Fault::Flood(_) => Duration::ZERO,
-        // Shorter than a request is waited for. A driver that was frozen for longer notes a call
-        // that was given up and the next one in any order. The judge takes them for two at once.
+        // This is shorter than the timeout of a request. A driver that was frozen for longer
+        // logs a call that was given up and the next call in any order, and the judge takes them
+        // for two calls at once.
         Fault::Pause if matches!(target, Target::Driver { .. }) => millis(dice, 50, 3_500),
-        // Longer than a lease lasts, and than markers stay where they go soon.
+        // This is longer than a lease, and longer than markers stay where they are purged soon.
         Fault::Pause if long => millis(dice, 4_000, 15_000),
-        // So long that servers elect another leader.
+        // Long enough that the servers elect another leader.
         Fault::Part | Fault::Mute { .. } => millis(dice, 1_000, 15_000),
         Fault::Gone(_) | Fault::Lost { .. } => millis(dice, 500, 8_000),
         Fault::Clock(_) | Fault::FullDisk => millis(dice, 500, 6_000),
@@ -305,22 +311,22 @@ fn of_process(dice: &mut Dice, target: Target) -> Fault {
         Flood,
     }
     let choice = {
-        let of = |is_so: bool, weight| if is_so { weight } else { 0 };
+        let weight_if = |is_so: bool, weight| if is_so { weight } else { 0 };
         let (client, agent) = (target.is_client(), matches!(target, Target::Agent(_)));
         let driver = matches!(target, Target::Driver { .. });
         dice.weigh(&[
             (30, Choice::Kill),
-            (of(client, 10), Choice::Leave),
+            (weight_if(client, 10), Choice::Leave),
             (15, Choice::Pause),
-            (of(client, 12), Choice::Cut),
-            (of(client, 12), Choice::Silence),
-            (of(client, 8), Choice::Loss),
-            (of(client, 8), Choice::Lag),
-            (of(driver, 80), Choice::Plugin),
-            (of(target.has_disk(), 8), Choice::FullDisk),
-            (of(target.has_clock(), 12), Choice::Clock),
-            (of(agent, 12), Choice::Gone),
-            (of(target.flooded_at().is_some(), 6), Choice::Flood),
+            (weight_if(client, 12), Choice::Cut),
+            (weight_if(client, 12), Choice::Silence),
+            (weight_if(client, 8), Choice::Loss),
+            (weight_if(client, 8), Choice::Lag),
+            (weight_if(driver, 80), Choice::Plugin),
+            (weight_if(target.has_disk(), 8), Choice::FullDisk),
+            (weight_if(target.has_clock(), 12), Choice::Clock),
+            (weight_if(agent, 12), Choice::Gone),
+            (weight_if(target.flooded_at().is_some(), 6), Choice::Flood),
         ])
     };
     match choice {
@@ -341,16 +347,17 @@ fn of_process(dice: &mut Dice, target: Target) -> Fault {
     }
 }
 
-/// Clocks of services differ by less than the margin of the claim protocol (300 ms, see
-/// [`Site`](crate::site::Site)). An agent's clock is measured: beyond it, its node takes nothing.
+/// A clock of a service is off by less than the margin of the claim protocol (300 ms, see
+/// [`Site`](crate::site::Site)). An agent measures its clock: if it is off by more than that, its
+/// node takes no claim.
 fn clock(dice: &mut Dice, target: Target) -> i64 {
-    let most = if matches!(target, Target::Agent(_)) && dice.percent(50) { 5_000 } else { 120 };
-    let by = i64::try_from(dice.between(20, most)).unwrap_or(0);
-    if dice.percent(50) { -by } else { by }
+    let limit_ms = if matches!(target, Target::Agent(_)) && dice.percent(50) { 5_000 } else { 120 };
+    let offset_ms = i64::try_from(dice.between(20, limit_ms)).unwrap_or(0);
+    if dice.percent(50) { -offset_ms } else { offset_ms }
 }
 
-/// What may stand where a record should: nothing, half of one, one of another kind, one of a newer
-/// version.
+/// Values that may stand where a record should: nothing, half a record, a record of another
+/// kind, and a record of a newer version.
 const JUNK: [&str; 5] = [
     "",
     "{\"state\":\"taken\",\"node\":\"n1\"",
@@ -367,7 +374,7 @@ const RPCS: [Option<&str>; 17] = [
     Some("NodeUnpublishVolume"),
     Some("NodeUnstageVolume"),
     Some("ValidateVolumeCapabilities"),
-    // Twice as often: there are few of these calls.
+    // It counts twice because there are few of these calls.
     Some("CreateVolume"),
     Some("CreateVolume"),
     Some("DeleteVolume"),
@@ -380,15 +387,15 @@ const RPCS: [Option<&str>; 17] = [
     None,
 ];
 
-/// Calls that a plugin may refuse, or have no room for: what is refused then is ended, or waits.
+/// Calls that a plugin may refuse, or have no room for. A refused call ends, or waits.
 const REFUSED: [&str; 5] =
     ["CreateVolume", "DeleteVolume", "CreateSnapshot", "DeleteSnapshot", "ControllerExpandVolume"];
 
-/// Codes that say that nothing was done.
+/// Status codes that say that the call did nothing.
 const REFUSALS: [&str; 3] = ["INVALID_ARGUMENT", "OUT_OF_RANGE", "FAILED_PRECONDITION"];
 
-/// Codes that leave it open what was done. One that says "nothing was done and never will be" after
-/// it was done would be a lie that no CO can see through.
+/// Status codes that leave open whether the call did something. A code that says "nothing was
+/// done and never will be" after the work was done would be a lie, which no CO can see through.
 const OPEN: [&str; 5] = ["UNAVAILABLE", "INTERNAL", "DEADLINE_EXCEEDED", "UNKNOWN", "ABORTED"];
 
 fn planted(dice: &mut Dice) -> Planted {
@@ -416,7 +423,7 @@ fn planted(dice: &mut Dice) -> Planted {
         "plugin has no room" => json!({"code": "RESOURCE_EXHAUSTED", "times": times}),
         "plugin refuses" => json!({"code": refusal, "times": times}),
         _ => json!({
-            // ABORTED says that another call is under way, which after the work is none.
+            // ABORTED says that another call is under way. That is not so once the work is done.
             "when": when, "code": OPEN[index(dice, if before { OPEN.len() } else { 4 })],
             "probability": f64::from(u32::try_from(share).unwrap_or(1)) / 10.0, "seed": seed,
         }),

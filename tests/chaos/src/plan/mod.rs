@@ -1,9 +1,10 @@
-//! What will be done, and when: a pure function of the seed.
+//! The plan: what is done when, as a pure function of the seed.
 //!
-//! Owns: which system is started ([`Shape`]), every operation and fault, and the moment of each.
-//! Promises: the same seed gives the same plan; a longer run begins as a shorter one does; no two
-//! faults of a plan strike the same target at once, and each ends by itself. Never: says what comes
-//! of it. How processes interleave is the machine's own affair and cannot be repeated.
+//! Owns: which system is started ([`Shape`]), and every operation and fault with its moment.
+//! Promises: the same seed gives the same plan; the plan of a longer run begins as that of a
+//! shorter one; no two faults strike the same target at once; each fault ends by itself. Never:
+//! says what the operations lead to. How the processes interleave depends on the machine and cannot
+//! be repeated.
 
 mod fault;
 mod operation;
@@ -17,30 +18,30 @@ use std::fmt;
 use std::time::Duration;
 
 pub use fault::{Absence, Fault, Planted, Strike, Target};
-pub use operation::{Deed, End, Late, Operation, Read, Sending, Workload};
+pub use operation::{Action, End, Late, Operation, Read, Sending, Workload};
 pub use restore::{Restore, Tool, restore};
 pub use shape::{CREATED_NUMBERS, Kind, PLUGINS, SCRATCH, Shape, VOLUMES, kind_of};
-pub use storage::{SMALLEST, Source, StorageDeed};
+pub use storage::{SMALLEST, Source, StorageAction};
 
-/// What happens at one moment.
+/// An operation or a fault with its moment.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Event {
-    /// When, counted from the start.
+    /// The time since the start of the run.
     pub at: Duration,
-    /// What.
-    pub what: What,
+    /// The operation or the fault.
+    pub kind: EventKind,
 }
 
-/// An operation or a fault.
+/// What an [`Event`] is.
 #[derive(Clone, PartialEq, Debug)]
-pub enum What {
-    /// A client's operation.
+pub enum EventKind {
+    /// An operation of a client.
     Operation(Operation),
-    /// Something breaks, and mends.
+    /// A fault strikes, and is mended.
     Strike(Strike),
 }
 
-impl fmt::Display for What {
+impl fmt::Display for EventKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Operation(operation) => write!(f, "{operation}"),
@@ -49,12 +50,12 @@ impl fmt::Display for What {
     }
 }
 
-/// The plan of a seed for so long, in the order of time.
+/// The plan of a seed for a run of `length`, in the order of time.
 pub fn plan(seed: u64, shape: Shape, length: Duration) -> Vec<Event> {
     let operations = operation::all(seed, shape).take_while(|event| event.at < length);
     let strikes = fault::all(seed, shape).take_while(|event| event.at < length);
     let mut events: Vec<Event> = operations.chain(strikes).collect();
-    // Stable, so that what falls on one moment keeps its order.
+    // The sort is stable, so events of the same moment keep their order.
     events.sort_by_key(|event| event.at);
     events
 }

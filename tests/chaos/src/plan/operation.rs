@@ -1,81 +1,82 @@
-//! What users, schedulers and operators do.
+//! The operations of users, schedulers and operators.
 
 use std::fmt;
 use std::time::Duration;
 
 use super::shape::{SCRATCH, Shape, VOLUMES, kind_of};
-use super::storage::{self, StorageDeed};
-use super::{Event, What};
+use super::storage::{self, StorageAction};
+use super::{Event, EventKind};
 use crate::dice::Dice;
 
 /// One operation of a client.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Operation {
-    /// Its number: the name of its alloc, where it has one.
+    /// The number of the operation. The alloc of a workload is named by it.
     pub number: usize,
-    /// What is done.
-    pub deed: Deed,
+    /// What the client does.
+    pub action: Action,
 }
 
-/// What is done.
+/// What a client does.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Deed {
-    /// A workload comes and goes.
+pub enum Action {
+    /// A workload starts and ends.
     Workload(Workload),
-    /// A volume is registered again with another parameter: an update, claimed or not.
+    /// A volume is registered again with another parameter, whether it is claimed or not.
     Update {
-        /// Which of [`VOLUMES`].
+        /// The index in [`VOLUMES`].
         volume: usize,
     },
     /// A volume is deregistered, and registered again after a while.
     Renew {
-        /// Which of [`VOLUMES`].
+        /// The index in [`VOLUMES`].
         volume: usize,
-        /// Whether by force.
+        /// Whether it is deregistered by force.
         force: bool,
-        /// How long it stays away.
+        /// How long it stays deregistered.
         pause: Duration,
     },
     /// An operator detaches a volume from a node by hand.
     Detach {
-        /// Which, as [`kind_of`] counts them.
+        /// The number of the volume; see [`kind_of`].
         volume: usize,
-        /// From which node.
+        /// The number of the node.
         node: usize,
     },
-    /// Something is changed at the storage.
-    Storage(StorageDeed),
-    /// `gc.force`.
+    /// An owner changes something at the storage.
+    Storage(StorageAction),
+    /// An operator runs `gc.force`.
     Collect,
-    /// A read.
-    Look(Read),
+    /// A client reads.
+    Read(Read),
 }
 
-/// One workload: an alloc on a node with one volume.
+/// An alloc on a node that uses one volume.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Workload {
-    /// Which, as [`kind_of`] counts them.
+    /// The number of the volume; see [`kind_of`].
     pub volume: usize,
-    /// Where.
+    /// The number of the node.
     pub node: usize,
-    /// Whether it only reads.
+    /// Whether the alloc only reads.
     pub read_only: bool,
-    /// Whether it gets in line rather than be refused.
+    /// Whether the alloc waits in the queue instead of being refused.
     pub wait: bool,
     /// How its requests are sent.
     pub sending: Sending,
     /// How long it asks for its volume before it gives up.
     pub patience: Duration,
-    /// How long it keeps it.
+    /// How long it keeps the volume.
     pub hold: Duration,
     /// How it ends.
     pub end: End,
-    /// What is sent once more long after, as a message that was on its way for long.
+    /// A message that is sent once more long after the end, as if it had been on its way for so
+    /// long.
     pub late: Option<Late>,
 }
 
 impl Workload {
-    /// One that gets in line, and stops as soon as it is told to.
+    /// A workload that waits in the queue, and stops as soon as its time is over.
     pub fn waiting(volume: usize, node: usize, patience: Duration) -> Self {
         Self {
             volume,
@@ -94,45 +95,45 @@ impl Workload {
 /// How a workload's requests are sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sending {
-    /// Each once, until it is answered.
+    /// Each request is sent once, and answered.
     Once,
-    /// Each twice at once.
+    /// Each request is sent twice at once.
     Twice,
-    /// Its mount and its stop also without a deadline, by a caller that waits for no answer: the
-    /// service may work on them at any time later.
+    /// Its mount and its stop are also sent without a deadline, by a caller that waits for no
+    /// answer. The service may work on them at any later time.
     Unbounded,
 }
 
 /// How a workload ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum End {
-    /// Its alloc is stopped.
+    /// The alloc is stopped.
     Stop,
-    /// It vanishes: its end is reported only after this time.
+    /// The alloc vanishes. Its end is reported only after this time.
     Vanish(Duration),
-    /// Its claim is given up by hand, and its alloc stopped after that.
+    /// The claim is released by hand, and the alloc is stopped after that.
     Release,
 }
 
-/// A message that comes late.
+/// A message that arrives long after the end of its alloc.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Late {
-    /// `agent.mount` of an alloc that has ended: refused.
+    /// `agent.mount` of an alloc that has ended. It is refused.
     Mount,
-    /// `claim.take` of an alloc that has ended: refused.
+    /// `claim.take` of an alloc that has ended. It is refused.
     Take,
-    /// `claim.release` of an epoch that is over: nothing.
+    /// `claim.release` of an epoch that is over. It changes nothing.
     Release,
-    /// `alloc.register` of an alloc that has ended: refused.
+    /// `alloc.register` of an alloc that has ended. It is refused.
     Register,
-    /// `alloc.stop` once more: nothing.
+    /// `alloc.stop` once more. It changes nothing.
     Stop,
 }
 
-/// The subject of a read. No read changes anything.
+/// What is read. No read changes anything.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Read {
-    /// `volume.status` of one.
+    /// `volume.status` of the volume with this number.
     Volume(usize),
     /// `volume.list`.
     Volumes,
@@ -144,66 +145,68 @@ pub enum Read {
     Plugins,
     /// `node.status`.
     Nodes,
-    /// `agent.status` of one.
+    /// `agent.status` of the node with this number.
     Agent(usize),
 }
 
 impl Operation {
-    /// What kind it is, for counting.
+    /// The kind of operation, by which operations are counted.
     pub fn kind(&self) -> &'static str {
-        match &self.deed {
-            Deed::Workload(Workload { volume: SCRATCH, .. }) => "workload with a volume of its own",
-            Deed::Workload(workload) => match (workload.wait, workload.end) {
+        match &self.action {
+            Action::Workload(Workload { volume: SCRATCH, .. }) => {
+                "workload with a volume of its own"
+            }
+            Action::Workload(workload) => match (workload.wait, workload.end) {
                 (false, End::Stop) => "workload",
                 (true, End::Stop) => "workload in line",
                 (false, End::Vanish(_)) => "workload that vanishes",
                 (true, End::Vanish(_)) => "workload in line that vanishes",
                 (_, End::Release) => "workload released by hand",
             },
-            Deed::Update { .. } => "volume updated",
-            Deed::Renew { force: false, .. } => "volume deregistered",
-            Deed::Renew { force: true, .. } => "volume deregistered by force",
-            Deed::Detach { .. } => "volume detached by hand",
-            Deed::Storage(deed) => deed.kind(),
-            Deed::Collect => "gc.force",
-            Deed::Look(_) => "look",
+            Action::Update { .. } => "volume updated",
+            Action::Renew { force: false, .. } => "volume deregistered",
+            Action::Renew { force: true, .. } => "volume deregistered by force",
+            Action::Detach { .. } => "volume detached by hand",
+            Action::Storage(action) => action.kind(),
+            Action::Collect => "gc.force",
+            Action::Read(_) => "look",
         }
     }
 }
 
 impl fmt::Display for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "#{} {}: {:?}", self.number, self.kind(), self.deed)
+        write!(f, "#{} {}: {:?}", self.number, self.kind(), self.action)
     }
 }
 
 /// All operations of a seed, without end.
 pub(super) fn all(seed: u64, shape: Shape) -> impl Iterator<Item = Event> {
     let mut dice = Dice::new(seed, "operations");
-    let mut at = 0;
+    let mut at_ms = 0;
     (0..).map(move |number| {
-        at += dice.between(20, 500);
-        let operation = Operation { number, deed: deed(&mut dice, shape) };
-        Event { at: Duration::from_millis(at), what: What::Operation(operation) }
+        at_ms += dice.between(20, 500);
+        let operation = Operation { number, action: draw_action(&mut dice, shape) };
+        Event { at: Duration::from_millis(at_ms), kind: EventKind::Operation(operation) }
     })
 }
 
-fn deed(dice: &mut Dice, shape: Shape) -> Deed {
+fn draw_action(dice: &mut Dice, shape: Shape) -> Action {
     let volume = volume(dice);
     let used = if dice.percent(25) { storage::created(dice) } else { volume };
     let node = index(dice, shape.nodes);
     match dice.below(100) {
-        0..51 => Deed::Workload(workload(dice, used, node)),
-        51..58 => Deed::Workload(workload(dice, SCRATCH, node)),
-        58..76 => Deed::Storage(storage::deed(dice)),
-        76..80 => Deed::Update { volume },
+        0..51 => Action::Workload(workload(dice, used, node)),
+        51..58 => Action::Workload(workload(dice, SCRATCH, node)),
+        58..76 => Action::Storage(storage::action(dice)),
+        76..80 => Action::Update { volume },
         80..83 => {
             let (force, pause) = (dice.percent(50), millis(dice, 100, 2_000));
-            Deed::Renew { volume, force, pause }
+            Action::Renew { volume, force, pause }
         }
-        83..88 => Deed::Detach { volume: used, node },
-        88..91 => Deed::Collect,
-        _ => Deed::Look(dice.weigh(&[
+        83..88 => Action::Detach { volume: used, node },
+        88..91 => Action::Collect,
+        _ => Action::Read(dice.weigh(&[
             (3, Read::Volume(used)),
             (1, Read::Volumes),
             (2, Read::Claims),
@@ -244,10 +247,10 @@ fn workload(dice: &mut Dice, volume: usize, node: usize) -> Workload {
     }
 }
 
-/// Those that come first come more often.
+/// A volume. The first ones are drawn more often.
 fn volume(dice: &mut Dice) -> usize {
-    let (one, other) = (index(dice, VOLUMES.len()), index(dice, VOLUMES.len()));
-    if dice.percent(40) { one.min(other) } else { one }
+    let (first, second) = (index(dice, VOLUMES.len()), index(dice, VOLUMES.len()));
+    if dice.percent(40) { first.min(second) } else { first }
 }
 
 pub(super) fn index(dice: &mut Dice, below: usize) -> usize {

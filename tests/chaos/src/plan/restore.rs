@@ -1,37 +1,37 @@
-//! The bucket that a seed has restored under the workloads of its end.
+//! The restore of the buckets under running workloads, with which the runs of some seeds end.
 
 use std::time::Duration;
 
 use super::fault::{self, Fault};
 use super::operation::millis;
 use super::shape::{Shape, VOLUMES};
-use super::{Event, Target, What};
+use super::{Event, EventKind, Target};
 use crate::dice::Dice;
 
-/// All buckets are set back to a backup while workloads run that are younger than it.
+/// All buckets are set back to a backup while workloads run that are younger than the backup.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Restore {
-    /// By which tool.
+    /// The tool that restores.
     pub tool: Tool,
-    /// The volumes of those workloads, each with its node.
+    /// The volume of each of those workloads, with its node.
     pub held: Vec<(usize, usize)>,
-    /// How long after they run.
+    /// The time from the start of the workloads to the restore.
     pub after: Duration,
-    /// What else breaks meanwhile.
+    /// The faults that strike meanwhile.
     pub strikes: Vec<Event>,
 }
 
-/// What restores.
+/// The tool by which the buckets are restored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Tool {
     /// `berth bus restore`.
     Berth,
-    /// The stock tool, and a person accepts what it restored.
+    /// The stock tool of NATS. A person accepts what it restored.
     Stock,
 }
 
 impl Tool {
-    /// What kind of fault it is, for counting.
+    /// The kind of fault, by which faults are counted.
     pub fn kind(self) -> &'static str {
         match self {
             Self::Berth => "buckets restored",
@@ -40,17 +40,18 @@ impl Tool {
     }
 }
 
-/// How long other faults go on.
+/// How long other faults strike.
 const STRIKES_FOR: Duration = Duration::from_secs(20);
 
-/// A quarter of the seeds have one.
+/// The restore of a seed. A quarter of the seeds have one.
 pub fn restore(seed: u64, shape: Shape) -> Option<Restore> {
     let mut dice = Dice::new(seed, "restore");
     if !dice.percent(25) {
         return None;
     }
     let tool = if dice.percent(50) { Tool::Berth } else { Tool::Stock };
-    // What one node alone may have. Files are written and read, so no block device.
+    // Only one node may have such a volume. It is no block device, because files are written to
+    // it.
     let is_exclusive = |volume: &usize| {
         let kind = &VOLUMES[*volume];
         kind.nodes == 1 && kind.writers > 0 && !kind.block
@@ -65,11 +66,11 @@ pub fn restore(seed: u64, shape: Shape) -> Option<Restore> {
     Some(Restore { tool, held, after: millis(&mut dice, 0, 4_000), strikes })
 }
 
-/// Whether the fault may strike meanwhile. Records are changed by the restore alone, and the
-/// operator's tools reach the bus. A service that starts between the stock restore and its
-/// acceptance knows no better than the backup (decision 0049).
+/// Whether the fault may strike during a restore. Only the restore changes records, and the
+/// operator's tools must reach the bus. A service that starts between a stock restore and its
+/// acceptance knows no more than the backup (decision 0049).
 fn is_borne(tool: Tool, event: &Event) -> bool {
-    let What::Strike(strike) = &event.what else { return false };
+    let EventKind::Strike(strike) = &event.kind else { return false };
     let is_service = strike.target.is_client() && !matches!(strike.target, Target::Agent(_));
     let starts = matches!(strike.fault, Fault::Kill | Fault::Leave);
     match strike.fault {

@@ -1,35 +1,36 @@
-//! Which system a seed asks for, and the volumes in it.
+//! The system that a seed asks for, and the volumes in it.
 
 use std::fmt;
 use std::ops::Range;
 
 use crate::dice::Dice;
 
-/// The plugins: the first has a controller that attaches and stages, the second what the seed says.
+/// The plugins. The first has a controller that attaches, and stages; the second lacks
+/// [`Shape::lacks`].
 pub const PLUGINS: [&str; 2] = ["dev.berth", "other.berth"];
 
-/// How many there are of everything.
+/// The number of each kind of process, and their settings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Shape {
-    /// nats-servers: 1 or 3.
+    /// The number of nats-servers: 1 or 3.
     pub servers: usize,
-    /// Of each service: 1 or 2.
+    /// The number of processes of each service: 1 or 2.
     pub replicas: usize,
-    /// Hosts, each with an agent and a driver of each plugin.
+    /// The number of hosts. Each has an agent and a driver of each plugin.
     pub nodes: usize,
-    /// TTL of the markers of deleted keys, in seconds. Where it is short, markers are purged all
-    /// the time, and a follower that was away for a moment reads all keys again.
+    /// The TTL of the markers of deleted keys, in seconds. Where it is short, markers are
+    /// purged all the time, and a follower that was away for a moment reads all keys again.
     pub marker_ttl_s: u64,
-    /// What the second plugin lacks, as its driver's flag.
+    /// The driver's flag for the ability that the second plugin lacks.
     pub lacks: &'static str,
-    /// Whether the drivers carry out calls that they could refuse: then a wrong call does its harm,
-    /// and the judge and the storage's content show it.
+    /// Whether the drivers carry out calls that they could refuse. A wrong call then does harm,
+    /// which the judge and the content of the storage show.
     pub lenient: bool,
 }
 
 impl Shape {
-    /// The shape of a seed. Four seeds in a row are all of one and three servers with one and two
-    /// replicas; of four more, markers go soon.
+    /// The shape of a seed. Four seeds in a row cover one and three servers with one and two
+    /// replicas. In every second group of four, markers are purged soon.
     pub fn of(seed: u64) -> Self {
         let mut dice = Dice::new(seed, "shape");
         Self {
@@ -42,8 +43,8 @@ impl Shape {
         }
     }
 
-    /// Whether deleted keys are purged all the time, and not only once their values are in a closed
-    /// file of the server. Then no server is killed.
+    /// Whether deleted keys are purged all the time, and not only once their values are in a
+    /// closed file of the server. No server is killed then.
     pub fn is_purged_soon(self) -> bool {
         self.marker_ttl_s < 3600
     }
@@ -62,31 +63,31 @@ impl fmt::Display for Shape {
     }
 }
 
-/// A volume, and what its access mode allows, in numbers of our own: the verdict must not rest on
-/// the table that it judges.
+/// A kind of volume with the limits of its access mode, which are written here as numbers: the
+/// verdict must not use the table that it judges.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Kind {
-    /// Its id, and the plugin's name for it.
+    /// Its id, which is also its name at the plugin.
     pub id: &'static str,
-    /// Which of [`PLUGINS`].
+    /// The index in [`PLUGINS`].
     pub plugin: usize,
-    /// Its access mode, as users write it.
+    /// Its access mode in the words of a volume document.
     pub access: &'static str,
-    /// What holds it, as the driver's flags; none for a directory.
+    /// The driver's flags for the image that holds it; empty for a directory.
     pub backing: &'static [&'static str],
     /// Whether its workloads get a block device.
     pub block: bool,
-    /// At most so many nodes at once.
+    /// The most nodes that may have it at once.
     pub nodes: usize,
-    /// At most so many claims at once.
+    /// The most claims that it may have at once.
     pub claims: usize,
-    /// At most so many writers at once.
+    /// The most claims that may write to it at once.
     pub writers: usize,
 }
 
 impl Kind {
-    /// Whether copies of it are made: a directory of the first plugin, since a copy is of the same
-    /// kind, and at the same storage.
+    /// Whether copies of it are made. Only a directory of the first plugin is copied, because a
+    /// copy is of the same kind and at the same storage.
     pub fn is_copied(&self) -> bool {
         self.plugin == 0 && self.backing.is_empty()
     }
@@ -96,13 +97,13 @@ const MANY: usize = usize::MAX;
 const EXT4: &[&str] = &["--backing", "image", "--fs-type", "ext4", "--capacity-bytes", "8388608"];
 const RAW: &[&str] = &["--backing", "image", "--capacity-bytes", "1048576"];
 
-const fn kind(id: &'static str, plugin: usize, access: &'static str, most: [usize; 3]) -> Kind {
-    let [nodes, claims, writers] = most;
+const fn kind(id: &'static str, plugin: usize, access: &'static str, limits: [usize; 3]) -> Kind {
+    let [nodes, claims, writers] = limits;
     Kind { id, plugin, access, backing: &[], block: false, nodes, claims, writers }
 }
 
-/// Every volume that exists beforehand. Exclusive volumes come first and are drawn more often:
-/// conflicts are found there.
+/// Every volume that exists before the run. Exclusive volumes come first and are drawn more
+/// often, because conflicts arise there.
 pub const VOLUMES: [Kind; 11] = [
     kind("writer", 0, "single-node-writer", [1, 1, 1]),
     kind("single", 0, "single-node-single-writer", [1, 1, 1]),
@@ -117,7 +118,7 @@ pub const VOLUMES: [Kind; 11] = [
     kind("other-many", 1, "multi-node-multi-writer", [MANY, MANY, MANY]),
 ];
 
-/// Every volume that is created and deleted while the run goes on.
+/// Every volume that is created and deleted during the run.
 pub const CREATED: [Kind; 6] = [
     kind("created-writer", 0, "single-node-writer", [1, 1, 1]),
     kind("created-shared", 0, "single-node-multi-writer", [1, MANY, MANY]),
@@ -127,18 +128,19 @@ pub const CREATED: [Kind; 6] = [
     kind("created-other", 1, "multi-node-multi-writer", [MANY, MANY, MANY]),
 ];
 
-/// The volumes that are created for one run each, all of one kind. Each is another volume, so the
+/// The kind of the volumes that are each created for one alloc. Each is another volume, so the
 /// kind as a whole has no limits; see [`kind_of`].
 const SCRATCH_KIND: Kind = kind("scratch", 0, "single-node-writer", [MANY, MANY, MANY]);
 
-/// The number of the kind of volumes that are created for one run each.
+/// The number of the kind of volume that is created for one alloc.
 pub const SCRATCH: usize = VOLUMES.len() + CREATED.len();
 
 /// The numbers of the volumes of [`CREATED`].
 pub const CREATED_NUMBERS: Range<usize> = VOLUMES.len()..SCRATCH;
 
-/// The volume of this number: [`VOLUMES`] come first, then [`CREATED`], then [`SCRATCH`].
+/// The kind of the volume with this number: [`VOLUMES`] come first, then [`CREATED`], then
+/// [`SCRATCH`].
 pub fn kind_of(volume: usize) -> &'static Kind {
-    let all = VOLUMES.iter().chain(&CREATED);
-    all.chain([&SCRATCH_KIND]).nth(volume).unwrap_or(&SCRATCH_KIND)
+    let kinds = VOLUMES.iter().chain(&CREATED);
+    kinds.chain([&SCRATCH_KIND]).nth(volume).unwrap_or(&SCRATCH_KIND)
 }

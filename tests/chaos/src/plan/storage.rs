@@ -1,4 +1,4 @@
-//! What owners do to volumes at their storage.
+//! The operations of owners on volumes at their storage.
 
 use std::time::Duration;
 
@@ -6,45 +6,45 @@ use super::operation::{index, millis};
 use super::shape::{CREATED_NUMBERS, kind_of};
 use crate::dice::Dice;
 
-/// What is done at the storage. Volumes are of [`CREATED_NUMBERS`].
+/// What an owner does at the storage. The numbers of volumes are in [`CREATED_NUMBERS`].
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum StorageDeed {
+pub enum StorageAction {
     /// A volume is created.
     Create {
-        /// Which.
+        /// The number of the volume.
         volume: usize,
-        /// What it is a copy of. A copy replaces the volume that is there, and so does a volume
-        /// that is abandoned.
+        /// What the volume is a copy of; `None` for an empty one. A copy replaces the volume
+        /// that is there, and so does a volume with `abandon`.
         source: Option<Source>,
-        /// After how long its owner deletes it, whatever has come of it.
+        /// The time after which its owner deletes it, even if it is not ready by then.
         abandon: Option<Duration>,
     },
     /// A volume is deleted.
     Delete {
-        /// Which.
+        /// The number of the volume.
         volume: usize,
     },
     /// A volume is expanded.
     Expand {
-        /// Which.
+        /// The number of the volume.
         volume: usize,
-        /// To so many bytes.
+        /// The new size in bytes.
         bytes: u64,
-        /// Whether it may wait until no claim holds the volume.
+        /// Whether the expansion may wait until no claim holds the volume.
         when_free: bool,
     },
-    /// A snapshot of each volume is cut; of several as a group.
+    /// A snapshot of each volume is cut. Snapshots of several volumes form a group.
     Snapshot {
-        /// Which.
+        /// The numbers of the volumes.
         volumes: Vec<usize>,
-        /// How long the plugin works on it.
+        /// How long the plugin works on the snapshot.
         ready_after: Duration,
-        /// After how long its owner deletes it, whatever has come of it.
+        /// The time after which its owner deletes it, even if it is not ready by then.
         abandon: Option<Duration>,
     },
-    /// A snapshot is deleted, with its group.
+    /// A snapshot is deleted with its group.
     DeleteSnapshot {
-        /// Which of those that are there by then, modulo their number.
+        /// The index among the snapshots that exist by then, modulo their number.
         pick: usize,
     },
 }
@@ -52,14 +52,14 @@ pub enum StorageDeed {
 /// What a volume is a copy of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Source {
-    /// A volume.
+    /// The volume with this number.
     Volume(usize),
-    /// Which of the snapshots that are there by then, modulo their number.
+    /// The index among the snapshots that exist by then, modulo their number.
     Snapshot(usize),
 }
 
-impl StorageDeed {
-    /// What kind it is, for counting.
+impl StorageAction {
+    /// The kind of operation, by which operations are counted.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Create { abandon: Some(_), .. } => "volume abandoned",
@@ -76,38 +76,39 @@ impl StorageDeed {
     }
 }
 
-/// The smallest volume, in bytes: the smallest ext4 image of the development driver.
+/// The smallest size of a volume in bytes: that of the smallest ext4 image of the development
+/// driver.
 pub const SMALLEST: u64 = 8 << 20;
 
-/// How many snapshots there are to pick from at most.
+/// The upper bound of a `pick`.
 const PICKS: usize = 1_000;
 
-pub(super) fn deed(dice: &mut Dice) -> StorageDeed {
+pub(super) fn action(dice: &mut Dice) -> StorageAction {
     let volume = created(dice);
-    // So soon that its first call may be under way.
+    // In half of the cases it is so soon that the first call may still be under way.
     let longest = if dice.percent(50) { 80 } else { 1_500 };
     let soon = millis(dice, 0, longest);
     let abandon = dice.percent(25).then_some(soon);
     match dice.below(100) {
-        0..34 => StorageDeed::Create { volume, source: source(dice, volume), abandon },
-        34..50 => StorageDeed::Delete { volume },
-        50..62 => StorageDeed::Expand {
+        0..34 => StorageAction::Create { volume, source: source(dice, volume), abandon },
+        34..50 => StorageAction::Delete { volume },
+        50..62 => StorageAction::Expand {
             volume,
             bytes: SMALLEST + dice.between(1, 8) * (1 << 20),
             when_free: dice.percent(50),
         },
         62..86 => {
             let mut volumes = vec![volume];
-            // A group is cut at one storage.
+            // All snapshots of a group are cut at one storage.
             let more = if dice.percent(50) { dice.between(1, 2) } else { 0 };
             volumes.extend((0..more).map(|_| created(dice)));
             volumes.retain(|other| kind_of(*other).plugin == kind_of(volume).plugin);
             volumes.sort_unstable();
             volumes.dedup();
             let longest = if dice.percent(50) { 2_000 } else { 1 };
-            StorageDeed::Snapshot { volumes, ready_after: millis(dice, 0, longest), abandon }
+            StorageAction::Snapshot { volumes, ready_after: millis(dice, 0, longest), abandon }
         }
-        _ => StorageDeed::DeleteSnapshot { pick: index(dice, PICKS) },
+        _ => StorageAction::DeleteSnapshot { pick: index(dice, PICKS) },
     }
 }
 

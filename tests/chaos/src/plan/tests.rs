@@ -44,23 +44,23 @@ fn half_of_the_runs_have_lenient_drivers() {
 #[test]
 fn a_quarter_of_the_runs_have_their_buckets_restored_by_either_tool() {
     let restores = || (0..1_000).filter_map(|seed| restore(seed, Shape::of(seed)));
-    let ours = restores().filter(|restore| restore.tool == Tool::Berth).count();
-    let all = restores().count();
-    assert!((200..300).contains(&all) && (80..170).contains(&ours), "{ours} of {all}");
+    let by_berth = restores().filter(|restore| restore.tool == Tool::Berth).count();
+    let total = restores().count();
+    assert!((200..300).contains(&total) && (80..170).contains(&by_berth), "{by_berth} of {total}");
     assert!(restores().all(|restore| restore.held.len() >= 4));
     assert_eq!(restore(7, Shape::of(7)), restore(7, Shape::of(7)));
 }
 
-/// The summary of a run is only worth something if each kind comes up.
+/// The summary of a run proves something only if each kind of operation and fault comes up.
 #[test]
 fn every_kind_of_operation_and_fault_comes_up_at_every_target() {
     let mut kinds = BTreeSet::new();
     let mut targets = BTreeSet::new();
-    // Three servers, for the links between them.
+    // This seed has three servers, and therefore links between them.
     for event in of(2, LONG) {
-        match event.what {
-            What::Operation(operation) => _ = kinds.insert(operation.kind()),
-            What::Strike(strike) => {
+        match event.kind {
+            EventKind::Operation(operation) => _ = kinds.insert(operation.kind()),
+            EventKind::Strike(strike) => {
                 kinds.insert(strike.fault.kind());
                 targets.insert(strike.target);
             }
@@ -74,7 +74,7 @@ fn every_kind_of_operation_and_fault_comes_up_at_every_target() {
 fn no_target_suffers_two_faults_at_once() {
     let mut until: BTreeMap<Target, Duration> = BTreeMap::new();
     for event in of(9, LONG) {
-        let What::Strike(strike) = event.what else { continue };
+        let EventKind::Strike(strike) = event.kind else { continue };
         let before = until.insert(strike.target, event.at + strike.lasts);
         assert!(before.is_none_or(|before| before < event.at), "{strike} at {:?}", event.at);
     }
@@ -83,7 +83,8 @@ fn no_target_suffers_two_faults_at_once() {
 #[test]
 fn who_only_may_read_only_reads() {
     for event in of(4, LONG) {
-        let What::Operation(Operation { deed: Deed::Workload(workload), .. }) = event.what else {
+        let EventKind::Operation(Operation { action: Action::Workload(workload), .. }) = event.kind
+        else {
             continue;
         };
         assert!(workload.read_only || kind_of(workload.volume).writers > 0, "{workload:?}");

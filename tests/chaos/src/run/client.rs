@@ -1,4 +1,4 @@
-//! Asking as callers do, and writing down what they were told.
+//! Sends requests as callers do, and writes down what they were told.
 
 use std::time::{Duration, Instant};
 
@@ -22,16 +22,16 @@ use super::Run;
 use crate::ledger::{Hold, now_us};
 use crate::plan::{SCRATCH, Sending, Workload, kind_of};
 
-/// How long one answer is waited for.
+/// The timeout of one request.
 const REQUEST: Duration = Duration::from_secs(5);
-/// The longest pause before a question is asked again.
+/// The longest pause before a request is repeated.
 const PAUSE_MAX: Duration = Duration::from_millis(800);
 
 pub(super) fn volume_id(volume: usize) -> VolumeId {
     VolumeId::new(kind_of(volume).id).expect("the plan's volumes have ids")
 }
 
-/// The volume of an alloc: its own one, if it was created for its run.
+/// The volume of an alloc. A volume that is created for the alloc has its own name.
 pub(super) fn volume_for(alloc: &str, volume: usize) -> VolumeId {
     match volume {
         SCRATCH => VolumeId::new(format!("scratch-{alloc}")).expect("the plan's allocs have ids"),
@@ -47,13 +47,13 @@ pub(super) fn node_id(node: usize) -> NodeId {
     NodeId::new(format!("n{}", node + 1)).expect("the plan's nodes have ids")
 }
 
-/// Whether a retry may help a caller that is not in the queue.
+/// Whether a retry may help a caller that does not wait in the queue.
 fn may_pass(problem: &Problem) -> bool {
     problem.retryable && !matches!(problem.code, Code::Held | Code::AccessInUse | Code::Waiting)
 }
 
 impl Run {
-    /// One request, asked once.
+    /// Sends one request once.
     pub(super) async fn ask<T: DeserializeOwned>(
         &self,
         subject: &str,
@@ -82,7 +82,8 @@ impl Run {
         }
     }
 
-    /// One request, asked for so long as asking again may help.
+    /// Repeats one request as long as `again` says that a retry may help, at most for
+    /// `patience`.
     pub(super) async fn pursue<T: DeserializeOwned>(
         &self,
         subject: &str,
@@ -103,7 +104,7 @@ impl Run {
         }
     }
 
-    /// One request about something in the namespace, pursued.
+    /// Repeats a request of the default namespace as long as a retry may help.
     pub(super) async fn about<V: Verb<To = Namespace>>(
         &self,
         body: &impl Serialize,
@@ -113,7 +114,7 @@ impl Run {
         self.pursue(&subject, body, patience, |problem| problem.retryable).await
     }
 
-    /// Has the node's agent claim and mount the volume, and writes the hold down.
+    /// Has the node's agent claim and mount the volume, and records the mount.
     pub(super) async fn mount(
         &self,
         alloc: &str,
@@ -144,7 +145,7 @@ impl Run {
         Ok(mounted)
     }
 
-    /// Says that an alloc has ended, until that is acknowledged.
+    /// Reports that an alloc has ended until that is acknowledged.
     pub(super) async fn stop(&self, alloc: &str, patience: Duration) -> Result<(), Problem> {
         self.ledger.lets_go(alloc);
         let body = stop(alloc, AllocState::Complete);
@@ -154,33 +155,33 @@ impl Run {
         Ok(())
     }
 
-    /// The claim as the stream's leader has it; an error when no server answers.
+    /// The claim as the stream's leader has it; an error if no server answers.
     pub(super) async fn claim(&self, alloc: &str, volume: usize) -> Result<Option<Claim>, String> {
         let volume = VolumeKey::new(Namespace::default(), volume_for(alloc, volume));
         let entry = self.volumes.get(&key::claim(&volume, &alloc_id(alloc))).await;
         let Some(entry) = entry.map_err(|error| error.to_string())? else { return Ok(None) };
         let Some(value) = entry.value else { return Ok(None) };
         let read = record::read::<Claim>(&value).map_err(|error| error.to_string())?;
-        // A write cannot know its own revision.
+        // A write cannot contain its own revision, so an epoch of 0 stands for it.
         let epoch = if read.body.epoch == 0 { entry.revision } else { read.body.epoch };
         Ok(Some(Claim { epoch, ..read.body }))
     }
 }
 
-/// What an alloc is registered with.
-pub(super) fn register(alloc: &str, workload: &Workload) -> alloc::RegisterAlloc {
+/// The request that registers an alloc.
+pub(super) fn register(alloc: &str, workload: &Workload) -> alloc::Register {
     let request = VolumeRequest::for_volume(volume_for(alloc, workload.volume));
     let volumes = vec![VolumeRequest { read_only: workload.read_only, ..request }];
     let register = alloc::RegisterAlloc::new(alloc_id(alloc), node_id(workload.node), volumes);
     alloc::RegisterAlloc { allow_missing: true, ..register }
 }
 
-/// That an alloc has ended, and how.
-pub(super) fn stop(alloc: &str, state: AllocState) -> alloc::StopAlloc {
-    alloc::StopAlloc::new(alloc_id(alloc), state, None)
+/// The report that an alloc has ended.
+pub(super) fn stop(alloc: &str, state: AllocState) -> alloc::Stop {
+    alloc::Stop::new(alloc_id(alloc), state, None)
 }
 
-/// What its agent is asked.
+/// The request to mount the volume of an alloc.
 pub(super) fn mount(alloc: &str, workload: &Workload) -> Mount {
     Mount {
         namespace: Namespace::default(),
@@ -192,7 +193,7 @@ pub(super) fn mount(alloc: &str, workload: &Workload) -> Mount {
     }
 }
 
-/// Every claim there is, by key, as the leader has them.
+/// Every claim with its key, as the stream's leader has them.
 pub(super) async fn claims(volumes: &Bucket) -> Result<Vec<(String, String)>, String> {
     let list = volumes.list(">").await.map_err(|error| error.to_string())?;
     let claims = list.entries.into_iter().filter(|entry| entry.key.contains(".claim."));

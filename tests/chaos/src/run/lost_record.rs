@@ -1,7 +1,7 @@
-//! A claim whose record is lost, by hand or by an older backup, while its workload goes on.
+//! The record of a claim is lost while its workload runs, by hand or by an older backup.
 //!
-//! Owns: three allocs of a volume on one node: one that ended and is in the backup, one whose claim
-//! is lost, and one that ends beside it. Promises: the lost claim was a held one, and an operator
+//! Owns: three allocs of one volume on one node. One has ended and is in the backup, one loses its
+//! claim, and one ends at the same time. Promises: the lost claim held its volume, and an operator
 //! removes the mount at the end. Never: loses a claim that another operation reads.
 
 use std::path::Path;
@@ -22,19 +22,20 @@ use super::client::{self, alloc_id, node_id, volume_id};
 use super::records::write;
 use crate::plan::{VOLUMES, Workload};
 
-/// How long each step is tried.
+/// How long each step is repeated.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How long a person tries to mend: other faults may keep the agent away for as long as one of them
-/// lasts, with its restart.
+/// How long a person tries to mend the mount. Other faults may keep the agent away for as long
+/// as one of them lasts, and it has to start again after that.
 const BY_HAND: Duration = Duration::from_secs(100);
 
 impl Run {
-    /// The record of a claim goes, and `restored`: that of an older one is back.
+    /// Deletes the record of a claim. If `restored`, it also restores the record of an older
+    /// one.
     pub(super) async fn lost(&self, node: usize, number: u64, restored: bool, lasts: Duration) {
-        let [past, live, beside] = ["past", "live", "beside"].map(|it| format!("{it}{number}"));
-        let done = self.lose(node, [&past, &live, &beside], restored, lasts).await;
+        let [past, live, ending] = ["past", "live", "beside"].map(|role| format!("{role}{number}"));
+        let done = self.lose(node, [&past, &live, &ending], restored, lasts).await;
         self.ledger.note(format!("{live} lost its claim: {done:?}"));
-        for alloc in [&past, &live, &beside] {
+        for alloc in [&past, &live, &ending] {
             if let Err(problem) = self.stop(alloc, PATIENCE).await {
                 self.ledger.note(format!("{alloc} not stopped: {problem}"));
             }
@@ -84,7 +85,7 @@ impl Run {
         self.mount(alloc, &workload, PATIENCE).await
     }
 
-    /// As `berth node unmount` does, which BERTH0225 names.
+    /// Unmounts as `berth node unmount` does, which BERTH0225 names.
     pub(super) async fn unmount_by_hand(&self, node: usize, alloc: &str, volume: usize) {
         let subject = verb::AgentUnmount::subject(&node_id(node));
         let (namespace, volume) = (Namespace::default(), volume_id(volume));
@@ -123,8 +124,8 @@ fn key_of(alloc: &str) -> String {
     key::claim(&VolumeKey::new(Namespace::default(), volume_id(volume())), &alloc_id(alloc))
 }
 
-/// One that any number may write: where one alone may, nothing keeps another node from it once its
-/// record is lost, unless the storage does.
+/// A volume that any number of claims may write to. If only one may, nothing but the storage
+/// keeps another node from it once the record is lost.
 fn volume() -> usize {
     VOLUMES.iter().position(|kind| kind.id == "many").expect("the plan has the volume")
 }

@@ -1,19 +1,19 @@
-//! Carrying a plan out.
+//! Carries out a plan.
 //!
-//! Owns: doing each operation and fault at its moment, each in a task of its own. Promises: all of
-//! them have ended, and every fault is mended, when [`Run::carry_out`] returns. Never: decides what
-//! is done; see [`crate::plan`].
+//! Owns: the start of each operation and fault at its moment, each in its own task. Promises: all
+//! of them have ended, and every fault is mended, when [`Run::carry_out`] returns. Never: decides
+//! what is done; see [`crate::plan`].
 
 mod client;
-mod gone;
-mod look;
-mod lost;
+mod lost_record;
+mod node_absence;
+mod reads;
 mod records;
-mod rest;
 mod restored;
+mod settle;
 mod snapshots;
 mod storage;
-mod stored;
+mod storage_lists;
 mod strike;
 mod volume;
 mod workload;
@@ -33,33 +33,33 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::ledger::Ledger;
 use crate::plan::{
-    CREATED_NUMBERS, Deed, Event, Operation, SCRATCH, Shape, Target, VOLUMES, What, kind_of,
+    Action, CREATED_NUMBERS, Event, EventKind, Operation, SCRATCH, Shape, Target, VOLUMES, kind_of,
 };
 use crate::site::Site;
 
-/// How long the whole system may need to come up.
+/// How long the whole system may take to come up.
 const READY: Duration = Duration::from_secs(90);
-/// How long an operation may go on after the last one began: each is patient for less.
+/// How long operations may go on after the last one began. Each operation gives up earlier.
 const LAST: Duration = Duration::from_secs(150);
 
-/// How long after the last fault everything is to be well.
+/// How long after the last fault everything must work.
 const CALM: Duration = Duration::from_secs(90);
 
-/// Held by a fault while its target suffers.
+/// The lock that a fault holds while its target suffers.
 type Turn = tokio::sync::Mutex<()>;
 
-/// A run of a plan over a system.
+/// A run of a plan on a system.
 pub(crate) struct Run {
     pub site: Site,
     pub ledger: Ledger,
-    /// Claims as the stream's leader has them, asked past every cable.
+    /// The claims as the stream's leader has them. This connection uses none of the cables.
     volumes: Bucket,
     books: Vec<volume::Book>,
     /// The processes that are down because the plan says so.
     down: Mutex<BTreeSet<Target>>,
-    /// One fault at a time strikes a target.
+    /// One lock for each target, so that one fault at a time strikes it.
     turns: BTreeMap<Target, Turn>,
-    /// When the last of the plan begins.
+    /// When the last event of the plan begins.
     last: OnceLock<Instant>,
 }
 
@@ -74,7 +74,7 @@ impl Run {
             volumes: volumes.expect("the bucket of volumes can be opened"),
             books: (0..SCRATCH).map(|_| volume::Book::default()).collect(),
             down: Mutex::new(BTreeSet::new()),
-            turns: Target::all(shape).into_iter().map(|one| (one, Turn::default())).collect(),
+            turns: Target::all(shape).into_iter().map(|target| (target, Turn::default())).collect(),
             last: OnceLock::new(),
         };
         wait::until("every plugin is healthy everywhere", READY, || run.healthy()).await;
@@ -88,23 +88,23 @@ impl Run {
         Arc::new(run)
     }
 
-    /// Whether each plugin's instances are all there and healthy.
+    /// Whether all instances of each plugin are there and healthy.
     async fn healthy(&self) -> Result<(), String> {
         let plugins = self.ask::<Plugins>(&verb::PluginStatus::subject(&()), &json!({})).await;
         let plugins = plugins.map_err(|problem| problem.to_string())?.plugins;
         let nodes = self.site.shape.nodes;
         let well = |count: usize| count == nodes;
-        let all = plugins.iter().all(|plugin| {
+        let all_healthy = plugins.iter().all(|plugin| {
             let controllers = plugin.controllers.is_none_or(|count| well(count.healthy));
             well(plugin.nodes.healthy) && controllers
         });
-        if all && plugins.len() == crate::plan::PLUGINS.len() {
+        if all_healthy && plugins.len() == crate::plan::PLUGINS.len() {
             return Ok(());
         }
         Err(serde_json::to_string(&plugins).unwrap_or_default())
     }
 
-    /// Does everything of the plan, and mends everything.
+    /// Carries out all events of the plan, and mends all faults.
     pub(crate) async fn carry_out(self: &Arc<Self>, plan: Vec<Event>) {
         let keeper = Keeper(tokio::spawn(Arc::clone(self).keep_running()));
         let start = Instant::now();
@@ -113,12 +113,12 @@ impl Run {
         let mut tasks = JoinSet::new();
         for event in plan {
             sleep_until(start + event.at).await;
-            self.ledger.note(&event.what);
+            self.ledger.note(&event.kind);
             let run = Arc::clone(self);
             tasks.spawn(async move {
-                match event.what {
-                    What::Operation(operation) => run.operate(operation).await,
-                    What::Strike(strike) => run.strike(strike).await,
+                match event.kind {
+                    EventKind::Operation(operation) => run.operate(operation).await,
+                    EventKind::Strike(strike) => run.strike(strike).await,
                 }
             });
         }
@@ -139,26 +139,27 @@ impl Run {
     async fn operate(&self, operation: Operation) {
         let kind = operation.kind();
         let alloc = format!("a{}", operation.number);
-        let end = match &operation.deed {
-            Deed::Workload(workload) => self.workload(&alloc, workload).await,
-            Deed::Update { volume } => self.update(*volume).await,
-            Deed::Renew { volume, force, pause } => self.renew(*volume, *force, *pause).await,
-            Deed::Detach { volume, node } => self.detach(*volume, *node).await,
-            Deed::Storage(deed) => self.store(operation.number, deed).await,
-            Deed::Collect => self.collect().await,
-            Deed::Look(read) => self.look(*read).await,
+        let end = match &operation.action {
+            Action::Workload(workload) => self.workload(&alloc, workload).await,
+            Action::Update { volume } => self.update(*volume).await,
+            Action::Renew { volume, force, pause } => self.renew(*volume, *force, *pause).await,
+            Action::Detach { volume, node } => self.detach(*volume, *node).await,
+            Action::Storage(action) => self.store(operation.number, action).await,
+            Action::Collect => self.collect().await,
+            Action::Read(read) => self.read_once(*read).await,
         };
         self.ledger.ended(kind, end);
     }
 
-    /// When something counts as stuck that may take this long. Other faults keep three servers from
-    /// a quorum for minutes on end, so that is not before a while after the last one.
+    /// The moment from which something that may take `patience` counts as stuck. Other faults
+    /// keep three servers without a quorum for minutes, so that moment is some time after the last
+    /// event.
     fn stuck_at(&self, patience: Duration) -> Instant {
         let last = self.last.get().copied().unwrap_or_else(Instant::now);
         (Instant::now() + patience).max(last + CALM)
     }
 
-    /// Whether a volume exists beforehand, or its plugin can create it.
+    /// Whether the volume exists before the run, or its plugin can create it.
     fn can_create(&self, volume: usize) -> bool {
         volume < VOLUMES.len()
             || kind_of(volume).plugin == 0
@@ -170,7 +171,7 @@ impl Run {
     }
 }
 
-/// The task that keeps processes running, ended with its owner.
+/// The task that keeps the processes running. It ends when this is dropped.
 struct Keeper(JoinHandle<()>);
 
 impl Drop for Keeper {

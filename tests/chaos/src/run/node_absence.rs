@@ -1,8 +1,8 @@
-//! A node that goes, is fenced and declared gone by a person, and comes back.
+//! A node goes, a person fences it and declares it gone, and it comes back.
 //!
-//! Owns: the order that `docs/failover.md` gives: fence, declare, and lift the fence only when the
-//! node has undone its mounts. Promises: the fence is lifted at the end, whatever happened. Never:
-//! declares a node gone whose storage is not fenced: that would be a lie no system can see through.
+//! Owns: the order of `docs/failover.md`: fence, declare, and lift the fence only when the node has
+//! undone its mounts. Promises: the fence is lifted at the end, whatever happened. Never: declares
+//! a node gone whose storage is not fenced. That would be a lie, which no system can see through.
 
 use std::time::Duration;
 
@@ -22,13 +22,14 @@ use crate::plan::{Absence, Target};
 
 /// How long the registry may take to notice that a node is down.
 const NOTICED: Duration = Duration::from_secs(30);
-/// How long a person insists on the declaration.
+/// How long a person repeats the declaration.
 const DECLARED: Duration = Duration::from_secs(20);
-/// How long a node may take to be back: a plugin that hangs is waited for, and other faults go on.
+/// How long a node may take to come back. A plugin that hangs delays it, and other faults go
+/// on.
 const UNDONE: Duration = Duration::from_secs(140);
 
 impl Run {
-    /// The node goes, and is back after it was gone for `lasts`.
+    /// Makes the node absent, has it declared gone, and brings it back after `lasts`.
     pub(super) async fn gone(&self, node: usize, absence: Absence, lasts: Duration) {
         let agent = Target::Agent(node);
         let cables = self.site.cables(agent);
@@ -55,29 +56,29 @@ impl Run {
         self.site.fence(node, false);
     }
 
-    /// Fences the node and declares it gone. When its record has changed since it was seen to be
-    /// down, a person looks again, and so does this.
+    /// Fences the node and declares it gone. If its record has changed since it was seen to be
+    /// down, a person looks at it again, and so does this.
     async fn fence_and_declare(&self, node: usize) -> Result<(), String> {
         let end = Instant::now() + DECLARED;
         loop {
             let seen = self.noticed(node).await?;
             self.site.fence(node, true);
             let declared = self.declared(node, seen).await;
-            let is_old = declared.as_ref().is_err_and(|said| said.contains("BERTH0009"));
+            let is_old = declared.as_ref().is_err_and(|message| message.contains("BERTH0009"));
             if !is_old || Instant::now() > end {
                 return declared;
             }
         }
     }
 
-    /// Waits until nothing is mounted on a node that was fenced and does not count as gone: its
+    /// Waits until nothing is mounted on a fenced node that does not count as gone. Its
     /// workloads end, and it mounts nothing new while it is fenced.
     async fn unmounted(&self, node: usize) {
         let end = Instant::now() + UNDONE;
         while !self.site.mounts(Some(node)).is_empty() {
             if Instant::now() > end {
-                let left = self.site.mounts(Some(node));
-                return self.ledger.note(format!("n{} is fenced and keeps {left:?}", node + 1));
+                let mounts = self.site.mounts(Some(node));
+                return self.ledger.note(format!("n{} is fenced and keeps {mounts:?}", node + 1));
             }
             sleep(Duration::from_millis(300)).await;
         }
@@ -90,7 +91,7 @@ impl Run {
         nodes.into_iter().find(|one| one.id == node_id(node)).ok_or(listed)
     }
 
-    /// Waits until the node is down; answers the revision of its record then.
+    /// Waits until the node is down; returns the revision of its record then.
     async fn noticed(&self, node: usize) -> Result<u64, String> {
         let end = Instant::now() + NOTICED;
         loop {
@@ -106,7 +107,7 @@ impl Run {
     }
 
     async fn declared(&self, node: usize, seen: u64) -> Result<(), String> {
-        // From the moment of the request on, the node's claims may be freed.
+        // The node's claims may be freed from the moment of the request on.
         self.ledger.node_changes(node, true);
         let gone = json!({
             "node": node_id(node), "kind": "storage-fenced", "by": "chaos@console", "note": "",
@@ -118,7 +119,8 @@ impl Run {
         answer.await.map(drop).map_err(|problem: Problem| problem.to_string())
     }
 
-    /// Waits until the node is back and has undone its mounts. That it does not is a violation.
+    /// Waits until the node is back and has undone its mounts. It is a violation if it does
+    /// not.
     async fn undone(&self, node: usize) {
         let end = self.stuck_at(UNDONE);
         loop {

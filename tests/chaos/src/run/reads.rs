@@ -1,4 +1,4 @@
-//! Reads: status and list requests.
+//! Status and list requests.
 
 use std::time::Duration;
 
@@ -12,13 +12,13 @@ use super::client::{node_id, volume_id};
 use crate::plan::Read;
 
 impl Run {
-    pub(super) async fn look(&self, read: Read) -> String {
+    pub(super) async fn read_once(&self, read: Read) -> String {
         self.read(read, Duration::ZERO)
             .await
             .map_or_else(|problem| problem.code.as_str().to_owned(), |_| "done".to_owned())
     }
 
-    /// Asks for it, and again for so long as that may help.
+    /// Sends the read, and repeats it for `patience` as long as a retry may help.
     pub(super) async fn read(&self, read: Read, patience: Duration) -> Result<Value, Problem> {
         let namespace = Namespace::default();
         let nothing = json!({});

@@ -1,4 +1,4 @@
-//! Records that no service of ours wrote.
+//! Records that none of our services wrote.
 
 use std::time::Duration;
 
@@ -15,8 +15,8 @@ use super::client::volume_id;
 const MENDS: Duration = Duration::from_secs(60);
 
 impl Run {
-    /// A value that is no record is among a volume's claims for a while. Then an operator removes
-    /// it.
+    /// Writes a value that is no record among a volume's claims. An operator removes it
+    /// afterwards.
     pub(super) async fn junk(&self, volume: usize, text: &'static str, lasts: Duration) {
         let volume = VolumeKey::new(Namespace::default(), volume_id(volume));
         let alloc = AllocId::new("junk").expect("the id is valid");
@@ -37,7 +37,7 @@ impl Run {
     }
 }
 
-/// Writes a key as a person with the stock CLI does: guarded by the key alone.
+/// Writes a key as a person does with the stock CLI: without a check of its revision.
 pub(super) async fn write(bucket: &Bucket, key: &str, change: Change) -> Result<(), String> {
     let revision = bucket.head(key).await.map_err(|error| error.to_string())?;
     let guard = Guard { filter: key, revision };

@@ -1,9 +1,9 @@
-//! Buckets that are set back to a backup under live workloads, while other faults strike.
+//! The buckets are set back to a backup under running workloads, while other faults strike.
 //!
 //! Owns: workloads that are younger than the backup, others that want their volumes, the restore,
-//! and the ways out that an operator has afterwards. Promises: begins at rest, so that the backup
-//! knows everything that was acknowledged before. What it does not know is on the ledger as held:
-//! the mounts stay, and no other node is granted the volumes. Never: helps a process along.
+//! and what an operator can do afterwards. Promises: the backup is taken at rest, so it contains
+//! everything that was acknowledged before. What it does not contain is in the ledger as held:
+//! those mounts stay, and no other node is granted their volumes. Never: helps a process along.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,22 +20,22 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::{Keeper, Run, client};
-use crate::plan::{Event, Restore, Tool, What, Workload, kind_of};
+use crate::plan::{Event, EventKind, Restore, Tool, Workload, kind_of};
 
-/// How long each step is tried.
+/// How long each step is repeated.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// The buckets of a backup, as directories, without the record of buckets.
+/// The buckets in the backup's directories, without the record of buckets.
 const BUCKETS: [&str; 5] = ["volumes", "allocs", "secrets", "plugins", "nodes"];
 
-/// A workload that the backup does not know.
-struct Young {
+/// A workload that the backup does not contain.
+struct YoungWorkload {
     alloc: String,
     workload: Workload,
     file: PathBuf,
 }
 
 impl Run {
-    /// The whole restore, from the backup to the last mount that is resolved.
+    /// Runs the restore from the backup until the last mount is resolved.
     pub(crate) async fn restored(self: &Arc<Self>, plan: Restore) {
         let keeper = Keeper(tokio::spawn(Arc::clone(self).keep_running()));
         self.end_all().await;
@@ -55,8 +55,11 @@ impl Run {
         }
         let ends = Arc::new(AtomicBool::new(false));
         let mut tasks = JoinSet::new();
-        for one in &young {
-            let rival = Workload { node: self.other_node(one.workload.node), ..one.workload };
+        for young_workload in &young {
+            let rival = Workload {
+                node: self.other_node(young_workload.workload.node),
+                ..young_workload.workload
+            };
             let (run, ends) = (Arc::clone(self), Arc::clone(&ends));
             tasks.spawn(async move { run.rival(&rival, &ends).await });
         }
@@ -74,8 +77,8 @@ impl Run {
         if let Err(why) = done {
             self.ledger.violated("stuck", format!("not restored: {why}"));
         }
-        for one in &young {
-            self.is_kept(one);
+        for young_workload in &young {
+            self.is_kept(young_workload);
         }
         let (again, by_hand): (Vec<_>, Vec<_>) =
             young.iter().enumerate().partition(|(at, _)| at % 2 == 0);
@@ -98,14 +101,14 @@ impl Run {
 
     async fn strike_then(self: Arc<Self>, event: Event) {
         sleep_until(Instant::now() + event.at).await;
-        self.ledger.note(&event.what);
-        if let What::Strike(strike) = event.what {
+        self.ledger.note(&event.kind);
+        if let EventKind::Strike(strike) = event.kind {
             let _turn = self.turns[&strike.target].lock().await;
             self.hurt(strike).await;
         }
     }
 
-    async fn begin_young(&self, volume: usize, node: usize) -> Option<Young> {
+    async fn begin_young(&self, volume: usize, node: usize) -> Option<YoungWorkload> {
         let alloc = format!("young{volume}");
         let workload = Workload::waiting(volume, node, PATIENCE);
         let begun = self.claim_for(&alloc, &workload).await;
@@ -117,7 +120,7 @@ impl Run {
             }
         };
         std::fs::write(&file, &alloc).expect("a workload writes what it was granted");
-        Some(Young { alloc, workload, file })
+        Some(YoungWorkload { alloc, workload, file })
     }
 
     /// Registers the alloc, and has the volume mounted for it.
@@ -128,8 +131,8 @@ impl Run {
         Ok(self.mount(alloc, workload, workload.patience).await?.path)
     }
 
-    /// Wants the volume on another node all the time. What it is granted is on the ledger, which is
-    /// judged.
+    /// Asks for the volume on another node until `ends` is set. Every grant is recorded in the
+    /// ledger, which is judged.
     async fn rival(&self, workload: &Workload, ends: &AtomicBool) {
         let mut number = 0;
         while !ends.load(Ordering::Relaxed) {
@@ -147,9 +150,9 @@ impl Run {
         }
     }
 
-    /// Its mount and its file are as they were.
-    fn is_kept(&self, young: &Young) {
-        let Young { alloc, file, .. } = young;
+    /// Checks that its mount and its file are as they were.
+    fn is_kept(&self, young: &YoungWorkload) {
+        let YoungWorkload { alloc, file, .. } = young;
         if !std::fs::read_to_string(file).is_ok_and(|text| text == *alloc) {
             let what =
                 format!("{alloc} is younger than the backup, and {} is gone", file.display());
@@ -157,10 +160,11 @@ impl Run {
         }
     }
 
-    /// The first way out: the alloc claims its volume again, and its mount is accounted for.
-    async fn claim_again(&self, young: &Young) {
-        let Young { alloc, workload, .. } = young;
-        // The ledger forgets the claim that the backup does not know.
+    /// The first remedy: the alloc claims its volume again, and its mount belongs to a claim
+    /// again.
+    async fn claim_again(&self, young: &YoungWorkload) {
+        let YoungWorkload { alloc, workload, .. } = young;
+        // The ledger forgets the claim that the backup does not contain.
         self.ledger.lets_go(alloc);
         let patience = self.stuck_at(PATIENCE).saturating_duration_since(Instant::now());
         let workload = Workload { patience, ..workload.clone() };
@@ -171,10 +175,10 @@ impl Run {
         self.end_young(alloc).await;
     }
 
-    /// The second, as docs/node.md says: the workload ends, and a person unmounts. The volume is
-    /// detached by the claim that this records, before a rival is granted it.
-    async fn resolve_by_hand(&self, young: &Young) {
-        let Young { alloc, workload, .. } = young;
+    /// The second remedy, as in docs/node.md: the workload ends, and a person unmounts. That
+    /// records a claim, and the volume is detached by it before a rival is granted the volume.
+    async fn resolve_by_hand(&self, young: &YoungWorkload) {
+        let YoungWorkload { alloc, workload, .. } = young;
         self.end_young(alloc).await;
         self.unmount_by_hand(workload.node, alloc, workload.volume).await;
         let after = format!("after{}", workload.volume);
@@ -184,7 +188,7 @@ impl Run {
         }
     }
 
-    /// The registration of the alloc may be younger than the backup, too.
+    /// Ends the alloc. The backup may not contain its registration either.
     async fn end_young(&self, alloc: &str) {
         match self.stop(alloc, PATIENCE).await {
             Err(problem) if problem.code == Code::NoSuchAlloc => self.ledger.stopped(alloc),
@@ -223,15 +227,15 @@ impl Run {
     async fn insist(&self, arguments: &[&str]) -> Result<(), String> {
         let end = self.stuck_at(PATIENCE);
         loop {
-            let done = self.site.berth().args(arguments).output().await;
-            let done = done.map_err(|error| error.to_string())?;
-            if done.status.success() {
+            let output = self.site.berth().args(arguments).output().await;
+            let output = output.map_err(|error| error.to_string())?;
+            if output.status.success() {
                 return Ok(());
             }
-            let said = String::from_utf8_lossy(&done.stderr).into_owned();
-            self.ledger.note(format!("{arguments:?}: {said}"));
+            let message = String::from_utf8_lossy(&output.stderr).into_owned();
+            self.ledger.note(format!("{arguments:?}: {message}"));
             if Instant::now() > end {
-                return Err(said);
+                return Err(message);
             }
             sleep(Duration::from_millis(500)).await;
         }

@@ -23,22 +23,16 @@ use crate::plan::{CREATED_NUMBERS, PLUGINS, Read, SCRATCH, Target, VOLUMES, Work
 use crate::site::PLUGIN_PATIENCE;
 use crate::verdict;
 
-/// How long everything may take to come to rest: an answer that a plugin lost is waited for by its
-/// agent for so long, and what waited for that then is done within this.
+/// How long the system may take to come to rest. An agent waits this long for an answer that
+/// its plugin lost, and what waited for the answer is done within the same time.
 const REST: Duration = Duration::from_secs(35 + PLUGIN_PATIENCE.as_secs());
-/// How long a single thing may take then: a machine that has much else to do is not stuck.
+/// How long a single step may take at rest. A machine that is busy otherwise is not stuck.
 const SOON: Duration = Duration::from_secs(60);
 
-/// How the end went.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Rest {
-    /// How long it took until no claim was left.
-    pub took: Duration,
-}
-
 impl Run {
-    /// Ends what is left, waits for rest, and looks at everything.
-    pub(crate) async fn come_to_rest(self: &std::sync::Arc<Self>) -> Rest {
+    /// Ends what still runs, waits until the system is at rest, and checks everything. Returns
+    /// the time after which no claim was left.
+    pub(crate) async fn come_to_rest(self: &std::sync::Arc<Self>) -> Duration {
         self.ledger.note("every fault is mended");
         let took = self.end_all().await;
         self.nothing_is_left().await;
@@ -52,11 +46,11 @@ impl Run {
         self.all_can_be_deleted().await;
         self.storage_is_known(false).await;
         self.judged();
-        Rest { took }
+        took
     }
 
-    /// Ends every alloc, and waits until no claim is left and no operation is under way. Returns
-    /// after how long no claim was left.
+    /// Ends every alloc, and waits until no claim is left and no operation is under way.
+    /// Returns the time after which no claim was left.
     pub(super) async fn end_all(&self) -> Duration {
         let began = Instant::now();
         for alloc in self.ledger.unstopped() {
@@ -67,8 +61,8 @@ impl Run {
             }
         }
         self.settles("no claim is left", REST, || async {
-            let left = claims(&self.volumes).await?;
-            if left.is_empty() { Ok(()) } else { Err(format!("{left:#?}")) }
+            let claims_left = claims(&self.volumes).await?;
+            if claims_left.is_empty() { Ok(()) } else { Err(format!("{claims_left:#?}")) }
         })
         .await;
         let took = began.elapsed();
@@ -78,16 +72,17 @@ impl Run {
         took
     }
 
-    /// Waits for a condition; that it does not come is a violation, not the end.
+    /// Waits for a condition. It is a violation if the condition is not met, and the run goes
+    /// on.
     async fn settles<L: Future<Output = Result<(), String>>>(
         &self,
         what: &str,
         within: Duration,
-        mut look: impl FnMut() -> L,
+        mut check: impl FnMut() -> L,
     ) {
         let end = Instant::now() + within;
         loop {
-            let seen = look().await;
+            let seen = check().await;
             match seen {
                 Ok(()) => return,
                 Err(seen) if Instant::now() > end => {
@@ -99,18 +94,19 @@ impl Run {
         }
     }
 
-    /// No mount, loop device, attachment or journal entry is left, and every plugin is healthy.
+    /// Checks that no mount, loop device, attachment or journal entry is left, and that every
+    /// plugin is healthy.
     async fn nothing_is_left(&self) {
         self.settles("every plugin is healthy", SOON, || self.healthy()).await;
         let root = self.site.dir().to_owned();
         self.settles("no mount is left", SOON, || async {
-            let left = self.site.mounts(None);
-            if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
+            let mounts = self.site.mounts(None);
+            if mounts.is_empty() { Ok(()) } else { Err(format!("{mounts:?}")) }
         })
         .await;
         self.settles("no loop device is left", SOON, || async {
-            let left = loops_beneath(&root);
-            if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
+            let loop_devices = loops_beneath(&root);
+            if loop_devices.is_empty() { Ok(()) } else { Err(format!("{loop_devices:?}")) }
         })
         .await;
         self.settles("the storage has nothing attached", SOON, || async {
@@ -131,7 +127,7 @@ impl Run {
         }
     }
 
-    /// Every volume is registered as it was acknowledged last.
+    /// Checks that every volume is registered as it was acknowledged last.
     async fn volumes_are_there(&self) {
         for (volume, kind) in VOLUMES.iter().enumerate() {
             let body = json!({"id": volume_id(volume)});
@@ -157,18 +153,19 @@ impl Run {
         }
     }
 
-    /// Every operation at the storage ends, and volumes of ended runs go.
+    /// Checks that every operation at the storage ends, and that the volumes of ended allocs
+    /// are deleted.
     async fn storage_comes_to_rest(&self, unstaged: bool) {
         let what = "every operation at the storage has ended";
         self.settles(what, REST, || self.storage_rests(unstaged)).await;
     }
 
-    /// Everything that was created while the run went on can be deleted.
+    /// Checks that everything can be deleted that was created during the run.
     async fn all_can_be_deleted(&self) {
         for volume in CREATED_NUMBERS {
             self.settles("a volume can be deleted", SOON, || self.delete_at_last(volume)).await;
         }
-        // Each has its time: a long run leaves hundreds.
+        // Each deletion has its own time limit: a long run leaves hundreds of snapshots.
         let all = match self.all_snapshots().await {
             Ok(all) => all,
             Err(problem) => return self.ledger.violated("stuck", problem),
@@ -184,26 +181,27 @@ impl Run {
             .await;
         }
         self.settles("no snapshot is left", SOON, || async {
-            let left = self.all_snapshots().await.map_err(|problem| problem.to_string())?;
-            if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
+            let snapshots_left =
+                self.all_snapshots().await.map_err(|problem| problem.to_string())?;
+            if snapshots_left.is_empty() { Ok(()) } else { Err(format!("{snapshots_left:?}")) }
         })
         .await;
     }
 
-    /// At rest, reads change nothing in the buckets.
+    /// Checks that reads change nothing in the buckets of a system at rest.
     async fn looking_changes_nothing(&self) {
         let looks = [Read::Volumes, Read::Claims, Read::Allocs, Read::Plugins, Read::Nodes];
         let volumes = (0..VOLUMES.len()).map(Read::Volume);
         let agents = (0..self.site.shape.nodes).map(Read::Agent);
         let before = self.heads().await;
         for read in looks.into_iter().chain(volumes).chain(agents) {
-            // A server sends to a vanished client for half a minute.
+            // A server goes on sending to a vanished client for half a minute.
             if let Err(problem) = self.read(read, SOON).await {
                 self.ledger.violated("stuck", format!("{read:?} at rest: {problem}"));
             }
         }
         let after = self.heads().await;
-        // A head falls when what it stood on is purged; what is written raises it.
+        // A head falls when its key is purged, and rises when something is written.
         let is_raised = |(before, after): (&Option<u64>, &Option<u64>)| match (before, after) {
             (Some(before), Some(after)) => after > before,
             unread => unread != (&None, &None),
@@ -214,7 +212,7 @@ impl Run {
         }
     }
 
-    /// The newest revisions of what is written by requests alone: agents report now and then.
+    /// The newest revisions of the keys that only requests write. Agents report on their own.
     async fn heads(&self) -> Vec<Option<u64>> {
         let copies = self.site.nats.copies();
         let mut heads = Vec::new();
@@ -228,7 +226,7 @@ impl Run {
         heads
     }
 
-    /// Each volume can be created, and had on each node, one after the other.
+    /// Checks that each volume can be created, and mounted on one node after the other.
     async fn all_works_again(self: &std::sync::Arc<Self>) {
         let mut tasks = JoinSet::new();
         for volume in (0..=SCRATCH).filter(|volume| self.can_create(*volume)) {
@@ -265,7 +263,7 @@ impl Run {
         .await;
     }
 
-    /// By the drivers' logs: what no CO may do, and what the callers were told.
+    /// Judges the drivers' logs: by what no CO may do, and by what the callers were told.
     fn judged(&self) {
         let mut lines: Vec<Value> = Vec::new();
         for (plugin, name) in PLUGINS.iter().enumerate() {
@@ -274,8 +272,8 @@ impl Run {
             }
             for log in self.site.call_logs(plugin) {
                 match std::fs::read_to_string(&log) {
-                    // The judge has refused every line that is none, but for those that a killed
-                    // driver left unfinished.
+                    // The judge has refused every broken line, except the last one of a driver
+                    // that was killed.
                     Ok(text) => lines
                         .extend(text.lines().filter_map(|line| serde_json::from_str(line).ok())),
                     Err(error) => {

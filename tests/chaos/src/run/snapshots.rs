@@ -1,4 +1,4 @@
-//! Snapshots: cut alone or as a group, and deleted.
+//! Snapshots are cut alone or as a group, and deleted.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,16 +15,16 @@ use tokio::time::{Instant, sleep};
 
 use super::Run;
 use super::client::volume_id;
-use crate::ledger::Cut;
+use crate::ledger::CutSnapshot;
 use crate::plan::kind_of;
 
-/// How long a request that must get through is repeated.
+/// How long a request is repeated that must get through.
 const INSIST: Duration = Duration::from_secs(30);
-/// How long a caller waits for what it requested; it goes on without that caller.
+/// How long a caller waits for the end of its request. The request goes on without the caller.
 const WAITS: Duration = Duration::from_secs(20);
 
 impl Run {
-    /// Cuts a snapshot of each volume. Its id is not used again.
+    /// Cuts a snapshot of each volume. The id of a snapshot is never used again.
     pub(super) async fn cut(
         &self,
         number: usize,
@@ -48,9 +48,9 @@ impl Run {
             self.ledger.note(format!("{id} of {volumes:?} not cut: {problem}"));
             return problem.code.as_str().to_owned();
         }
-        if let Some(after) = abandon {
-            sleep(after).await;
-            let cut = Cut {
+        if let Some(abandon_after) = abandon {
+            sleep(abandon_after).await;
+            let cut = CutSnapshot {
                 volume: kind_of(volumes[0]).id.to_owned(),
                 snapshot: id.to_string(),
                 external_id: String::new(),
@@ -63,15 +63,15 @@ impl Run {
         let end = Instant::now() + WAITS;
         while Instant::now() < end {
             let listed = self.snapshots_called(&id).await.unwrap_or_default();
-            let all = |state| listed.iter().all(|one| one.state == state);
-            if listed.len() == volumes.len() && all(SnapshotState::Ready) {
-                for one in &listed {
-                    self.ledger.cut(told(one));
+            let all_are = |state| listed.iter().all(|snapshot| snapshot.state == state);
+            if listed.len() == volumes.len() && all_are(SnapshotState::Ready) {
+                for snapshot in &listed {
+                    self.ledger.cut(acknowledged(snapshot));
                 }
                 return "done".to_owned();
             }
-            if let Some(failed) = listed.first().filter(|_| all(SnapshotState::Failed)) {
-                let _: String = self.delete_cut(&told(failed), INSIST).await;
+            if let Some(failed) = listed.first().filter(|_| all_are(SnapshotState::Failed)) {
+                let _: String = self.delete_cut(&acknowledged(failed), INSIST).await;
                 return "failed".to_owned();
             }
             sleep(Duration::from_millis(200)).await;
@@ -80,7 +80,7 @@ impl Run {
     }
 
     /// Deletes a snapshot with its group, and waits until it is gone.
-    pub(super) async fn delete_cut(&self, cut: &Cut, patience: Duration) -> String {
+    pub(super) async fn delete_cut(&self, cut: &CutSnapshot, patience: Duration) -> String {
         self.ledger.lets_cut_go(&cut.snapshot);
         let id = SnapshotId::new(cut.snapshot.clone()).expect("the id was answered");
         let volume = VolumeId::new(cut.volume.clone()).expect("the id was answered");
@@ -89,7 +89,7 @@ impl Run {
             snapshot: id.clone(),
             group: cut.in_group,
             forget: false,
-            // Ids are not used again.
+            // Ids are never used again.
             create_index: None,
         };
         let subject = verb::SnapshotDelete::subject(&Namespace::default());
@@ -109,8 +109,10 @@ impl Run {
                     self.ledger.cut_is_gone(&cut.snapshot);
                     return "gone".to_owned();
                 }
-                // It was not deleted, and the plugin said why.
-                Ok(listed) if listed.iter().all(|one| one.state == SnapshotState::Ready) => {
+                // The plugin refused the deletion and said why.
+                Ok(listed)
+                    if listed.iter().all(|snapshot| snapshot.state == SnapshotState::Ready) =>
+                {
                     return "refused".to_owned();
                 }
                 _ => sleep(Duration::from_millis(200)).await,
@@ -119,34 +121,34 @@ impl Run {
         "under way".to_owned()
     }
 
-    /// The snapshots of this id, as a caller sees them.
+    /// The snapshots with this id, as a caller sees them.
     async fn snapshots_called(&self, id: &SnapshotId) -> Result<Vec<SnapshotStub>, Problem> {
         let list = ListSnapshots { prefix: id.to_string(), ..ListSnapshots::default() };
         let listed: Snapshots = self.about::<verb::SnapshotList>(&list, WAITS).await?;
-        let own = listed.snapshots.into_iter().filter(|one| one.snapshot == *id);
-        Ok(own.collect())
+        let same_id = listed.snapshots.into_iter().filter(|snapshot| snapshot.snapshot == *id);
+        Ok(same_id.collect())
     }
 
-    /// Every snapshot there is, as a caller sees them: one of each group.
-    pub(super) async fn all_snapshots(&self) -> Result<Vec<Cut>, Problem> {
-        let mut list = ListSnapshots::default();
-        let mut all: Vec<Cut> = Vec::new();
+    /// All snapshots as a caller sees them, one of each group.
+    pub(super) async fn all_snapshots(&self) -> Result<Vec<CutSnapshot>, Problem> {
+        let mut list = List::default();
+        let mut snapshots: Vec<CutSnapshot> = Vec::new();
         loop {
             let listed: Snapshots = self.about::<verb::SnapshotList>(&list, WAITS).await?;
-            all.extend(listed.snapshots.iter().map(told));
+            snapshots.extend(listed.snapshots.iter().map(acknowledged));
             list.page.after = listed.next;
             if list.page.after.is_none() {
                 break;
             }
         }
-        all.sort_by(|one, other| one.snapshot.cmp(&other.snapshot));
-        all.dedup_by(|one, other| one.snapshot == other.snapshot);
-        Ok(all)
+        snapshots.sort_by(|one, other| one.snapshot.cmp(&other.snapshot));
+        snapshots.dedup_by(|one, other| one.snapshot == other.snapshot);
+        Ok(snapshots)
     }
 }
 
-fn told(stub: &SnapshotStub) -> Cut {
-    Cut {
+fn acknowledged(stub: &SnapshotStub) -> CutSnapshot {
+    CutSnapshot {
         volume: stub.volume.to_string(),
         snapshot: stub.snapshot.to_string(),
         external_id: stub.external_id.clone().unwrap_or_default(),

@@ -1,8 +1,8 @@
-//! What owners do to volumes at their storage: create, copy, expand and delete them.
+//! Owners create, copy, expand and delete volumes at their storage.
 //!
-//! Owns: those requests, and what their callers were told. Promises: requests that create or delete
-//! one volume are sent one after the other, as by one owner, and none waits for what comes of an
-//! earlier one. Never: deletes another volume than the one it has seen.
+//! Owns: those requests, and what their callers were told. Promises: the requests that create or
+//! delete one volume are sent one after the other, as by one owner, and none waits for the result
+//! of an earlier one. Never: deletes a volume other than the one that it has seen.
 
 use std::time::Duration;
 
@@ -19,44 +19,45 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::Run;
 use super::client::{volume_for, volume_id};
-use crate::ledger::{Created, CreationRequest, Cut, now_us};
-use crate::plan::{CREATED_NUMBERS, SCRATCH, Source, StorageDeed, kind_of};
+use crate::ledger::{CreatedVolume, CreationRequest, CutSnapshot, now_us};
+use crate::plan::{CREATED_NUMBERS, SCRATCH, Source, StorageAction, kind_of};
 use crate::site::creation;
 
-/// How long a request that must get through is repeated.
+/// How long a request is repeated that must get through.
 const INSIST: Duration = Duration::from_secs(30);
-/// How long a caller waits for what it requested; it goes on without that caller.
+/// How long a caller waits for the end of its request. The request goes on without the caller.
 const WAITS: Duration = Duration::from_secs(20);
 
 impl Run {
-    /// Does it, and answers how it went, in a word or two. `number` is new for each.
-    pub(super) async fn store(&self, number: usize, deed: &StorageDeed) -> String {
-        let end = match deed {
-            StorageDeed::Create { volume, source, abandon } => {
+    /// Carries out `action`; returns how it ended in a word or two. `number` is new for each
+    /// call.
+    pub(super) async fn store(&self, number: usize, action: &StorageAction) -> String {
+        let end = match action {
+            StorageAction::Create { volume, source, abandon } => {
                 self.create(*volume, *source, *abandon).await
             }
-            StorageDeed::Delete { volume } => self.delete(*volume).await,
-            StorageDeed::Expand { volume, bytes, when_free } => {
+            StorageAction::Delete { volume } => self.delete(*volume).await,
+            StorageAction::Expand { volume, bytes, when_free } => {
                 self.expand(*volume, *bytes, *when_free).await
             }
-            StorageDeed::Snapshot { volumes, ready_after, abandon } => {
+            StorageAction::Snapshot { volumes, ready_after, abandon } => {
                 self.cut(number, volumes, *ready_after, *abandon).await
             }
-            StorageDeed::DeleteSnapshot { pick } => match self.pick_cut(*pick, |_| true) {
+            StorageAction::DeleteSnapshot { pick } => match self.pick_cut(*pick, |_| true) {
                 Some(cut) => self.delete_cut(&cut, INSIST).await,
                 None => "there is none".to_owned(),
             },
         };
-        self.ledger.note(format!("#{number} {}: {end}", deed.kind()));
+        self.ledger.note(format!("#{number} {}: {end}", action.kind()));
         end
     }
 
-    /// One of the snapshots that are there, of those that fit.
-    fn pick_cut(&self, pick: usize, fits: impl Fn(&Cut) -> bool) -> Option<Cut> {
+    /// A snapshot that exists and fits; `None` if there is none.
+    fn pick_cut(&self, pick: usize, fits: impl Fn(&CutSnapshot) -> bool) -> Option<CutSnapshot> {
         let mut cuts = self.ledger.standing_cuts();
         cuts.retain(fits);
-        let at = pick.checked_rem(cuts.len())?;
-        Some(cuts.swap_remove(at))
+        let index = pick.checked_rem(cuts.len())?;
+        Some(cuts.swap_remove(index))
     }
 
     async fn create(
@@ -69,7 +70,7 @@ impl Run {
             None => Value::Null,
             Some(Source::Volume(other)) => json!({"volume": volume_id(other)}),
             Some(Source::Snapshot(pick)) => {
-                let is_plain = |cut: &Cut| {
+                let is_plain = |cut: &CutSnapshot| {
                     CREATED_NUMBERS
                         .map(kind_of)
                         .any(|kind| kind.id == cut.volume && kind.is_copied())
@@ -104,7 +105,7 @@ impl Run {
         }
     }
 
-    /// Creates a volume for the run of an alloc; whether it can be claimed.
+    /// Creates a volume for an alloc; returns whether it can be claimed.
     pub(super) async fn create_for_run(&self, alloc: &str, patience: Duration) -> bool {
         let id = volume_for(alloc, SCRATCH);
         let mut document = creation(kind_of(SCRATCH), &id);
@@ -117,8 +118,8 @@ impl Run {
         end == "done"
     }
 
-    /// Creates a volume that may not be there, while nothing is broken. One that was not created
-    /// earlier makes room.
+    /// Creates a volume that may not exist, while no fault strikes. A volume whose creation
+    /// failed earlier is deleted first.
     pub(super) async fn create_again(&self, volume: usize) -> Result<(), String> {
         let id = volume_id(volume);
         match self.volume_status(&id).await {
@@ -139,7 +140,7 @@ impl Run {
         }
     }
 
-    /// Deletes a volume if it is there, while nothing is broken.
+    /// Deletes a volume if it exists, while no fault strikes.
     pub(super) async fn delete_at_last(&self, volume: usize) -> Result<(), String> {
         match self.delete(volume).await {
             end if end == "gone" || end == Code::NoSuchVolume.as_str() => Ok(()),
@@ -147,7 +148,7 @@ impl Run {
         }
     }
 
-    /// Requests a creation; answers the volume's name for the plugin.
+    /// Requests a creation; returns the volume's name at the plugin.
     async fn request_creation(&self, id: &VolumeId, document: &Value) -> Result<String, Problem> {
         let requested = now_us();
         let answer = self.about::<verb::VolumeCreate>(document, INSIST).await;
@@ -160,12 +161,12 @@ impl Run {
             (Value::Null, _) => CreationRequest::ForRun,
             _ => CreationRequest::Copy,
         };
-        let told = Created { requested, request, ..unknown(id, &name) };
-        self.ledger.created(told);
+        let acknowledged = CreatedVolume { requested, request, ..unknown(id, &name) };
+        self.ledger.created(acknowledged);
         Ok(name)
     }
 
-    /// Waits until the volume can be claimed. Its owner removes one that was not created.
+    /// Waits until the volume can be claimed. Its owner removes it if its creation failed.
     async fn await_ready(&self, id: &VolumeId, name: &str, patience: Duration) -> String {
         let end = Instant::now() + patience;
         loop {
@@ -173,9 +174,10 @@ impl Run {
                 Ok(status) if !is_called(&status, name) => return "replaced".to_owned(),
                 Ok(status) => match stage(&status) {
                     Stage::Ready => {
-                        self.ledger.change_created(name, |told| {
-                            told.ready = true;
-                            told.bytes = told.bytes.max(status.capacity_bytes.unwrap_or_default());
+                        self.ledger.change_created(name, |entry| {
+                            entry.ready = true;
+                            entry.bytes =
+                                entry.bytes.max(status.capacity_bytes.unwrap_or_default());
                         });
                         return "done".to_owned();
                     }
@@ -228,11 +230,11 @@ impl Run {
         let name = name(seen);
         let now = now_us();
         let mut is_first = false;
-        // One whose creation was not answered may still be acknowledged later.
+        // A volume whose creation was not answered may still be acknowledged later.
         self.ledger.created(unknown(&seen.id, &name));
-        self.ledger.change_created(&name, |told| {
-            is_first = told.let_go.is_none();
-            told.let_go = told.let_go.or(Some(now));
+        self.ledger.change_created(&name, |entry| {
+            is_first = entry.let_go.is_none();
+            entry.let_go = entry.let_go.or(Some(now));
         });
         let body = DeleteVolume {
             id: seen.id.clone(),
@@ -245,9 +247,9 @@ impl Run {
         match self.ask::<StorageChanged>(&subject, &body).await {
             Ok(_) => return Ok(()),
             Err(problem) if is_refused(&problem) => {
-                // No other request for it is on its way, so nothing came of it.
+                // No other request for the volume is on its way, so nothing was deleted.
                 if is_first {
-                    self.ledger.change_created(&name, |told| told.let_go = None);
+                    self.ledger.change_created(&name, |entry| entry.let_go = None);
                 }
                 return Err(problem);
             }
@@ -261,14 +263,15 @@ impl Run {
         }
     }
 
-    /// Waits until the volume that was seen is gone from the records.
+    /// Waits until the volume that was seen has no record any more.
     pub(super) async fn await_gone(&self, seen: &VolumeStatus, patience: Duration) -> String {
         let end = Instant::now() + patience;
         let name = name(seen);
         loop {
             let is_gone = match self.volume_status(&seen.id).await {
                 Ok(status) if is_called(&status, &name) => {
-                    let failure = status.storage.as_ref().and_then(|it| it.failure.as_ref());
+                    let failure =
+                        status.storage.as_ref().and_then(|storage| storage.failure.as_ref());
                     let refused = failure.is_some_and(|it| it.operation == OperationKind::Delete);
                     if refused && stage(&status) == Stage::Ready {
                         return "refused".to_owned();
@@ -279,7 +282,7 @@ impl Run {
                 Err(problem) => problem.code == Code::NoSuchVolume,
             };
             if is_gone {
-                self.ledger.change_created(&name, |told| told.gone = true);
+                self.ledger.change_created(&name, |entry| entry.gone = true);
                 return "gone".to_owned();
             }
             if Instant::now() > end {
@@ -302,7 +305,9 @@ impl Run {
         let again = |problem: &Problem| problem.retryable && !waits_long.contains(&problem.code);
         let requested = self.pursue::<StorageChanged>(&subject, &body, INSIST, again).await;
         let name = match requested {
-            Ok(answer) => answer.storage.and_then(|it| it.plugin_name).unwrap_or_default(),
+            Ok(answer) => {
+                answer.storage.and_then(|storage| storage.plugin_name).unwrap_or_default()
+            }
             Err(problem) => {
                 self.ledger.note(format!("{id} not expanded: {problem}"));
                 return problem.code.as_str().to_owned();
@@ -316,8 +321,8 @@ impl Run {
                     let storage = status.storage.as_ref();
                     let capacity = status.capacity_bytes.unwrap_or_default();
                     if capacity >= bytes {
-                        self.ledger.change_created(&name, |told| {
-                            told.bytes = told.bytes.max(capacity);
+                        self.ledger.change_created(&name, |entry| {
+                            entry.bytes = entry.bytes.max(capacity);
                         });
                         return "done".to_owned();
                     }
@@ -335,15 +340,15 @@ impl Run {
         "under way".to_owned()
     }
 
-    /// The volume as a caller sees it, asked for some time.
+    /// The volume as a caller sees it. The request is repeated for some time.
     pub(super) async fn volume_status(&self, id: &VolumeId) -> Result<VolumeStatus, Problem> {
         self.about::<verb::VolumeStatus>(&json!({"id": id}), Duration::from_secs(10)).await
     }
 }
 
-/// A volume of which a caller knows no more than that it was requested.
-fn unknown(id: &VolumeId, name: &str) -> Created {
-    Created {
+/// A volume of which callers know only that it was requested.
+fn unknown(id: &VolumeId, name: &str) -> CreatedVolume {
+    CreatedVolume {
         id: id.to_string(),
         name: name.to_owned(),
         requested: 0,
@@ -356,7 +361,7 @@ fn unknown(id: &VolumeId, name: &str) -> Created {
 }
 
 fn name(status: &VolumeStatus) -> String {
-    status.storage.as_ref().and_then(|it| it.plugin_name.clone()).unwrap_or_default()
+    status.storage.as_ref().and_then(|storage| storage.plugin_name.clone()).unwrap_or_default()
 }
 
 fn is_called(status: &VolumeStatus, name: &str) -> bool {

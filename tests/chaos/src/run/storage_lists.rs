@@ -1,4 +1,4 @@
-//! The storage's own lists beside the records, at rest.
+//! Compares the storage's own lists with the records, at rest.
 
 use berth_contract::{key, record};
 use berth_domain::volume::VolumeSpec;
@@ -16,13 +16,13 @@ use crate::verdict::{SnapshotOnRecord, Storage, VolumeOnRecord, compare};
 struct OnRecord {
     volumes: Vec<VolumeOnRecord>,
     snapshots: Vec<SnapshotOnRecord>,
-    /// Ids of volumes for one run whose deletion the plugin refused.
+    /// The ids of volumes of ended allocs whose deletion the plugin refused.
     refused: Vec<String>,
 }
 
 impl Run {
-    /// The records, as the stream's leader has them. `unstaged`: an expansion that waits for the
-    /// next staging of its volume is at rest.
+    /// The records as the stream's leader has them. If `unstaged`, an expansion that waits for
+    /// the next staging of its volume counts as at rest.
     async fn on_record(&self, unstaged: bool) -> Result<OnRecord, String> {
         let list = self.volumes.list(">").await.map_err(|error| error.to_string())?;
         let mut all = OnRecord { volumes: Vec::new(), snapshots: Vec::new(), refused: Vec::new() };
@@ -35,12 +35,14 @@ impl Run {
                     let id = volume.volume.to_string();
                     let failed = spec.failure().map(|failure| failure.operation);
                     let on_record = VolumeOnRecord {
-                        external_id: spec.handle(&volume.volume).map(|it| it.external_id),
+                        external_id: spec.handle(&volume.volume).map(|names| names.external_id),
                         name: spec.provision().map(|provision| provision.name.clone()),
                         bytes: spec.capacity_bytes,
                         ready: spec.stage() == berth_domain::volume::storage::Stage::Ready,
                         operation: under_way(&spec, unstaged),
-                        is_scratch: spec.provision().is_some_and(|it| it.for_alloc.is_some()),
+                        is_scratch: spec
+                            .provision()
+                            .is_some_and(|provision| provision.for_alloc.is_some()),
                         id: id.clone(),
                     };
                     let is_refused = failed == Some(OperationKind::Delete);
@@ -65,27 +67,31 @@ impl Run {
         Ok(all)
     }
 
-    /// Whether every operation at the storage has ended, and the volumes of ended runs are gone.
+    /// Whether every operation at the storage has ended, and the volumes of ended allocs are
+    /// deleted.
     pub(super) async fn storage_rests(&self, unstaged: bool) -> Result<(), String> {
-        let all = self.on_record(unstaged).await?;
+        let on_record = self.on_record(unstaged).await?;
         // A deletion that the plugin refused waits for an operator.
-        for id in &all.refused {
+        for id in &on_record.refused {
             let id = berth_domain::VolumeId::new(id.clone()).map_err(|error| error.to_string())?;
             let seen = self.volume_status(&id).await.map_err(|problem| problem.to_string())?;
             let deleted = self.request_deletion(&seen, std::time::Duration::ZERO).await;
             self.ledger.note(format!("{id} deleted by an operator: {deleted:?}"));
         }
-        let volumes = all.volumes.iter().filter(|it| it.operation.is_some() || it.is_scratch);
-        let mut left: Vec<String> = volumes.map(|it| format!("{it:?}")).collect();
-        let snapshots = all.snapshots.iter().filter(|it| it.operation.is_some());
-        left.extend(snapshots.map(|it| format!("{it:?}")));
-        if left.is_empty() { Ok(()) } else { Err(format!("{left:#?}")) }
+        let volumes = on_record
+            .volumes
+            .iter()
+            .filter(|volume| volume.operation.is_some() || volume.is_scratch);
+        let mut unsettled: Vec<String> = volumes.map(|volume| format!("{volume:?}")).collect();
+        let snapshots = on_record.snapshots.iter().filter(|snapshot| snapshot.operation.is_some());
+        unsettled.extend(snapshots.map(|snapshot| format!("{snapshot:?}")));
+        if unsettled.is_empty() { Ok(()) } else { Err(format!("{unsettled:#?}")) }
     }
 
     /// Compares the storage, the records and what the callers were told.
     pub(super) async fn storage_is_known(&self, unstaged: bool) {
-        let all = match self.on_record(unstaged).await {
-            Ok(all) => all,
+        let on_record = match self.on_record(unstaged).await {
+            Ok(on_record) => on_record,
             Err(unread) => return self.ledger.violated("stuck", unread),
         };
         let lists = |list: fn(&std::path::Path) -> Vec<Value>| -> Vec<Value> {
@@ -93,9 +99,10 @@ impl Run {
         };
         let storage = Storage::read(&lists(storage::volumes), &lists(storage::snapshots));
         let book = self.ledger.read();
-        let found = compare(&storage, &all.volumes, &all.snapshots, &book.created, &book.cut);
-        // What was found before is told once.
-        for violation in found.into_iter().filter(|one| !book.violations.contains(one)) {
+        let violations =
+            compare(&storage, &on_record.volumes, &on_record.snapshots, &book.created, &book.cut);
+        // A violation that was found before is not recorded again.
+        for violation in violations.into_iter().filter(|one| !book.violations.contains(one)) {
             self.ledger.violated(violation.kind, violation.what);
         }
         let (volumes, snapshots) = (storage.volumes.len(), storage.snapshots.len());

@@ -1,4 +1,4 @@
-//! Faults, as they strike and mend.
+//! Carries out faults and mends them.
 
 use std::os::unix::process::ExitStatusExt;
 use std::sync::Arc;
@@ -13,18 +13,18 @@ use tokio::time::{Instant, sleep};
 use super::Run;
 use crate::plan::{Fault, Strike, Target};
 
-/// How often it is looked whether everything runs that should.
+/// How often it is checked that everything runs that should.
 const ROUND: Duration = Duration::from_millis(250);
-/// What a Rust program that panicked ends with.
+/// The exit status of a Rust program that panicked.
 const PANICKED: i32 = 101;
 
 impl Run {
     /// Hurts the target, waits, and heals it.
     pub(super) async fn strike(&self, strike: Strike) {
         let target = strike.target;
-        // A fault may last longer than planned: what it waits for takes its time.
+        // A fault may last longer than planned, because it waits until the target has recovered.
         let _turn = self.turns[&target].lock().await;
-        // In a long run turns queue up. What is left of them at its end is not played.
+        // Faults queue up in a long run. Those that still wait at its end do not strike.
         if self.last.get().is_some_and(|last| Instant::now() > *last + ROUND) {
             let kind = strike.fault.kind();
             return self.ledger.note(format!("no turn in time for {target}: {kind}"));
@@ -32,8 +32,8 @@ impl Run {
         self.hurt(strike).await;
     }
 
-    /// As [`strike`](Self::strike), also after the last of the plan. No other fault may strike the
-    /// target meanwhile.
+    /// As [`strike`](Self::strike), and also after the last event of the plan. No other fault
+    /// may strike the target meanwhile.
     pub(super) async fn hurt(&self, strike: Strike) {
         let Strike { target, fault, lasts } = strike;
         self.ledger.struck(fault.kind());
@@ -134,7 +134,7 @@ impl Run {
         down.remove(&target);
     }
 
-    /// As whatever supervises them on a host, starts again what ended by itself.
+    /// Starts again what ended by itself, as a supervisor does on a host.
     pub(super) async fn keep_running(self: Arc<Self>) {
         loop {
             sleep(ROUND).await;
@@ -142,8 +142,9 @@ impl Run {
         }
     }
 
-    /// Starts what is not running and should be, and says what ended otherwise than it may: a
-    /// driver by a planted crash, anything by giving up on a bus that is not there.
+    /// Starts every process that should run and does not. Reports a process that ended when it
+    /// may not: a driver may end by a planted crash, and any process when it gives up on an absent
+    /// bus.
     pub(super) fn revive(&self) {
         for target in Target::processes(self.site.shape) {
             let down = self.down();
@@ -164,8 +165,8 @@ impl Run {
     }
 }
 
-pub(super) fn each(cables: &[Proxy], deed: impl Fn(&Proxy)) {
+pub(super) fn each(cables: &[Proxy], change: impl Fn(&Proxy)) {
     for cable in cables {
-        deed(cable);
+        change(cable);
     }
 }

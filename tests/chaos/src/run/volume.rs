@@ -1,4 +1,4 @@
-//! What is done to volumes as such: registering, updating, deregistering, detaching by hand.
+//! Volumes are registered, updated, deregistered and detached by hand.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -16,52 +16,53 @@ use super::client::{node_id, volume_id};
 use crate::plan::{VOLUMES, kind_of};
 use crate::site::document;
 
-/// How long a word that must get through is repeated.
+/// How long a request is repeated that must get through.
 const INSIST: Duration = Duration::from_secs(30);
 /// How long an operator tries to detach a volume.
 const DETACHES: Duration = Duration::from_secs(10);
 
-/// What is known of one volume's registration. One caller at a time changes it, as an owner would.
+/// What the test knows of the registration of one volume. One caller at a time changes it, as
+/// an owner would.
 #[derive(Default)]
 pub(super) struct Book {
     pub(super) turn: tokio::sync::Mutex<()>,
-    known: Mutex<Known>,
+    known: Mutex<Registration>,
 }
 
-/// What the last answers said.
+/// The registration of a volume by the last answers.
 #[derive(Default, Clone)]
-struct Known {
-    /// Counts the times at which it may have come to be absent.
+struct Registration {
+    /// The number of times at which the volume may have become absent.
     absences: u64,
-    /// Whether it is surely registered.
+    /// Whether the volume is surely registered.
     registered: bool,
-    /// The change that was acknowledged last; none when a later one was not answered.
+    /// The change that was acknowledged last; `None` if a later one was not answered.
     change: Option<usize>,
-    /// How many changes were asked for.
+    /// The number of changes that were requested.
     changes: usize,
 }
 
 impl Book {
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, Registration> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Run {
-    /// A number that stays the same while the volume is surely there and can be claimed; none
-    /// while that may not be so.
+    /// A number that stays the same while the volume surely exists and can be claimed; `None`
+    /// while that is in doubt.
     pub(super) fn presence(&self, volume: usize) -> Option<u64> {
         if !(0..VOLUMES.len()).contains(&volume) {
-            return self.ledger.surely_created(kind_of(volume).id).map(|told| told.requested);
+            return self.ledger.surely_created(kind_of(volume).id).map(|created| created.requested);
         }
-        let known = self.books[volume].known();
-        known.registered.then_some(known.absences)
+        let registration = self.books[volume].known();
+        registration.registered.then_some(registration.absences)
     }
 
-    /// The change that the volume's record must show; none when it is not known.
+    /// The change that the volume's record must show; `None` if that is in doubt.
     pub(super) fn acknowledged_change(&self, volume: usize) -> Option<usize> {
-        let known = self.books[volume].known();
-        known.change.filter(|_| known.registered)
+        let registration = self.books[volume].known();
+        registration.change.filter(|_| registration.registered)
     }
 
     pub(super) async fn register_first(&self, volume: usize) {
@@ -71,22 +72,22 @@ impl Run {
 
     async fn register(&self, volume: usize) -> Result<Registered, Problem> {
         let change = {
-            let mut known = self.books[volume].known();
-            known.changes += 1;
-            known.change = None;
-            known.changes
+            let mut registration = self.books[volume].known();
+            registration.changes += 1;
+            registration.change = None;
+            registration.changes
         };
         let document = document(&VOLUMES[volume], change);
         let subject = verb::VolumeRegister::subject(&berth_domain::Namespace::default());
-        // A volume that still goes is waited for.
+        // A volume that is still being deregistered is waited for.
         let again = |problem: &Problem| problem.retryable || problem.code == Code::VolumeClosing;
         let registered = self.pursue(&subject, &document, INSIST, again).await?;
-        let mut known = self.books[volume].known();
-        (known.change, known.registered) = (Some(change), true);
+        let mut registration = self.books[volume].known();
+        (registration.change, registration.registered) = (Some(change), true);
         Ok(registered)
     }
 
-    /// Registers it again with another name.
+    /// Registers the volume again with another name.
     pub(super) async fn update(&self, volume: usize) -> String {
         let _turn = self.books[volume].turn.lock().await;
         let before = self.presence(volume);
@@ -104,14 +105,14 @@ impl Run {
         }
     }
 
-    /// Deregisters it, and registers it again after a while.
+    /// Deregisters the volume, and registers it again after a while.
     pub(super) async fn renew(&self, volume: usize, force: bool, pause: Duration) -> String {
         let _turn = self.books[volume].turn.lock().await;
         let name = VOLUMES[volume].id;
         {
-            let mut known = self.books[volume].known();
-            known.absences += 1;
-            (known.registered, known.change) = (false, None);
+            let mut registration = self.books[volume].known();
+            registration.absences += 1;
+            (registration.registered, registration.change) = (false, None);
         }
         let deregister = Deregister {
             id: volume_id(volume),
@@ -119,12 +120,12 @@ impl Run {
             reason: "chaos".to_owned(),
             create_index: None,
         };
-        let asked = self.about::<verb::VolumeDeregister>(&deregister, INSIST);
-        let gone: Result<Deregistered, Problem> = asked.await;
-        self.ledger.note(format!("{name} deregistered: {gone:?}"));
+        let request = self.about::<verb::VolumeDeregister>(&deregister, INSIST);
+        let deregistered: Result<Deregistered, Problem> = request.await;
+        self.ledger.note(format!("{name} deregistered: {deregistered:?}"));
         sleep(pause).await;
-        let end = match gone {
-            Ok(gone) if gone.gone => "gone".to_owned(),
+        let end = match deregistered {
+            Ok(deregistered) if deregistered.gone => "gone".to_owned(),
             Ok(_) => "closing".to_owned(),
             Err(problem) => problem.code.as_str().to_owned(),
         };
@@ -134,7 +135,7 @@ impl Run {
         end
     }
 
-    /// Registers whatever may not be registered, at the end.
+    /// Registers the volume at the end of the run, in case it is not registered.
     pub(super) async fn register_again(&self, volume: usize) -> Result<(), Problem> {
         let _turn = self.books[volume].turn.lock().await;
         if self.presence(volume).is_some() {
@@ -143,8 +144,8 @@ impl Run {
         self.register(volume).await.map(|_| ())
     }
 
-    /// An operator's `berth volume detach`: it releases claims of ended allocs, and is refused for
-    /// a live one. A live claim that went by it would be a lost one.
+    /// Runs an operator's `berth volume detach`. It releases the claims of ended allocs, and is
+    /// refused for a live one. If it ended a live claim, that claim would count as lost.
     pub(super) async fn detach(&self, volume: usize, node: usize) -> String {
         let (id, node) = (volume_id(volume), node_id(node));
         let body = Detach {
@@ -154,8 +155,8 @@ impl Run {
             confirmed_by: None,
             unstaged_by: None,
         };
-        let asked = self.about::<verb::VolumeDetach>(&body, DETACHES);
-        let answer: Result<Detached, Problem> = asked.await;
+        let request = self.about::<verb::VolumeDetach>(&body, DETACHES);
+        let answer: Result<Detached, Problem> = request.await;
         self.ledger.note(format!("{} detached from {node}: {answer:?}", kind_of(volume).id));
         match answer {
             Ok(detached) if detached.gone => "gone".to_owned(),
@@ -164,7 +165,7 @@ impl Run {
         }
     }
 
-    /// An operator's `berth gc`.
+    /// Runs an operator's `berth gc`.
     pub(super) async fn collect(&self) -> String {
         let swept = self.ask::<Sweep>(&verb::GcForce::subject(&()), &json!({})).await;
         self.ledger.note(format!("gc.force: {swept:?}"));

@@ -1,4 +1,4 @@
-//! One workload, from its alloc's registration to the end of its claim.
+//! A workload from the registration of its alloc to the end of its claim.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -17,30 +17,30 @@ use tokio::time::sleep;
 
 use super::Run;
 use super::client::{self, alloc_id, node_id, volume_for};
-use crate::ledger::{Created, CreationRequest, Hold};
+use crate::ledger::{CreatedVolume, CreationRequest, Hold};
 use crate::plan::{End, Late, SCRATCH, Sending, Workload, kind_of};
 
-/// How long a word that must get through is repeated.
+/// How long a request is repeated that must get through.
 const INSIST: Duration = Duration::from_secs(30);
-/// How long a workload looks for its claim to go; the run's end looks again.
+/// How long a workload waits for its claim to end. The end of the run checks it again.
 const GOES: Duration = Duration::from_secs(15);
 
 impl Run {
-    /// The whole life; the answer says how it went, in a word or two.
+    /// Runs a workload from start to end; returns how it went in a word or two.
     pub(super) async fn workload(&self, alloc: &str, workload: &Workload) -> String {
         self.ledger.placed(alloc);
         let calm = self.ledger.calm(workload.node);
         let register = client::register(alloc, workload);
         let registered = || self.about::<verb::AllocRegister>(&register, INSIST);
         let registered: Result<AllocStatus, Problem> = if workload.sending == Sending::Twice {
-            let (one, other) = tokio::join!(registered(), registered());
-            one.and(other)
+            let (first, second) = tokio::join!(registered(), registered());
+            first.and(second)
         } else {
             registered().await
         };
         if let Err(problem) = registered {
             self.ledger.note(format!("{alloc} not registered: {problem}"));
-            // Whether it was cannot be known.
+            // The alloc may be registered or not.
             return format!("not registered, {}", problem.code.as_str());
         }
         let for_run =
@@ -65,12 +65,13 @@ impl Run {
         end
     }
 
-    /// Whether only its own caller can have ended an alloc of the node since this number was read.
+    /// Whether only its own caller can have ended an alloc of the node since `calm` was read.
     fn undisturbed(&self, workload: &Workload, calm: Option<u64>) -> bool {
         calm.is_some() && self.ledger.calm(workload.node) == calm
     }
 
-    /// `for_run`: whether a volume was created for it, and could be claimed.
+    /// Mounts the volume. `for_run` says whether a volume was created for the alloc and can be
+    /// claimed.
     async fn comes(
         &self,
         alloc: &str,
@@ -81,14 +82,14 @@ impl Run {
         let present = self.presence(workload.volume);
         let mount = || self.mount(alloc, workload, workload.patience);
         let came = if workload.sending == Sending::Twice {
-            let (one, other) = tokio::join!(mount(), mount());
-            if let (Ok(one), Ok(other)) = (&one, &other)
-                && one != other
+            let (first, second) = tokio::join!(mount(), mount());
+            if let (Ok(first), Ok(second)) = (&first, &second)
+                && first != second
             {
-                let what = format!("{alloc} asked twice at once: {one:?}, {other:?}");
+                let what = format!("{alloc} asked twice at once: {first:?}, {second:?}");
                 self.ledger.violated("two answers to one question", what);
             }
-            one.or(other)
+            first.or(second)
         } else {
             mount().await
         };
@@ -99,7 +100,7 @@ impl Run {
             let surely = present.is_some() && present == self.presence(workload.volume)
                 || for_run && self.undisturbed(workload, calm);
             let false_word = match problem.code {
-                // The alloc was registered and not stopped, so none of these is true.
+                // The alloc was registered and not stopped, so none of these answers is true.
                 Code::NoSuchAlloc | Code::AllocTerminal => self.undisturbed(workload, calm),
                 Code::AllocForeign
                 | Code::VolumeNotRequested
@@ -115,7 +116,7 @@ impl Run {
         came
     }
 
-    /// A volume that was created again has nothing of its predecessor.
+    /// Checks that a volume that was created again has no data of its predecessor.
     fn has_no_old_data(
         &self,
         alloc: &str,
@@ -125,8 +126,8 @@ impl Run {
     ) {
         let kind = kind_of(workload.volume);
         let created = self.ledger.surely_created(kind.id);
-        let is_empty = |it: &Created| it.request == CreationRequest::Empty;
-        let is_same = |it: &Created| Some(it.requested) == present;
+        let is_empty = |created: &CreatedVolume| created.request == CreationRequest::Empty;
+        let is_same = |created: &CreatedVolume| Some(created.requested) == present;
         let Some(created) = created.filter(|it| is_empty(it) && is_same(it)) else { return };
         let Ok(files) = std::fs::read_dir(&mounted.path) else { return };
         let names: Vec<String> =
@@ -140,7 +141,7 @@ impl Run {
         }
     }
 
-    /// While it runs, what it was given is there.
+    /// Checks that the mount and its file stay while the workload runs.
     async fn holds(&self, alloc: &str, workload: &Workload, mounted: &Mounted, calm: Option<u64>) {
         let file = Path::new(&mounted.path).join(alloc);
         let writes = !mounted.read_only && !kind_of(workload.volume).block;
@@ -153,7 +154,7 @@ impl Run {
         }
         sleep(workload.hold).await;
         let lost = |what: String| {
-            // Looked at after what was seen, since the node may have gone meanwhile.
+            // This is read after the loss was seen, since the node may have gone meanwhile.
             if self.undisturbed(workload, calm) {
                 self.ledger.violated("acknowledged claim lost", format!("{alloc}: {what}"));
             }
@@ -171,7 +172,7 @@ impl Run {
         }
     }
 
-    /// It ends, and its claim goes.
+    /// Ends the workload, and waits until its claim is gone.
     async fn goes(
         &self,
         alloc: &str,
@@ -199,8 +200,8 @@ impl Run {
         }
         let stop = || self.stop(alloc, INSIST);
         let stopped = if workload.sending == Sending::Twice {
-            let (one, other) = tokio::join!(stop(), stop());
-            one.and(other)
+            let (first, second) = tokio::join!(stop(), stop());
+            first.and(second)
         } else {
             stop().await
         };
@@ -241,8 +242,8 @@ impl Run {
         self.about::<verb::ClaimRelease>(&release, patience).await
     }
 
-    /// A message that was on its way for long. The alloc has ended, if that was acknowledged, so
-    /// nothing may come of it.
+    /// Sends a message that was on its way for long. If the end of the alloc was acknowledged,
+    /// the message must change nothing.
     async fn late(
         &self,
         alloc: &str,

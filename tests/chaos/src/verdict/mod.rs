@@ -1,8 +1,7 @@
-//! Whether what the callers were told was true, by the ledger and the drivers' logs.
+//! Compares what the callers were told with the drivers' logs.
 //!
-//! Owns: comparing the two. Promises: rests on the moments of the ledger and the lines of the logs
-//! alone, and knows nothing of how claims are decided. Never: repeats what the drivers' own judge
-//! finds.
+//! Owns: the comparison. Promises: uses only the moments of the ledger and the lines of the logs,
+//! and knows nothing of how claims are decided. Never: repeats what the drivers' own judge finds.
 
 mod storage;
 
@@ -15,16 +14,16 @@ use crate::plan::{Kind, SCRATCH, kind_of};
 
 pub use storage::{SnapshotOnRecord, Storage, VolumeOnRecord, compare};
 
-/// One node call about a target, by a driver's log.
+/// One node call at a target path, from a driver's log.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Call {
-    /// `NodePublishVolume` or `NodeUnpublishVolume`.
+    /// `true` for `NodePublishVolume`, `false` for `NodeUnpublishVolume`.
     pub publishes: bool,
     /// The plugin's id of the volume.
     pub volume: String,
-    /// When it arrived.
+    /// The moment at which it arrived.
     pub begin: Micros,
-    /// When it had done its work; none when it never ended.
+    /// The moment at which its work was done; `None` if it never ended.
     pub end: Option<Micros>,
     /// Whether it succeeded.
     pub done: bool,
@@ -49,7 +48,7 @@ pub fn calls(logs: &[Value]) -> BTreeMap<String, Vec<Call>> {
         let done = line["effect"] == "done" && end.is_some();
         let volume = volume_of(line);
         let call = Call { publishes, volume, begin, end, done };
-        // The line that ends a call comes after the one that begins it, and says all.
+        // The line that ends a call comes after the line that begins it, and contains all of it.
         calls.insert(id, (target.to_owned(), call));
     }
     let mut by_target: BTreeMap<String, Vec<Call>> = BTreeMap::new();
@@ -59,7 +58,7 @@ pub fn calls(logs: &[Value]) -> BTreeMap<String, Vec<Call>> {
     by_target
 }
 
-/// When `DeleteVolume` was called for each volume of the plugins, by all logs.
+/// The moments at which `DeleteVolume` was called for each volume, from all logs.
 pub fn deletions(logs: &[Value]) -> BTreeMap<String, Vec<Micros>> {
     let mut deletions: BTreeMap<String, Vec<Micros>> = BTreeMap::new();
     for line in logs.iter().filter(|line| line["rpc"] == "DeleteVolume") {
@@ -74,7 +73,7 @@ fn volume_of(line: &Value) -> String {
     line["args"]["volume_id"].as_str().unwrap_or_default().to_owned()
 }
 
-/// Everything in which the holds are not as they were acknowledged.
+/// Every way in which the mounts were not as they were acknowledged.
 pub fn judge(
     holds: &[Hold],
     calls: &BTreeMap<String, Vec<Call>>,
@@ -93,7 +92,7 @@ pub fn judge(
     violations
 }
 
-/// The storage is not asked to delete a volume between its acknowledged mount and the release.
+/// Checks that the storage deletes no volume between its acknowledged mount and its release.
 fn not_deleted(
     hold: &Hold,
     calls: &[Call],
@@ -106,7 +105,7 @@ fn not_deleted(
     Some(Violation { kind: "deleted while claimed", what })
 }
 
-/// An acknowledged mount was made, stays until it is let go, and does not come back once gone.
+/// Checks that an acknowledged mount was made, stays until it is released, and does not return.
 fn kept(hold: &Hold, calls: &[Call]) -> Vec<Violation> {
     let Hold { alloc, path, acknowledged, .. } = hold;
     let volume = kind_of(hold.volume).id;
@@ -137,12 +136,12 @@ fn kept(hold: &Hold, calls: &[Call]) -> Vec<Violation> {
     violations
 }
 
-/// At no moment more hold the volume than its access mode allows. A holder surely holds it from its
-/// acknowledged grant until its release.
+/// Checks that no more claims hold the volume at once than its access mode allows. A claim
+/// surely holds it from its acknowledged grant until its release.
 fn shared(kind: &Kind, holds: &[&Hold]) -> Vec<Violation> {
     let mut violations = Vec::new();
     for hold in holds {
-        // The most hold it at a moment when one of them has just got it.
+        // The number of holders can only reach its maximum when one of them gets the volume.
         let now = hold.acknowledged;
         let surely = |other: &&&Hold| {
             other.acknowledged <= now && other.let_go.is_none_or(|let_go| let_go > now)
@@ -190,7 +189,7 @@ mod tests {
         Call { publishes, volume, begin, end: Some(begin + 1), done: true }
     }
 
-    fn found(holds: &[Hold], of: &[(&str, Vec<Call>)]) -> Vec<&'static str> {
+    fn kinds(holds: &[Hold], of: &[(&str, Vec<Call>)]) -> Vec<&'static str> {
         let calls = of.iter().map(|(path, calls)| ((*path).to_owned(), calls.clone())).collect();
         judge(holds, &calls, &BTreeMap::new()).into_iter().map(|violation| violation.kind).collect()
     }
@@ -200,44 +199,44 @@ mod tests {
         let holds = [hold("a", "writer", 0, 10, Some(20)), hold("b", "writer", 1, 30, Some(40))];
         let a = vec![call(true, 5), call(false, 21)];
         let b = vec![call(true, 25), call(false, 45)];
-        assert_eq!(found(&holds, &[("/a", a), ("/b", b)]), [""; 0]);
+        assert_eq!(kinds(&holds, &[("/a", a), ("/b", b)]), [""; 0]);
     }
 
     #[test]
     fn a_second_writer_node_or_claim_is_found() {
         let calls = || [("/a", vec![call(true, 5)]), ("/b", vec![call(true, 6)])];
         let mut holds = [hold("a", "writer", 0, 10, None), hold("b", "writer", 1, 11, Some(40))];
-        assert_eq!(found(&holds, &calls()), ["two writers"]);
+        assert_eq!(kinds(&holds, &calls()), ["two writers"]);
         holds[0].writes = false;
-        assert_eq!(found(&holds, &calls()), ["two nodes"]);
+        assert_eq!(kinds(&holds, &calls()), ["two nodes"]);
         holds[0].node = 1;
-        assert_eq!(found(&holds, &calls()), ["two claims"]);
+        assert_eq!(kinds(&holds, &calls()), ["two claims"]);
         let many = [hold("a", "many", 0, 10, None), hold("b", "many", 1, 11, None)];
-        assert_eq!(found(&many, &calls()), [""; 0]);
-        // After its release it may still be there: only the system can know.
+        assert_eq!(kinds(&many, &calls()), [""; 0]);
+        // It may still be mounted after its release: only the system can know.
         holds[0].let_go = Some(11);
-        assert_eq!(found(&holds, &calls()), [""; 0]);
+        assert_eq!(kinds(&holds, &calls()), [""; 0]);
     }
 
     #[test]
     fn a_mount_that_was_never_made_or_is_taken_away_is_found() {
         let holds = [hold("a", "writer", 0, 10, Some(20))];
         let unmade = "claim acknowledged that is not";
-        assert_eq!(found(&holds, &[]), [unmade]);
-        assert_eq!(found(&holds, &[("/a", vec![call(true, 10)])]), [unmade]);
+        assert_eq!(kinds(&holds, &[]), [unmade]);
+        assert_eq!(kinds(&holds, &[("/a", vec![call(true, 10)])]), [unmade]);
         let failed = Call { done: false, ..call(true, 5) };
-        assert_eq!(found(&holds, &[("/a", vec![failed])]), [unmade]);
+        assert_eq!(kinds(&holds, &[("/a", vec![failed])]), [unmade]);
         let taken = vec![call(true, 5), call(false, 19)];
-        assert_eq!(found(&holds, &[("/a", taken)]), ["acknowledged claim lost"]);
+        assert_eq!(kinds(&holds, &[("/a", taken)]), ["acknowledged claim lost"]);
     }
 
     #[test]
     fn a_mount_that_comes_back_is_found() {
         let mut holds = [hold("a", "writer", 0, 10, Some(20))];
         let calls = [("/a", vec![call(true, 5), call(false, 21), call(true, 31)])];
-        assert_eq!(found(&holds, &calls), [""; 0]);
+        assert_eq!(kinds(&holds, &calls), [""; 0]);
         holds[0].gone = Some(30);
-        assert_eq!(found(&holds, &calls), ["acknowledged release undone"]);
+        assert_eq!(kinds(&holds, &calls), ["acknowledged release undone"]);
     }
 
     #[test]
@@ -259,14 +258,14 @@ mod tests {
     fn a_deletion_while_it_is_held_is_found() {
         let holds = [hold("a", "created-writer", 0, 10, Some(20))];
         let calls = BTreeMap::from([("/a".to_owned(), vec![call(true, 5), call(false, 21)])]);
-        let found = |begin: Micros, volume: &str| {
+        let kinds = |begin: Micros, volume: &str| {
             let line =
                 json!({"rpc": "DeleteVolume", "begin_us": begin, "args": {"volume_id": volume}});
-            let found = judge(&holds, &calls, &deletions(&[line]));
-            found.into_iter().map(|violation| violation.kind).collect::<Vec<_>>()
+            let kinds = judge(&holds, &calls, &deletions(&[line]));
+            kinds.into_iter().map(|violation| violation.kind).collect::<Vec<_>>()
         };
-        assert_eq!(found(15, "vol"), ["deleted while claimed"]);
-        assert_eq!(found(15, "vol-other"), [""; 0]);
-        assert_eq!(found(20, "vol"), [""; 0]);
+        assert_eq!(kinds(15, "vol"), ["deleted while claimed"]);
+        assert_eq!(kinds(15, "vol-other"), [""; 0]);
+        assert_eq!(kinds(20, "vol"), [""; 0]);
     }
 }
