@@ -1,76 +1,78 @@
-//! What may happen next.
+//! The actions that may happen next.
 
 use berth_domain::volume::{CallKind, State};
 
 use crate::model::Model;
 use crate::scenario::{Attaches, Mutation, Trouble};
-use crate::world::{Call, Life, Node, World};
+use crate::world::{Call, Node, Presence, World};
 
-/// One thing that happens. Numbers are places in the world's lists.
+/// An action. Numbers are indices of the world's lists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Action {
     /// Time passes.
     Tick,
-    /// An agent asks for the claim of an alloc, which may have come back under the same id; the
-    /// plugin says whether its controller attaches.
+    /// An agent asks for the claim of an alloc; the alloc may have returned under the same id. The
+    /// flag says whether the plugin's controller attaches.
     Take(usize, bool),
-    /// A caller gives the claim up.
+    /// A caller releases the claim.
     Release(usize),
-    /// A worker asks for the next call of a release; the alloc wants the claim, or has ended.
+    /// A worker asks for the next call of a release. The flag says whether the alloc still wants
+    /// the claim.
     Begin(usize, bool),
-    /// A worker waited for its answer in vain.
+    /// The caller of a call gives up waiting for its answer.
     GiveUp(usize),
-    /// A call reaches its executor.
+    /// A call reaches its executor for the last time.
     Deliver(usize),
-    /// A call reaches its executor, and will once more.
+    /// A call reaches its executor, and will arrive once more.
     Repeat(usize),
-    /// The plugin ends the controller call it is at.
+    /// The plugin ends the controller call that it works on.
     Controller(usize, Ending),
     /// An answer reaches the record.
     Report(usize),
     /// A grant reaches its agent.
     Mount(usize),
-    /// The plugin ends the node call it is at.
+    /// The plugin ends the node call that it works on.
     Node(usize, Ending),
-    /// A node's agent crashes and starts again; the plugin does not notice.
+    /// A node's agent crashes and starts again. The plugin goes on with its call.
     Crash(usize),
-    /// A node reboots: nothing is mounted there any more.
+    /// A node reboots, which removes all its mounts.
     Reboot(usize),
     /// A node's agent starts without its journal.
     LoseJournal(usize),
-    /// A node goes, with whatever its agent and its plugin are at.
+    /// A node goes, and the calls of its agent and its plugin end with it.
     Off(usize),
     /// An operator reads a node's record, and then makes sure that nothing on the node can write.
     Gather(usize),
-    /// The operator declares the node gone by this evidence.
+    /// The operator uses this evidence to declare the node gone.
     Prove(usize),
-    /// A node is back: after a boot, when nothing is mounted, or as it went.
+    /// A node returns. The flag says whether it booted and has no mounts; otherwise it returns with
+    /// its mounts.
     Return(usize, bool),
-    /// A node that counts as gone undoes something, or has undone everything and says so.
+    /// A node that counts as gone undoes one mount, or reports that it has undone all.
     Undo(usize),
     /// A node that was gone learns which claims are older than its return.
     Fence(usize),
-    /// A service sees a claim, and then that its node is gone.
+    /// A service sees a claim, and afterwards sees that its node is gone.
     SeeProof(usize),
-    /// It uses what it saw, which may be a while ago.
+    /// The service uses this proof, perhaps much later.
     UseProof(usize),
-    /// A second claim service looks at the record.
+    /// A second claim service reads the record.
     Look,
-    /// A replica decides on the record that it read before: a claim, a release, or a checkpoint.
+    /// A replica decides a claim, a release, or a checkpoint on the record that it read earlier.
     Late(usize, LateAsk),
-    /// A person says of a claim that the storage has it detached, which is so when it is said.
+    /// A person says of a claim that the storage has it detached. That is true at this moment.
     Confirm(usize),
     /// The volume is registered, or updated.
     Register,
-    /// The volume is deregistered; by force, it is closed.
+    /// The volume is deregistered. The flag says whether by force, which closes it.
     Deregister(bool),
-    /// The plugin's controller can be reached no more.
+    /// The plugin's controller becomes unreachable for good.
     LoseController,
-    /// The plugin on a node can be reached no more.
+    /// The plugin on a node becomes unreachable for good.
     LosePlugin(usize),
 }
 
-/// What a second service is asked.
+/// The requests to a second service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum LateAsk {
     /// To take.
@@ -86,15 +88,15 @@ pub enum LateAsk {
 /// How a plugin ends a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Ending {
-    /// It acted, and says so.
+    /// It acts, and reports success.
     Done,
-    /// It acted, and says that it failed.
+    /// It acts, and reports an error.
     DoneButError,
-    /// It did not act, and says that it failed.
+    /// It does not act, and reports an error.
     Error,
-    /// It did not act, and says that it never will.
+    /// It does not act, and reports that it never will.
     Refused,
-    /// It did not act, and says that it has no room.
+    /// It does not act, and reports that it has no room.
     NoRoom,
 }
 
@@ -108,7 +110,7 @@ impl Ending {
 const ENDINGS: [Ending; 3] = [Ending::Done, Ending::DoneButError, Ending::Error];
 
 impl Model {
-    /// Everything that may happen next; some of it may change nothing.
+    /// All actions that may happen next. Some of them may change nothing.
     pub fn actions(&self, world: &World) -> Vec<Action> {
         let mut actions = vec![Action::Tick];
         for alloc in 0..self.scenario.allocs.len() {
@@ -123,7 +125,8 @@ impl Model {
                     }
                 }
                 (true, CallKind::NodeDetach) => {}
-                // The plugin is at another call for the volume: it answers ABORTED, or has it wait.
+                // The plugin works on another call for the volume: it answers ABORTED, or lets this
+                // call wait.
                 (true, _) if !self.is_its_turn(call) => {
                     actions.push(Action::Controller(at, Ending::Error));
                 }
@@ -141,7 +144,7 @@ impl Model {
         actions.extend((0..world.answers.len()).map(Action::Report));
         for (at, grant) in world.grants.iter().enumerate() {
             let node = &world.nodes[self.node_of(grant.alloc)];
-            if node.busy.is_none() && node.life == Life::Here {
+            if node.busy.is_none() && node.presence == Presence::Present {
                 actions.push(Action::Mount(at));
             }
         }
@@ -158,7 +161,7 @@ impl Model {
             if self.scenario.loses_journal && *node != Node::default() {
                 actions.push(Action::LoseJournal(at));
             }
-            if !self.scenario.nodes_fail || node.life != Life::Here {
+            if !self.scenario.nodes_fail || node.presence != Presence::Present {
                 continue;
             }
             if is_busy && !node.plugin_lost {
@@ -174,23 +177,23 @@ impl Model {
         actions
     }
 
-    /// Evidence is true when it is gathered: the node is off. It is used at any later time. When
-    /// the node was back in between, its record has changed, and the evidence is refused.
+    /// Evidence is true when it is gathered: the node is off. It is used at any later time. If the
+    /// node returned in between, its record has changed, and the evidence is refused.
     fn of_nodes_that_go(&self, world: &World, actions: &mut Vec<Action>) {
         for (at, node) in world.nodes.iter().enumerate().filter(|(at, _)| self.scenario.goes(*at)) {
             if node.evidence {
                 actions.push(Action::Prove(at));
             }
-            match node.life {
-                Life::Here => actions.push(Action::Off(at)),
-                Life::Off => {
+            match node.presence {
+                Presence::Present => actions.push(Action::Off(at)),
+                Presence::Off => {
                     actions.extend([Action::Return(at, true), Action::Return(at, false)]);
                     if !node.gone && !node.evidence {
                         actions.push(Action::Gather(at));
                     }
                 }
-                Life::Back => actions.extend([Action::Undo(at), Action::Off(at)]),
-                Life::Undone => actions.push(Action::Fence(at)),
+                Presence::Back => actions.extend([Action::Undo(at), Action::Off(at)]),
+                Presence::Undone => actions.push(Action::Fence(at)),
             }
         }
         for alloc in 0..self.scenario.allocs.len() {
@@ -204,7 +207,7 @@ impl Model {
         }
     }
 
-    /// What was under way then has ended before, answered or not.
+    /// The calls to a lost plugin have ended before, answered or not.
     fn of_what_is_lost(&self, world: &World, actions: &mut Vec<Action>) {
         let at_work = |call: &Call| call.at_work && call.kind.is_controller();
         let controller = self.scenario.has(Trouble::ControllerLost) && !world.controller_lost;
@@ -218,7 +221,8 @@ impl Model {
         }
     }
 
-    /// Whether the plugin's controller may act on the call now: it was asked for no other before.
+    /// Whether the plugin's controller may act on the call now, because no earlier call waits for
+    /// it.
     fn is_its_turn(&self, call: &Call) -> bool {
         call.behind == 0 || self.scenario.is(Mutation::PluginOverlaps)
     }
@@ -247,7 +251,7 @@ impl Model {
     }
 
     fn of_alloc(&self, world: &World, alloc: usize, actions: &mut Vec<Action>) {
-        // Allocs end and come back at any time: each is now wanted, now not, and nothing is kept.
+        // Allocs end and return at any time, so each may or may not be wanted at each step.
         match self.scenario.attaches {
             Attaches::Always => actions.push(Action::Take(alloc, true)),
             Attaches::Never => actions.push(Action::Take(alloc, false)),
@@ -260,7 +264,7 @@ impl Model {
             actions.push(Action::Release(alloc));
         }
         actions.push(Action::Begin(alloc, false));
-        // An abandoned place in the queue, or a reservation.
+        // This is an abandoned place in the queue, or a reservation.
         if matches!(claim.state, State::Waiting | State::Publishing) {
             actions.push(Action::Begin(alloc, true));
         }

@@ -1,5 +1,6 @@
-//! What the claim services do with the record. One decides on the newest, another on what it saw a
-//! while ago: what that writes is refused by the guard (rule 1), and changes nothing.
+//! How the claim services decide on the record. One decides on the newest record. The other decides
+//! on a record that it read earlier: the guard (rule 1) refuses its writes, which therefore change
+//! nothing.
 
 use crate::action::LateAsk;
 use crate::decide::{Ask, Decision, Proof};
@@ -22,8 +23,9 @@ impl Model {
         self.ask(world, Ask::Take { alloc, controller: Some(controller) })
     }
 
-    /// Other volumes may take all places that the node has for the plugin. Then nothing comes of
-    /// being asked, but that a place in line is had, or kept: to a volume others only make it late.
+    /// Other volumes may take all places that the node has for the plugin. A request must then
+    /// change nothing, except that it gets or keeps a place in line. For this volume, other volumes
+    /// only cause delay.
     fn check_full(&mut self, world: &World, alloc: usize) -> Result<(), Breach> {
         let Decision::Decided { record, call, .. } =
             self.decider.decide(world.record, Ask::Take { alloc, controller: None })?
@@ -41,7 +43,7 @@ impl Model {
         self.ask(world, Ask::Release { alloc })
     }
 
-    /// A proof for an earlier claim of the alloc makes no difference (rule 12).
+    /// A proof for an earlier claim of the alloc changes nothing (rule 12).
     pub(crate) fn begin(
         &mut self,
         world: &mut World,
@@ -64,7 +66,7 @@ impl Model {
         self.ask(world, ask)
     }
 
-    /// The alloc is still thought to live: a proof does not ask.
+    /// The service still believes that the alloc lives: a proof does not depend on that.
     pub(crate) fn use_proof(&mut self, world: &mut World, alloc: usize) -> Result<(), Breach> {
         self.ask(world, Ask::Begin { alloc, wanted: true, proof: Proof::Good })
     }
@@ -81,7 +83,7 @@ impl Model {
         self.ask(world, Ask::Deregister { force })
     }
 
-    /// A second service decides on what it saw, and has seen nothing afterwards.
+    /// The second service decides on the record that it saw, and forgets it afterwards.
     pub(crate) fn late(
         &mut self,
         world: &mut World,
@@ -102,9 +104,9 @@ impl Model {
         self.ask_on(world, seen, ask)
     }
 
-    /// A grant without a write is given after a read at the leader: for the claim that is there.
-    /// Where journals are kept, the epoch alone decides. There this read is left out, which is the
-    /// harder world.
+    /// A grant without a write is given after a read at the leader, for the claim that exists.
+    /// Where journals are kept, the epoch alone decides. The model leaves this read out there,
+    /// which is the harder world.
     fn may_grant_again(&self, world: &World, seen: Record, alloc: usize) -> bool {
         let looks = self.scenario.loses_journal && !self.scenario.is(Mutation::NoLeader);
         let taken = |record: Record| {
@@ -188,7 +190,7 @@ impl Model {
             world.record.claims[alloc] = claim;
         }
         let Some(claim) = claim else {
-            // What is known of this claim is known of no later one.
+            // A proof for this claim holds for no later claim.
             world.proven[alloc] &= self.scenario.is(Mutation::AnyProof);
             return Ok(());
         };
@@ -198,7 +200,7 @@ impl Model {
                 alloc,
                 attempt: AttemptId::New,
                 epoch: claim.epoch,
-                word: claim.word && !kind.is_controller(),
+                confirmed_unstaged: claim.confirmed_unstaged && !kind.is_controller(),
                 left: TIMEOUT,
                 asks,
                 at_work: false,
@@ -214,9 +216,9 @@ impl Model {
     }
 }
 
-/// Whether the record is what was seen less claims that were deleted since. If their markers go,
-/// the head falls to the newest of what is left, and a guard on that passes (decision 0022). The
-/// newest is taken to be among the claims that are left.
+/// Whether the record equals the one that was seen, except for claims that were deleted since. If
+/// their markers are purged, the head falls to the newest remaining message, and a guard on that
+/// head passes (decision 0022). The model takes that message to be one of a remaining claim.
 fn is_what_is_left(record: Record, seen: Record) -> bool {
     let mut claims = record.claims.iter().zip(&seen.claims);
     record.spec == seen.spec

@@ -1,13 +1,13 @@
 //! Executors, and the plugin's controller.
 //!
-//! Weaker than rule 4 asks: an executor here does not remember the newest attempt it has seen, so
-//! that the rest of the protocol must do without it. What it would refuse, the plugin may refuse
-//! here, so nothing that can happen with that memory is missing.
+//! The model is weaker than rule 4: an executor here does not remember the newest attempt that it
+//! has seen, so the rest of the protocol must be safe without that. The plugin may refuse here
+//! whatever that memory would refuse, so the model misses no behaviour that is possible with it.
 //!
-//! Each executor sees its own lock only. When several serve one plugin, the plugin may be called
-//! for a volume while it works on another call for it: it answers ABORTED, or the second call
-//! waits. Where each node has a controller of its own, the plugin gives no such help: a caller
-//! first asks the other executors, where an earlier call may be under way.
+//! Each executor sees only its own lock. If several executors serve one plugin, the plugin may be
+//! called for a volume while it works on another call for it: it answers ABORTED, or the second
+//! call waits. Where each node has its own controller, the plugin gives no such help: a caller
+//! first asks the other executors where an earlier call may be under way.
 
 use berth_domain::volume::CallKind;
 
@@ -24,7 +24,8 @@ impl Model {
         if call.asks {
             return self.ask_first(world, at);
         }
-        // Within the margin after the deadline the executor's clock may still say that it is time.
+        // The executor's clock may be slow by the margin, so the call may still seem in time after
+        // its deadline.
         let in_time = call.may_begin() || self.scenario.is(Mutation::NoDeadline);
         if in_time {
             self.overtake(world, call);
@@ -42,8 +43,8 @@ impl Model {
             }
             world.calls[at].at_work = true;
         } else {
-            // Too late, or no executor is there, or each executor holds the volume's lock for a
-            // call that the plugin has not answered.
+            // The call is too late, or no executor exists, or each executor holds the volume's lock
+            // for a call that the plugin has not answered.
             world.calls.remove(at);
             let told_apart = [Trouble::Confirmed, Trouble::OwnControllers];
             let told_apart = told_apart.into_iter().any(|trouble| self.scenario.has(trouble));
@@ -52,7 +53,8 @@ impl Model {
         }
     }
 
-    /// Before the call is made: when the other node's controller is at one, it is not.
+    /// Before the call, the other node's controller is asked. The call is not made while that
+    /// controller works on one.
     fn ask_first(&self, world: &mut World, at: usize) {
         let call = world.calls[at];
         if self.is_at_work(world, |node| node != self.node_of(call.alloc)) {
@@ -63,7 +65,7 @@ impl Model {
         }
     }
 
-    /// Whether an executor holds no call for the volume.
+    /// Whether some executor holds no call for the volume.
     fn has_a_controller_for(&self, world: &World, call: Call) -> bool {
         if self.scenario.has(Trouble::OwnControllers) {
             !self.is_at_work(world, |node| node == self.node_of(call.alloc))
@@ -72,13 +74,13 @@ impl Model {
         }
     }
 
-    /// Whether a controller is at a call for a claim on such a node.
+    /// Whether a controller works on a call for a claim on such a node.
     fn is_at_work(&self, world: &World, on: impl Fn(usize) -> bool) -> bool {
         let mut at_work = world.calls.iter().filter(|call| call.at_work);
         at_work.any(|call| call.kind.is_controller() && on(self.node_of(call.alloc)))
     }
 
-    /// The plugin acts or does not, and answers one or the other.
+    /// The plugin acts or not, and reports success or not.
     pub(crate) fn end_controller_call(
         &mut self,
         world: &mut World,
@@ -98,19 +100,19 @@ impl Model {
                 unpublish(&self.scenario, world, node)?;
             }
         }
-        // One that is asked out of turn says ABORTED, which is not what it was asked for.
+        // A plugin that is called out of turn answers ABORTED, which this request does not expect.
         let aborts = call.behind > 0 && self.scenario.has(Trouble::Confirmed);
         answer(world, call, if aborts { Outcome::Unasked } else { outcome(ending) });
         Ok(())
     }
 }
 
-/// Those that an executor took up, and the plugin has not ended.
+/// The number of controller calls that an executor accepted and the plugin has not ended.
 fn controller_calls(world: &World) -> usize {
     world.calls.iter().filter(|call| call.at_work && call.kind.is_controller()).count()
 }
 
-/// The controller attaches. Safety rule 2.
+/// The controller attaches (safety rule 2).
 fn publish(scenario: &Scenario, world: &mut World, node: usize) -> Result<(), Breach> {
     let node = scenario.attached_at(node);
     let elsewhere = world.attached.iter().enumerate().any(|(at, is)| *is && at != node);
@@ -121,11 +123,11 @@ fn publish(scenario: &Scenario, world: &mut World, node: usize) -> Result<(), Br
     Ok(())
 }
 
-/// The controller detaches. Safety rule 3.
+/// The controller detaches (safety rule 3).
 fn unpublish(scenario: &Scenario, world: &mut World, node: usize) -> Result<(), Breach> {
     let place = scenario.attached_at(node);
     let there = (0..NODES).filter(|at| scenario.attached_at(*at) == place);
-    // What is mounted on a fenced node, cannot be written.
+    // A mount on a fenced node cannot be written to.
     for there in there.map(|at| &world.nodes[at]).filter(|there| !there.is_fenced()) {
         if there.mounted.contains(&true) {
             return Err(Breach::new("safety 3: unpublished by the controller while mounted"));
@@ -147,7 +149,7 @@ pub(crate) fn outcome(ending: Ending) -> Outcome {
     }
 }
 
-/// The answer is on its way; it may take any time, or never come.
+/// The answer is under way. It may arrive at any time, or never.
 pub(crate) fn answer(world: &mut World, call: Call, outcome: Outcome) {
     world.answers.push(Answer { alloc: call.alloc, attempt: call.attempt, outcome });
 }

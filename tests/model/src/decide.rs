@@ -1,5 +1,5 @@
-//! Decisions, made by the real `step`, remembered, and checked: each is asked for many thousand
-//! times, on few records.
+//! Decisions made by the real `step`. They are cached and checked, because a search asks for each
+//! decision many thousand times, and there are few records.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -17,38 +17,39 @@ use crate::scenario::{Mutation, Scenario, Trouble};
 use crate::translate::{NOW, TICK, Translation};
 use crate::world::{AttemptId, Claim as WorldClaim, MARGIN, Outcome, Record, Spec, TIMEOUT};
 
-/// What may be asked of the record.
+/// The requests to a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Ask {
-    /// `claim.take`, with what the plugin says of its controller; without, when the node is full.
+    /// `claim.take`, with the plugin's answer on whether its controller attaches; `None` if the
+    /// node is full.
     Take { alloc: usize, controller: Option<bool> },
     /// `claim.release`.
     Release { alloc: usize },
     /// `claim.checkpoint` without a report.
     Begin { alloc: usize, wanted: bool, proof: Proof },
-    /// An answer.
+    /// The answer of a call.
     Answer { alloc: usize, attempt: AttemptId, outcome: Outcome },
-    /// `volume.detach` with a person's word that the storage has it detached.
+    /// `volume.detach` with an operator's confirmation that the storage has it detached.
     Confirm { alloc: usize },
-    /// `volume.register`: the same again, or with another name.
+    /// `volume.register`: the same document again, or one with another name.
     Register,
     /// `volume.deregister`.
     Deregister { force: bool },
 }
 
-/// What comes along with `claim.checkpoint`.
+/// The proof that comes with `claim.checkpoint`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Proof {
     /// Nothing.
     None,
     /// A proof for an earlier claim of the alloc.
     Earlier,
-    /// A proof for the claim as it is.
+    /// A proof for the present claim.
     Good,
 }
 
 impl Ask {
-    /// Whose claim it is about; none when it is about the volume.
+    /// The alloc whose claim the request is about; `None` if it is about the volume.
     pub(crate) fn alloc(self) -> Option<usize> {
         match self {
             Self::Take { alloc, .. }
@@ -61,17 +62,17 @@ impl Ask {
     }
 }
 
-/// What was decided.
+/// The decision on a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Decision {
-    /// No; nothing is written.
+    /// The request is refused, and nothing is written.
     Refused,
-    /// The record as it is now, and the call to make; whether the controller of the other node is
-    /// to be asked before that. A new claim's epoch is 0.
+    /// The record after the write, the call to make, and whether the other node's controller is
+    /// asked before that. The epoch of a new claim is 0.
     Decided { record: Record, call: Option<CallKind>, asks: bool },
 }
 
-/// Asks `step`, and remembers what it said.
+/// Calls `step`, and caches its decisions.
 pub(crate) struct Decider {
     scenario: Scenario,
     translation: Translation,
@@ -88,7 +89,7 @@ impl Decider {
             policy: Policy {
                 call_timeout: TICK * u32::from(TIMEOUT.unsigned_abs()),
                 clock_margin: TICK * u32::from(margin.unsigned_abs()),
-                // A caller that waits longer is no different from a slow one.
+                // A caller that waits longer behaves like a slow one.
                 abandoned_after: Duration::ZERO,
                 place_kept: TICK,
                 retry: Schedule { first: Duration::ZERO, max: Duration::ZERO },
@@ -97,7 +98,7 @@ impl Decider {
         }
     }
 
-    /// What `step` says, or the invariant that its answer breaks.
+    /// The decision of `step`, or the invariant that it breaks.
     pub(crate) fn decide(&mut self, record: Record, ask: Ask) -> Result<Decision, Breach> {
         if let Some(said) = self.said.get(&(record, ask)) {
             return said.clone();
@@ -146,7 +147,7 @@ impl Decider {
         }
     }
 
-    /// The mutations of rule 12 and of full nodes: the question is taken for another.
+    /// The mutations of rule 12 and of full nodes: `step` is asked another question.
     fn misread(&self, ask: Ask) -> Ask {
         match (self.scenario.mutation, ask) {
             (Some(Mutation::EarlierProof), Ask::Begin { alloc, wanted, proof: Proof::Earlier }) => {
@@ -159,7 +160,7 @@ impl Decider {
         }
     }
 
-    /// The mutations of rules 2 and 5: what was decided is not all written.
+    /// The mutations of rules 2 and 5: only a part of the decision is written.
     fn miswrite(&self, step: &mut Step, ask: Ask) {
         let Some(Write::PutClaim(_, claim)) = &mut step.write else { return };
         match (self.scenario.mutation, ask) {
@@ -171,7 +172,7 @@ impl Decider {
         }
     }
 
-    /// The mutations of rules 3, 5, 9, 15 and 16: the record is taken for another.
+    /// The mutations of rules 3, 5, 9, 15 and 16: `step` is given a changed record.
     fn mistake(&self, volume: &mut Volume, own: &AllocId, ask: Ask) {
         let confirms = matches!(ask, Ask::Confirm { .. });
         let takes = matches!(ask, Ask::Take { .. });
@@ -246,7 +247,7 @@ impl Decider {
         Ok(Decision::Decided { record, call, asks })
     }
 
-    /// Whether a controller on another node may be at an earlier call, as the record has it.
+    /// Whether a controller on another node may still work on an earlier call, by the record.
     fn asks(&self, record: Record, alloc: usize) -> bool {
         if !self.scenario.has(Trouble::OwnControllers) || self.scenario.is(Mutation::NoAsking) {
             return false;
@@ -265,7 +266,7 @@ impl Decider {
         volume.unsettled(&calling).any(|node| node != own)
     }
 
-    /// The record after a step of the spec, which touches no claim.
+    /// The record after a step of the spec, which changes no claim.
     fn apply_spec(&self, before: Record, step: Step) -> Result<Decision, Breach> {
         let spec = match step.write {
             None => before.spec,
@@ -282,7 +283,7 @@ impl Decider {
         Ok(Decision::Decided { record, call, asks: false })
     }
 
-    /// The mutation of rule 9: freed because another on the node is leaving too.
+    /// The mutation of rule 9: the claim is freed because another claim on the node is leaving too.
     fn relying_on_leaving(&self, decision: Decision, alloc: usize) -> Decision {
         let Decision::Decided { mut record, call: Some(CallKind::ControllerUnpublish), .. } =
             decision
@@ -304,7 +305,7 @@ impl Decider {
     }
 }
 
-/// Whether a call that did not succeed, and is to be made again, leaves the claim without a word.
+/// Whether a call that failed and is to be repeated leaves no error on the claim.
 fn is_silent(volume: &Volume, command: &Command, step: &Step) -> bool {
     let Command::Answer { owner: CallOwner::Claim(alloc), outcome, .. } = command else {
         return false;
@@ -314,7 +315,7 @@ fn is_silent(volume: &Volume, command: &Command, step: &Step) -> bool {
         return false;
     };
     let is_done = matches!(outcome, Came::Done { .. });
-    // The publish of a claim that was given up is not made again.
+    // The publish of a released claim is not repeated.
     let call = before.progress.attempt.as_ref().map(|attempt| attempt.call);
     let is_undone =
         before.state == State::NodeDetached && call == Some(CallKind::ControllerPublish);
@@ -324,12 +325,12 @@ fn is_silent(volume: &Volume, command: &Command, step: &Step) -> bool {
     before.state == after.state && !is_done && !is_undone && !is_told
 }
 
-/// Whether the claim is on its way out.
+/// Whether the claim is being released.
 fn leaves(claim: WorldClaim) -> bool {
     matches!(claim.state, State::Unpublishing | State::NodeDetached)
 }
 
-/// Whether this leads a claim out, rather than in.
+/// Whether the request releases a claim.
 fn is_release(ask: Ask) -> bool {
     matches!(ask, Ask::Begin { .. } | Ask::Answer { .. })
 }

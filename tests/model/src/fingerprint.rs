@@ -1,20 +1,20 @@
-//! 64 bits that stand for a world, quickly: most of a search's time would go into a hash that also
-//! withstands attackers.
+//! A fast hash of 64 bits that stands for a world. A hash that also withstands attackers would take
+//! most of a search's time.
 //!
-//! Among ten million worlds the chance that two of them look alike, so that one is not looked at,
-//! is about one in four hundred thousand.
+//! Among ten million worlds, the chance is about one in four hundred thousand that two of them have
+//! the same hash, so that one is not searched.
 
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 
-/// Folds each word into what came before by a multiplication of 64 by 64 bits, of which both halves
-/// are kept.
+/// Folds each word into the state by a multiplication of 64 by 64 bits, and keeps both halves of
+/// the product.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Folding(u64);
 
-/// For maps whose keys are looked up often.
+/// The hasher of maps whose keys are looked up often.
 pub(crate) type Quick = BuildHasherDefault<Folding>;
 
-/// Odd numbers without pattern: the first digits of pi, in base 16.
+/// An odd number without a pattern: the first hexadecimal digits of pi.
 const FIRST: u64 = 0x2436_a885_a308_d313 | 1;
 const SECOND: u64 = 0x1319_8a2e_0370_7345;
 

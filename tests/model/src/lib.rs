@@ -15,14 +15,14 @@
 //!
 //! `README.md` says how large the worlds are and what is not covered.
 
+mod absent_nodes;
 mod action;
 mod claims;
 mod controller;
 mod decide;
 mod fingerprint;
-mod gone;
 pub mod handle;
-mod lost;
+mod lost_plugin;
 mod model;
 mod node;
 mod normal;

@@ -6,7 +6,7 @@ use crate::safety::{self, Breach};
 use crate::scenario::Scenario;
 use crate::world::{LONG_AGO, NODES, World};
 
-/// A scenario, and what its decisions were.
+/// A scenario, and the cache of its decisions.
 pub struct Model {
     pub(crate) scenario: Scenario,
     pub(crate) decider: Decider,
@@ -18,18 +18,18 @@ impl Model {
         Self { decider: Decider::new(scenario.clone()), scenario }
     }
 
-    /// What is searched.
+    /// The scenario that is searched.
     pub fn scenario(&self) -> &Scenario {
         &self.scenario
     }
 
-    /// Nothing has happened yet.
+    /// The world before the first action.
     pub fn initial(&self) -> World {
         World { attempts_left: self.scenario.attempts, ..World::default() }
     }
 
-    /// The world after the action; the same when nothing came of it. A breach when a safety rule
-    /// was broken on the way or is broken now.
+    /// The world after the action, or the same world if the action changed nothing. A breach if a
+    /// safety rule was broken by the action or is broken now.
     pub fn next(&mut self, before: &World, action: Action) -> Result<World, Breach> {
         let mut world = before.clone();
         match action {

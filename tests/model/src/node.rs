@@ -1,18 +1,20 @@
-//! A node's agent (rules 10 and 11) and its plugin's node service.
+//! A node's agent (rules 10 and 11), and its plugin's node service.
 //!
-//! The agent holds the volume's lock while a plugin call of its own is unanswered. After a crash it
-//! does not know of that call: then it is the plugin that says ABORTED, as CSI asks of it.
+//! The agent holds the volume's lock while its plugin call is unanswered. After a crash it does not
+//! know of that call: then the plugin answers ABORTED, as CSI requires.
 
 use crate::action::Ending;
 use crate::controller::{answer, outcome};
 use crate::model::Model;
 use crate::safety::Breach;
 use crate::scenario::Mutation;
-use crate::world::{ALLOCS, Call, Node, NodeCall, NodeCallKind as Kind, Outcome, Whose, World};
+use crate::world::{
+    ALLOCS, Call, Node, NodeCall, NodeCallKind as Kind, NodeCaller, Outcome, World,
+};
 use berth_domain::volume::{CallKind, State};
 
 impl Model {
-    /// A grant reaches the agent: it journals its intent, then begins to mount.
+    /// A grant reaches the agent, which journals its intent and begins to mount.
     pub(crate) fn mount(&mut self, world: &mut World, at: usize) {
         let grant = world.grants[at];
         let node_at = self.node_of(grant.alloc);
@@ -21,9 +23,9 @@ impl Model {
             node.intents[other].is_some() && node.mounted[other]
         });
         let node = &mut world.nodes[node_at];
-        let told = node.told[grant.alloc] >= grant.epoch;
+        let told_to_detach = node.told_to_detach[grant.alloc] >= grant.epoch;
         let superseded = node.intents[grant.alloc].is_some_and(|epoch| epoch > grant.epoch);
-        if told || superseded {
+        if told_to_detach || superseded {
             return;
         }
         let is_there = node.intents[grant.alloc].is_some() && node.mounted[grant.alloc];
@@ -32,10 +34,10 @@ impl Model {
             return;
         }
         let kind = if published { Kind::Publish } else { Kind::Stage };
-        node.busy = Some(NodeCall { kind, alloc: grant.alloc, whose: Whose::Mount });
+        node.busy = Some(NodeCall { kind, alloc: grant.alloc, caller: NodeCaller::Mount });
     }
 
-    /// The call `agent.detach` reaches the agent. Whether it is taken up.
+    /// The call `agent.detach` reaches the agent. Returns whether the agent accepts it.
     pub(crate) fn detach(&mut self, world: &mut World, call: Call) -> bool {
         let node = &mut world.nodes[self.node_of(call.alloc)];
         let newer = node.intents[call.alloc].is_some_and(|epoch| epoch > call.epoch)
@@ -44,14 +46,14 @@ impl Model {
             return false;
         }
         if !self.scenario.is(Mutation::NoEpoch) {
-            node.told[call.alloc] = node.told[call.alloc].max(call.epoch);
+            node.told_to_detach[call.alloc] = node.told_to_detach[call.alloc].max(call.epoch);
         }
         node.busy =
-            Some(NodeCall { kind: Kind::Unpublish, alloc: call.alloc, whose: Whose::Detach });
+            Some(NodeCall { kind: Kind::Unpublish, alloc: call.alloc, caller: NodeCaller::Detach });
         true
     }
 
-    /// The plugin's node service acts or does not, and answers one or the other.
+    /// The plugin's node service acts or not, and reports success or not.
     pub(crate) fn end_node_call(
         &mut self,
         world: &mut World,
@@ -67,16 +69,18 @@ impl Model {
         if goes_on && self.scenario.is(Mutation::CountUses) {
             count(&mut world.nodes[node_at], call);
         }
-        match (call.whose, call.kind) {
-            (Whose::Mount, Kind::Stage) if goes_on => {
+        match (call.caller, call.kind) {
+            (NodeCaller::Mount, Kind::Stage) if goes_on => {
                 world.nodes[node_at].busy = Some(NodeCall { kind: Kind::Publish, ..call });
             }
-            // The intent stays: the agent does not know what is there.
-            (Whose::Mount | Whose::Nobody, _) => {}
-            (Whose::Detach, Kind::Unpublish) if goes_on && self.is_last(world, node_at, call) => {
+            // The intent stays, because the agent does not know whether the volume is mounted.
+            (NodeCaller::Mount | NodeCaller::Nobody, _) => {}
+            (NodeCaller::Detach, Kind::Unpublish)
+                if goes_on && self.is_last(world, node_at, call) =>
+            {
                 world.nodes[node_at].busy = Some(NodeCall { kind: Kind::Unstage, ..call });
             }
-            (Whose::Detach, _) => {
+            (NodeCaller::Detach, _) => {
                 if goes_on {
                     world.nodes[node_at].intents[call.alloc] = None;
                 }
@@ -87,20 +91,21 @@ impl Model {
         Ok(())
     }
 
-    /// Rule 18: the plugin answered with an error, and the agent finds nothing mounted.
+    /// Rule 18: the plugin answered with an error, and the agent finds no mount.
     fn is_done_by_word(&self, world: &World, node_at: usize, call: NodeCall) -> bool {
-        let carried = self.detaching(world, node_at).is_some_and(|at| world.calls[at].word);
+        let carried =
+            self.detaching(world, node_at).is_some_and(|at| world.calls[at].confirmed_unstaged);
         let node = &world.nodes[node_at];
         let is_left = match call.kind {
             Kind::Unpublish => node.mounted[call.alloc],
             Kind::Unstage => node.staged,
             Kind::Stage | Kind::Publish => return false,
         };
-        let carried = carried && call.whose == Whose::Detach;
+        let carried = carried && call.caller == NodeCaller::Detach;
         carried && (!is_left || self.scenario.is(Mutation::BlindWord))
     }
 
-    /// Safety rule 8: a call for an earlier claim takes nothing from the present one.
+    /// Safety rule 8: a call for an earlier claim removes nothing of the present claim.
     fn check_newer(&self, world: &World, node_at: usize, now: NodeCall) -> Result<(), Breach> {
         let call = self.detaching(world, node_at).map(|at| world.calls[at]);
         let claim = world.record.claims[now.alloc].filter(|claim| claim.state == State::Taken);
@@ -146,7 +151,7 @@ impl Model {
             || !others.any(|other| node.mounted[other] || node.intents[other].is_some())
     }
 
-    /// The call `agent.detach` that is at work on the node is at its end, answered or not.
+    /// The call `agent.detach` that works on the node ends, answered or not.
     pub(crate) fn end_detach(&self, world: &mut World, node_at: usize, came: Option<Outcome>) {
         if let Some(at) = self.detaching(world, node_at) {
             let call = world.calls.remove(at);
@@ -156,33 +161,33 @@ impl Model {
         }
     }
 
-    /// The call `agent.detach` that is at work on the node.
+    /// The call `agent.detach` that works on the node.
     fn detaching(&self, world: &World, node_at: usize) -> Option<usize> {
         world.calls.iter().position(|call| {
             call.at_work && call.kind == CallKind::NodeDetach && self.node_of(call.alloc) == node_at
         })
     }
 
-    /// The agent is gone with what it was doing; the plugin goes on with its call.
+    /// The agent ends with its own work. The plugin goes on with its call.
     pub(crate) fn crash(&self, world: &mut World, node_at: usize) {
         if let Some(call) = &mut world.nodes[node_at].busy {
-            call.whose = Whose::Nobody;
+            call.caller = NodeCaller::Nobody;
         }
         self.end_detach(world, node_at, None);
     }
 
-    /// Nothing is mounted after a boot; the journal is on a disk.
+    /// A boot removes all mounts. The journal is on a disk and stays.
     pub(crate) fn reboot(&self, world: &mut World, node_at: usize) {
         self.end_detach(world, node_at, None);
-        let Node { intents, told, ended, plugin_lost, .. } = world.nodes[node_at];
-        let kept = Node { intents, told, ended, plugin_lost, ..Node::default() };
+        let Node { intents, told_to_detach, ended, plugin_lost, .. } = world.nodes[node_at];
+        let kept = Node { intents, told_to_detach, ended, plugin_lost, ..Node::default() };
         world.nodes[node_at] = kept;
     }
 
-    /// A journal is lost only while no agent runs. So the process that sent a request is gone, and
-    /// a grant on its way is ignored (rule 10). The next process refuses calls from before its
-    /// start (rule 4), because it does not know whose its mounts are. An agent with a journal
-    /// refuses them as well; the model does not, which is the harder world.
+    /// A journal is lost only while no agent runs. The process that sent a request is therefore
+    /// gone, and a grant under way is ignored (rule 10). The next process refuses calls from before
+    /// its start (rule 4), because it does not know whose its mounts are. An agent with a journal
+    /// refuses them as well; the model leaves that out, which is the harder world.
     pub(crate) fn lose_journal(&self, world: &mut World, node_at: usize) {
         self.crash(world, node_at);
         if !self.scenario.is(Mutation::NoBeginning) {
@@ -192,13 +197,13 @@ impl Model {
             }
         }
         world.nodes[node_at].intents = [None; ALLOCS];
-        world.nodes[node_at].told = world.nodes[node_at].ended;
+        world.nodes[node_at].told_to_detach = world.nodes[node_at].ended;
         let allocs = self.scenario.allocs;
         world.grants.retain(|grant| allocs[grant.alloc].node != node_at);
     }
 }
 
-/// What an agent does that keeps a count instead of looking.
+/// The mutation of an agent that counts uses instead of looking at the mounts.
 fn count(node: &mut Node, call: NodeCall) {
     match call.kind {
         Kind::Publish => node.uses = node.uses.saturating_add(1),

@@ -1,9 +1,10 @@
-//! Equivalent states are reduced to one, so that the search is finite.
+//! Reduces equivalent states to one, so that the search is finite.
 //!
-//! Epochs are compared only with those of the same alloc, and places in the queue with each other,
-//! so both become ranks. What can have no effect any more is dropped: an answer of an old attempt
-//! (after a check that it is refused), a call too late for any executor (its refusal has the effect
-//! of an earlier refusal by the plugin), a grant that its agent would ignore.
+//! Epochs are compared only with epochs of the same alloc, and places in the queue only with each
+//! other, so both become ranks. Whatever can have no effect any more is dropped: an answer of an
+//! old attempt (after a check that it is refused), a call that is too late for any executor (its
+//! refusal has the effect of an earlier refusal by the plugin), and a grant that its agent would
+//! ignore.
 
 use berth_domain::volume::CallKind;
 
@@ -11,7 +12,7 @@ use crate::model::Model;
 use crate::repeat::rank_orders;
 use crate::safety::Breach;
 use crate::scenario::Mutation;
-use crate::world::{ALLOCS, AttemptId, Life, World};
+use crate::world::{ALLOCS, AttemptId, Presence, World};
 
 impl Model {
     pub(crate) fn normalise(&mut self, world: &mut World) -> Result<(), Breach> {
@@ -45,21 +46,21 @@ impl Model {
         world.grants.retain(|grant| {
             let node = &nodes[self.scenario.allocs[grant.alloc].node];
             let superseded = node.intents[grant.alloc].is_some_and(|epoch| epoch > grant.epoch);
-            node.told[grant.alloc] < grant.epoch && !superseded
+            node.told_to_detach[grant.alloc] < grant.epoch && !superseded
         });
-        // To a node that is away, nothing older than its newest grant makes a difference: it
-        // follows none of them when it is back.
+        // For an absent node, a grant older than its newest one makes no difference: the node
+        // follows none of them when it returns.
         let newest = |of: usize| world.grants.iter().filter(move |grant| grant.alloc == of);
         let newest: Vec<_> =
             (0..ALLOCS).map(|of| newest(of).map(|grant| grant.epoch).max()).collect();
         world.grants.retain(|grant| {
             let node = &nodes[self.scenario.allocs[grant.alloc].node];
-            node.life == Life::Here || Some(grant.epoch) == newest[grant.alloc]
+            node.presence == Presence::Present || Some(grant.epoch) == newest[grant.alloc]
         });
         Ok(())
     }
 
-    /// Every epoch of the alloc, but those it was told to go at.
+    /// Every epoch of the alloc, except those that its agent was told to detach.
     pub(crate) fn epochs_of(&self, world: &World, alloc: usize) -> impl Iterator<Item = u8> {
         let node = &world.nodes[self.node_of(alloc)];
         let claim = world.record.claims[alloc].map(|claim| claim.epoch);
@@ -76,7 +77,7 @@ impl Model {
 
     fn rank_epochs(&self, world: &mut World) {
         for alloc in 0..self.scenario.allocs.len() {
-            // Of a controller call the epoch is not looked at.
+            // No rule compares the epoch of a controller call.
             for call in world.calls.iter_mut().filter(|call| call.kind != CallKind::NodeDetach) {
                 call.epoch = 0;
             }
@@ -102,9 +103,9 @@ impl Model {
             }
             let node = &mut world.nodes[node];
             node.intents[alloc] = node.intents[alloc].map(rank);
-            // All later claims have higher epochs, so only those that are about matter.
-            node.told[alloc] = rank(node.told[alloc]);
-            // The journal says it, too, as long as there is one.
+            // All later claims have higher epochs, so only the epochs that are in use matter.
+            node.told_to_detach[alloc] = rank(node.told_to_detach[alloc]);
+            // The journal says so too, as long as it exists.
             let outlives = self.scenario.loses_journal;
             node.ended[alloc] = if outlives { rank(node.ended[alloc]) } else { 0 };
         }
@@ -112,7 +113,7 @@ impl Model {
 }
 
 impl World {
-    /// What is on its way has no order.
+    /// Messages under way have no order, so they are sorted.
     pub(crate) fn sort(&mut self) {
         self.calls.sort_unstable_by_key(|c| {
             (c.alloc, c.at_work, c.asks, c.behind, c.attempt, c.order, c.old, c.epoch)
@@ -122,7 +123,7 @@ impl World {
     }
 }
 
-/// The attempt on the record is the current one, any other is old.
+/// Names the attempt on the record current, and any other attempt old.
 fn name_attempts(world: &mut World) {
     let record = world.record;
     let name = |alloc: usize, id: AttemptId| {

@@ -1,12 +1,13 @@
-//! Calls that arrive more than once, and the memory that executors have of what they saw (rule 4).
+//! Calls that arrive more than once, and the executors' memory of the newest call (rule 4).
 //!
-//! The second time may be as late as any call may be: after the first was answered, and after what
-//! was done next because of the answer. An attempt that was answered is over to all rules but one:
-//! the executor that saw a newer attempt for the volume refuses an older one. It does not refuse
-//! the same again.
+//! The second arrival may be as late as any call may be: after the first was answered, and after
+//! what followed from that answer. An answered attempt is over for all rules except one: an
+//! executor that saw a newer attempt for the volume refuses an older one. It does not refuse the
+//! same attempt again.
 //!
 //! Only the controller's executor has that memory here, and only where the controller runs once:
-//! several do not know what each other saw. An agent does without, which is the harder world.
+//! several executors do not know what the others saw. An agent does without it, which is the harder
+//! world.
 
 use berth_domain::volume::CallKind;
 
@@ -15,14 +16,14 @@ use crate::scenario::{Mutation, Trouble};
 use crate::world::{Call, World};
 
 impl Model {
-    /// A call reaches its executor, and will once more.
+    /// A call reaches its executor, and will arrive once more.
     pub(crate) fn repeat(&mut self, world: &mut World, at: usize) {
         let again = world.calls[at];
         self.deliver(world, at);
         world.calls.push(again);
     }
 
-    /// The position of a new call among those on their way.
+    /// The order number of a new call among those under way.
     pub(crate) fn next_order(&self, world: &World, kind: CallKind) -> u8 {
         if !self.scenario.has(Trouble::Repeated) || !kind.is_controller() {
             return 0;
@@ -31,7 +32,7 @@ impl Model {
         known.max().unwrap_or(0).saturating_add(1)
     }
 
-    /// The executor has seen the call, and will do nothing older.
+    /// The executor has seen the call, and refuses older ones from now on.
     pub(crate) fn overtake(&self, world: &mut World, seen: Call) {
         let remembers = self.scenario.controllers() == 1 && !self.scenario.is(Mutation::NoMemory);
         if !remembers || world.controller_lost {
@@ -43,12 +44,12 @@ impl Model {
     }
 }
 
-/// Whether it makes a difference when the call was asked for.
+/// Whether the order of the call makes a difference.
 fn is_ordered(call: &Call) -> bool {
     call.order > 0 && !call.at_work
 }
 
-/// Only which was asked for first can matter, of those on their way.
+/// Turns the order numbers of the calls under way into ranks, because only their order can matter.
 pub(crate) fn rank_orders(world: &mut World) {
     for call in world.calls.iter_mut().filter(|call| !is_ordered(call)) {
         call.order = 0;

@@ -1,4 +1,4 @@
-//! What must be so in every state.
+//! The safety rules that each state must satisfy.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use crate::world::{NODES, World};
 #[cfg(test)]
 mod tests;
 
-/// A rule that was broken, in words.
+/// The broken rule, as text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Breach(String);
 
@@ -27,7 +27,8 @@ impl fmt::Display for Breach {
     }
 }
 
-/// Checks what can be seen from the state alone. What must not be done is checked where it is done.
+/// Checks the rules that depend on the state alone. Forbidden actions are checked where they
+/// happen.
 pub(crate) fn check(scenario: &Scenario, world: &World) -> Result<(), Breach> {
     writers(scenario, world)?;
     nodes(scenario, world)?;
@@ -59,7 +60,8 @@ fn nodes(scenario: &Scenario, world: &World) -> Result<(), Breach> {
     Ok(())
 }
 
-/// Safety rule 4, as rule 3 keeps it: a controller call is alone, a node call alone on its node.
+/// Safety rule 4, as rule 3 keeps it: a controller call is the only call, and a node call is the
+/// only one on its node.
 fn calls(scenario: &Scenario, world: &World) -> Result<(), Breach> {
     let on_record = world.record.claims.iter().enumerate().filter_map(|(alloc, claim)| {
         let attempt = claim.as_ref()?.attempt.filter(|attempt| attempt.may_begin())?;
@@ -77,7 +79,7 @@ fn calls(scenario: &Scenario, world: &World) -> Result<(), Breach> {
         return Err(Breach::new("safety 4: two calls on the record may act at once"));
     }
     let at_work = world.calls.iter().filter(|call| call.at_work && call.kind.is_controller());
-    // One that waits behind another is not at work in the plugin.
+    // A call that waits behind another is not at work in the plugin.
     let jumps = scenario.is(Mutation::PluginJumpsLine);
     if !jumps && at_work.filter(|call| call.behind == 0).count() > 1 {
         return Err(Breach::new("safety 4: two controller calls at work at once"));
@@ -85,7 +87,7 @@ fn calls(scenario: &Scenario, world: &World) -> Result<(), Breach> {
     Ok(())
 }
 
-/// Whatever is attached or mounted has a claim: otherwise it would never be undone.
+/// Every attachment and mount has a claim: without one it would never be undone.
 fn claimed(scenario: &Scenario, world: &World) -> Result<(), Breach> {
     for node in 0..NODES {
         let claims = || {
@@ -94,7 +96,7 @@ fn claimed(scenario: &Scenario, world: &World) -> Result<(), Breach> {
                 .filter(|(alloc, _)| scenario.allocs[*alloc].node == node)
         };
         let attached = |state: State| state != State::Waiting;
-        // Two nodes that the plugin calls by one id are one to the storage.
+        // Two nodes with one plugin id are one node to the storage.
         let there = |alloc: usize| scenario.attached_at(scenario.allocs[alloc].node) == node;
         let mut all = world.record.claims.iter().enumerate();
         let is_claimed = all.any(|(alloc, claim)| {

@@ -1,4 +1,4 @@
-//! What is searched: a volume, its allocs, and what is broken on purpose.
+//! What is searched: a volume, its allocs, and the rules that are taken away.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use berth_domain::access::{AccessMode, Mode};
 /// One world to search.
 #[derive(Debug, Clone)]
 pub struct Scenario {
-    /// What it is called in reports.
+    /// The name in reports.
     pub name: &'static str,
     /// How the volume may be shared.
     pub access: AccessMode,
@@ -15,17 +15,17 @@ pub struct Scenario {
     pub attaches: Attaches,
     /// The allocs that want it, at most [`ALLOCS`](crate::world::ALLOCS).
     pub allocs: &'static [Placed],
-    /// Whether they get in line when others hold it.
+    /// Whether they wait in the queue while others hold it.
     pub wait: bool,
     /// Whether agents crash, nodes reboot, and the node's half of the plugin fails.
     pub nodes_fail: bool,
     /// Whether an agent's journal may be lost.
     pub loses_journal: bool,
-    /// What else happens.
+    /// The further troubles of this world.
     pub troubles: &'static [Trouble],
-    /// How many calls may be started; none for any number.
+    /// The most calls that may be started; `None` for no limit.
     pub attempts: Option<u8>,
-    /// What is broken on purpose.
+    /// The rule that is taken away.
     pub mutation: Option<Mutation>,
 }
 
@@ -34,74 +34,74 @@ pub struct Scenario {
 pub enum Attaches {
     /// It does.
     Always,
-    /// It has none, or that one does not attach.
+    /// The plugin has no controller, or one that does not attach.
     Never,
-    /// It says now this, now that: an upgrade, or a node that runs another version.
+    /// The answer changes: the plugin is upgraded, or a node runs another version.
     Changes,
 }
 
-/// What else may happen in a world.
+/// Further events that may happen in a world.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trouble {
-    /// The first node goes, is proven gone, and comes back.
+    /// The first node goes, is declared gone, and returns.
     NodeGone,
-    /// So does the second.
+    /// The second node goes, is declared gone, and returns.
     OtherNodeGone,
-    /// A second claim service decides on what it saw a while ago.
+    /// A second claim service decides on a record that it read earlier.
     SecondService,
     /// The volume is updated, deregistered, closed by force, and registered again.
     Deregistered,
     /// The plugin has no room for another publish.
     NoRoom,
     /// The plugin's controller runs twice, behind one queue group, and neither executor sees the
-    /// other's lock. As does one whose executor was killed and started again over a call.
+    /// other's lock. An executor that was killed and restarted during a call behaves the same.
     SecondController,
-    /// It runs three times: two calls may wait behind a third.
+    /// The controller runs three times, so that two calls may wait behind a third.
     ThirdController,
-    /// The plugin's controller runs on each node, and is called for the claims there; it takes one
-    /// call for the volume at a time, and nothing keeps two of them apart.
+    /// The plugin's controller runs on each node, and is called for the claims there. It takes one
+    /// call for the volume at a time, and nothing coordinates two controllers.
     OwnControllers,
     /// A person says that the storage has a claim's volume detached (rule 16).
     Confirmed,
-    /// A person says at any time that nothing of the volume is left on a node (rule 18), whether it
-    /// is so or not.
+    /// A person says at any time that nothing of the volume is left on a node (rule 18), whether
+    /// that is true or not.
     Unstaged,
-    /// The plugin's controller can be reached no more, for good.
+    /// The plugin's controller becomes unreachable for good.
     ControllerLost,
-    /// The plugin's node service on the first node can be reached no more, for good.
+    /// The plugin's node service on the first node becomes unreachable for good.
     NodePluginLost,
     /// A call arrives more than once: the bus or its sender repeats it.
     Repeated,
-    /// The plugin calls both nodes by one id, so that an attachment is both nodes'.
+    /// The plugin has one id for both nodes, so an attachment belongs to both.
     SharedId,
-    /// A claim service of an older version admits claims, and compares no ids.
+    /// A claim service of an older version admits claims, and compares no node ids.
     OlderService,
 }
 
-/// One alloc.
+/// An alloc with its node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Placed {
     /// Its node, below [`NODES`](crate::world::NODES).
     pub node: usize,
-    /// What it does with the volume.
+    /// Whether it reads or writes.
     pub mode: Mode,
 }
 
-/// A rule of the protocol taken away, to see that the search notices.
+/// A rule of the protocol that is taken away, to show that the search finds the damage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Mutation {
     /// Executors act on calls whose deadline has passed (rule 4).
     NoDeadline,
     /// New attempts do not wait for the margin after a deadline, and clocks differ (rule 3).
     NoMargin,
-    /// Agents forget what they were told to detach (rule 10).
+    /// Agents forget the epochs that they were told to detach (rule 10).
     NoEpoch,
-    /// A call that was not answered counts as done (rule 6).
+    /// An unanswered call counts as done (rule 6).
     FreeOnTimeout,
-    /// An answer counts for whatever attempt is on the record (rule 5).
+    /// An answer counts for any attempt on the record (rule 5).
     OldAnswers,
-    /// A node is left without a check for other holders of the volume there (rule 9, safety rule
-    /// 3).
+    /// A node is detached without a check for other holders of the volume there (rule 9, safety
+    /// rule 3).
     LeaveOthers,
     /// A claim whose unpublish is under way or uncertain is relied on (rule 9).
     RelyOnLeaving,
@@ -109,69 +109,70 @@ pub enum Mutation {
     CarelessUnstage,
     /// An agent unstages when its count of uses says so (rule 11).
     CountUses,
-    /// A person's word counts whatever the controller said, and whether it was asked (rule 16).
+    /// A person's confirmation counts whatever the controller said, and even if it was not asked
+    /// (rule 16).
     AnyWord,
-    /// An agent takes a person's word without a look at the mount table (rule 18).
+    /// An agent takes a person's confirmation without reading the mount table (rule 18).
     BlindWord,
-    /// A claim is relied on that a person may answer for (rules 9 and 16).
+    /// A release relies on a claim that a person may confirm (rules 9 and 16).
     RelyOnDenied,
-    /// A service writes what it decided on an older record (rule 1).
+    /// A service writes a decision that it made on an older record (rule 1).
     NoGuard,
-    /// The newest revision of a volume falls when a delete's marker goes, and a service that missed
-    /// the delete passes the guard (rule 1, decision 0022).
+    /// The newest revision of a volume falls when a delete's marker is purged. A service that
+    /// missed the delete then passes the guard (rule 1, decision 0022).
     HeadsFall,
-    /// A grant is given again by a service that does not look at the leader (rule 12).
+    /// A service repeats a grant without reading at the leader (rule 12).
     NoLeader,
     /// Executors do not remember the newest attempt that they saw (rule 4).
     NoMemory,
     /// Restarted agents without a journal accept calls that were issued before their start (rule
     /// 4).
     NoBeginning,
-    /// An agent takes a detach of an earlier claim for one of its present claim (rule 10).
+    /// An agent applies a detach of an earlier claim to its present claim (rule 10).
     AnyDetach,
     /// A controller is called without asking the other controllers (decision 0011).
     NoAsking,
     /// Only executors with an unanswered attempt are asked.
     AskTheUnheard,
-    /// A plugin that is asked again for a volume acts on both calls as it likes: it neither answers
-    /// ABORTED nor has the second wait for the first.
+    /// A plugin that is called again for a volume works on both calls: it neither answers ABORTED
+    /// nor lets the second call wait.
     PluginOverlaps,
-    /// A plugin has calls for a volume wait for each other, and then takes any of them.
+    /// A plugin lets calls for a volume wait for each other, and then takes any of them first.
     PluginJumpsLine,
-    /// A proof counts for whatever claim is on the record (rule 12).
+    /// A proof counts for any claim on the record (rule 12).
     AnyProof,
-    /// A node that comes back is taken for good without having undone anything (rule 12).
+    /// A node that returns is trusted without having undone anything (rule 12).
     NoUndo,
-    /// A node that comes back keeps what is still claimed (rule 12).
+    /// A node that returns keeps mounts that are still claimed (rule 12).
     KeepClaimed,
-    /// A node that comes back follows grants from before (rule 12).
+    /// A node that returns follows grants from before its absence (rule 12).
     NoFence,
-    /// That it follows none is kept in its journal only, which may be lost (rule 12).
+    /// Only the journal says that the node follows no older grant, and it may be lost (rule 12).
     JournalFence,
-    /// Claims of other nodes are not looked at when the controller is called, whatever the plugin
-    /// calls their nodes (rule 9).
+    /// The controller is called without a look at claims of other nodes, which may have the same id
+    /// at the plugin (rule 9).
     ByNodeName,
-    /// That a node is gone is put on record though its record changed since it was looked at,
-    /// before the evidence was gathered (rule 12).
+    /// A node is recorded as gone although its record changed after the evidence was gathered (rule
+    /// 12).
     StaleEvidence,
-    /// It follows none of those that it knew of when it came back, and counts as gone a while
-    /// longer (rule 12).
+    /// A returned node refuses only the grants that it knew of when it returned, and counts as gone
+    /// for longer (rule 12).
     EarlyFence,
-    /// A call is made of which its claim says nothing (rule 2).
+    /// A call is made that its claim does not record (rule 2).
     UnwrittenCall,
-    /// The calls of other claims are not looked at (rule 3, safety rule 4).
+    /// Calls of other claims are ignored (rule 3, safety rule 4).
     ForgetCalls,
-    /// An answer of an attempt that is not on the record is taken (rule 5, safety rule 7).
+    /// An answer is accepted whose attempt is not on the record (rule 5, safety rule 7).
     TakeOldAnswers,
-    /// A failure leaves nothing on its claim (rule 5).
+    /// A failure leaves no error on its claim (rule 5).
     SilentFailures,
-    /// Claims are not looked at when the volume is deregistered (rule 15).
+    /// Claims are ignored when the volume is deregistered (rule 15).
     DeregisterClaimed,
-    /// A proof for an earlier claim is taken for one for this (rule 12).
+    /// A proof for an earlier claim counts for the present one (rule 12).
     EarlierProof,
-    /// A node without room for another volume is taken for one with room.
+    /// A full node counts as one with room for another volume.
     FullNodes,
-    /// A release is never tried again (rule 14).
+    /// A release is never retried (rule 14).
     NoSecondTry,
 }
 
@@ -191,12 +192,12 @@ impl Scenario {
         self.has([Trouble::NodeGone, Trouble::OtherNodeGone][node])
     }
 
-    /// Where the storage has it attached, when it is attached to the node: two nodes may be one.
+    /// The place where the storage has it attached for this node: two nodes may share one.
     pub(crate) fn attached_at(&self, node: usize) -> usize {
         if self.has(Trouble::SharedId) { 0 } else { node }
     }
 
-    /// How often the plugin's controller runs.
+    /// The number of executors of the plugin's controller.
     pub(crate) fn controllers(&self) -> usize {
         let more = [Trouble::SecondController, Trouble::ThirdController];
         1 + more.into_iter().filter(|trouble| self.has(*trouble)).count()

@@ -1,5 +1,5 @@
-//! The search: every state that can be reached, nearest first, so that the way to a breach is the
-//! shortest there is.
+//! The search: every reachable state, nearest first, so that the story of a breach is as short as
+//! possible.
 
 use std::collections::{HashSet, VecDeque};
 use std::fmt::{self, Write as _};
@@ -13,29 +13,29 @@ use crate::scenario::{Mutation, Scenario};
 use crate::weather::Weather;
 use crate::world::World;
 
-/// What a search has seen.
+/// The result of a search.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// The states, like ones counted once.
+    /// The number of states. States that behave alike count once.
     pub states: usize,
-    /// The actions tried.
+    /// The number of actions that were tried.
     pub actions: usize,
-    /// The most actions that the shortest way to a state has.
+    /// The largest number of actions on a shortest way to a state.
     pub depth: usize,
-    /// Whether these are all states; else the search stopped at its limit, or at a breach.
+    /// Whether these are all states; otherwise the search stopped at its limit or at a breach.
     pub complete: bool,
     /// How long it took.
     pub took: Duration,
-    /// What went wrong.
-    pub found: Option<Found>,
+    /// The breach, if one was found.
+    pub found: Option<FoundBreach>,
 }
 
 /// A breach, and how it comes about.
 #[derive(Debug)]
-pub struct Found {
-    /// The rule.
+pub struct FoundBreach {
+    /// The broken rule.
     pub breach: Breach,
-    /// How many actions lead to it.
+    /// The number of actions that lead to it.
     pub steps: usize,
     /// Each action and the world after it, for a person to read.
     pub story: String,
@@ -56,9 +56,8 @@ struct Origin {
     depth: usize,
 }
 
-/// Looks at no more than `states_max` states. From each, good weather must lead to rest; unless
-/// something is broken on purpose, for then only the damage is looked for; but not when that is
-/// what leads to rest.
+/// Searches at most `states_max` states. From each state, good weather must lead to rest. If a rule
+/// is taken away, only the damage is looked for, unless the rule is one that leads to rest.
 pub fn search(scenario: &Scenario, states_max: usize) -> Report {
     let begun = Instant::now();
     let mut report = Report::default();
@@ -72,7 +71,7 @@ struct Search {
     weather: Weather,
     seen: HashSet<u64, Quick>,
     origins: Vec<Origin>,
-    /// Worlds to look at, and how they were reached.
+    /// The worlds to search next, each with the index of its origin.
     ahead: VecDeque<(World, Option<usize>)>,
 }
 
@@ -89,7 +88,7 @@ impl Search {
         }
     }
 
-    fn run(&mut self, states_max: usize, report: &mut Report) -> Result<(), Found> {
+    fn run(&mut self, states_max: usize, report: &mut Report) -> Result<(), FoundBreach> {
         while let Some((world, at)) = self.ahead.pop_front() {
             if report.states == states_max {
                 return Ok(());
@@ -123,8 +122,8 @@ impl Search {
         }
     }
 
-    /// Goes the way again, and writes it down.
-    fn tell(&mut self, at: Option<usize>, last: Option<Action>, breach: Breach) -> Found {
+    /// Repeats the actions that lead to the breach, and writes them down.
+    fn tell(&mut self, at: Option<usize>, last: Option<Action>, breach: Breach) -> FoundBreach {
         let mut actions: Vec<Action> = last.into_iter().collect();
         let mut at = at;
         while let Some(origin) = at.map(|at| &self.origins[at]) {
@@ -143,6 +142,6 @@ impl Search {
             }
         }
         let _ = writeln!(story, "     => {breach}");
-        Found { breach, steps: actions.len(), story }
+        FoundBreach { breach, steps: actions.len(), story }
     }
 }

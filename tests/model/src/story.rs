@@ -1,15 +1,15 @@
-//! Actions and worlds in words, for a reader who wants to know how a breach came about.
+//! Actions and worlds as text, for a reader who wants to know how a breach came about.
 
 use std::fmt;
 
 use crate::action::{Action, Ending};
 use crate::model::Model;
 use crate::world::{
-    Answer, Attempt, AttemptId, Call, Claim, Grant, Life, Node, NodeCall, NodeCallKind, Spec,
-    Whose, World,
+    Answer, Attempt, AttemptId, Call, Claim, Grant, Node, NodeCall, NodeCallKind, NodeCaller,
+    Presence, Spec, World,
 };
 
-/// An alloc's name, or a node's, by its number.
+/// The name of an alloc or a node, by its number.
 struct Name(char, usize);
 
 fn alloc(alloc: usize) -> Name {
@@ -21,7 +21,7 @@ fn node(node: usize) -> Name {
 }
 
 impl Model {
-    /// The action in words; the world is the one before it.
+    /// The action as text. The world is the one before the action.
     pub fn describe(&self, world: &World, action: Action) -> String {
         match action {
             Action::Tick => "time passes".to_owned(),
@@ -80,7 +80,7 @@ impl Model {
         }
     }
 
-    /// What the record says, what is on its way, and what is so.
+    /// The world as text: the record, the messages under way, and the facts.
     pub fn picture(&self, world: &World) -> String {
         let mut parts = Vec::new();
         for (at, claim) in world.record.claims.iter().enumerate() {
@@ -120,7 +120,9 @@ impl Model {
 
 fn facts(node: &Node, attached: bool) -> Vec<String> {
     let mut facts = Vec::new();
-    facts.extend((node.life != Life::Here).then(|| format!("{:?}", node.life).to_lowercase()));
+    facts.extend(
+        (node.presence != Presence::Present).then(|| format!("{:?}", node.presence).to_lowercase()),
+    );
     facts.extend(node.gone.then(|| "counts as gone".to_owned()));
     facts.extend(node.evidence.then(|| "known to be off".to_owned()));
     facts.extend(node.plugin_lost.then(|| "without plugin".to_owned()));
@@ -130,7 +132,8 @@ fn facts(node: &Node, attached: bool) -> Vec<String> {
         facts.extend(mounted.then(|| format!("mounted for {}", alloc(at))));
     }
     if let Some(call) = node.busy {
-        let forgotten = if call.whose == Whose::Nobody { ", forgotten by its agent" } else { "" };
+        let forgotten =
+            if call.caller == NodeCaller::Nobody { ", forgotten by its agent" } else { "" };
         facts.push(format!("at {call}{forgotten}"));
     }
     facts

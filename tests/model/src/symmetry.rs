@@ -1,8 +1,8 @@
-//! Worlds that differ only in which of two like allocs is which are looked at once.
+//! Searches worlds only once that differ only in which of two interchangeable allocs is which.
 //!
-//! Allocs are alike when they do the same with the volume on the same node; two nodes are alike
-//! when the allocs on them are. `step` knows allocs and nodes by names that it compares for
-//! equality only, so what it decides for one it decides for the other.
+//! Allocs are interchangeable if they use the volume in the same way on the same node. Two nodes
+//! are interchangeable if their allocs are. `step` compares the names of allocs and nodes for
+//! equality only, so its decision for one holds for the other.
 
 use crate::fingerprint::fingerprint;
 use crate::model::Model;
@@ -10,16 +10,16 @@ use crate::scenario::Placed;
 use crate::world::{NODES, World};
 
 impl Model {
-    /// The same number for all worlds that are alike: a sum does not depend on the order of nodes
-    /// and allocs.
+    /// A number that is the same for all equivalent worlds: a sum does not depend on the order of
+    /// nodes and allocs.
     pub(crate) fn likeness(&self, world: &World) -> u64 {
         let nodes = (0..NODES).map(|node| {
             let allocs = self.scenario.allocs.iter().enumerate();
             let here = allocs.filter(|(_, placed)| placed.node == node);
             let of_allocs = here.map(|(alloc, placed)| of_alloc(world, alloc, *placed));
             let there = &world.nodes[node];
-            let busy = there.busy.map(|call| (call.kind, call.whose));
-            let life = (there.life, there.gone, there.evidence, there.uses, there.plugin_lost);
+            let busy = there.busy.map(|call| (call.kind, call.caller));
+            let life = (there.presence, there.gone, there.evidence, there.uses, there.plugin_lost);
             let of_node = (world.attached[node], there.staged, busy, life);
             fingerprint(&(of_node, of_allocs.fold(0, u64::wrapping_add)))
         });
@@ -30,7 +30,7 @@ impl Model {
     }
 }
 
-/// All that concerns one alloc, but for its name.
+/// All facts about one alloc, except its name.
 fn of_alloc(world: &World, alloc: usize, placed: Placed) -> u64 {
     let calls = world.calls.iter().filter(|call| call.alloc == alloc);
     let calls = calls.map(|call| {
@@ -49,7 +49,12 @@ fn of_alloc(world: &World, alloc: usize, placed: Placed) -> u64 {
         calls.fold(0, u64::wrapping_add),
         answers.fold(0, u64::wrapping_add),
         grants.fold(0, u64::wrapping_add),
-        (there.intents[alloc], there.told[alloc], there.ended[alloc], there.mounted[alloc]),
+        (
+            there.intents[alloc],
+            there.told_to_detach[alloc],
+            there.ended[alloc],
+            there.mounted[alloc],
+        ),
         there.busy.is_some_and(|call| call.alloc == alloc),
         (world.proven[alloc], world.view.map(|view| view.claims[alloc])),
     ))

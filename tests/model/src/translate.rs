@@ -1,9 +1,10 @@
-//! A record of the world as the domain's volume, and back.
+//! Translates a record of the world into the domain's volume and back.
 //!
-//! **Promises** that nothing is lost on the way: what the world leaves out of a claim is put in
-//! when `step` is asked, and compared when it comes back, so that a step which changed a claim's
-//! mode, access, epoch, node or publish context would be a breach. Only texts, counts and times of
-//! the past are left out for good: they change no decision, or only when it is made.
+//! **Promises** that nothing is lost: the parts of a claim that the world leaves out are added
+//! before `step` is called, and compared when it returns. A step that changes a claim's mode,
+//! access, epoch, node or publish context would therefore be a breach. Only texts, counts and past
+//! times are left out for good, because they change no decision, or only at the moment when it is
+//! made.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,16 +22,16 @@ use crate::safety::Breach;
 use crate::scenario::{Scenario, Trouble};
 use crate::world::{ALLOCS, Attempt, AttemptId, Claim, NODES, Outcome, Record, Spec};
 
-/// A tick, as `step` sees it.
+/// The length of a tick for `step`.
 pub(crate) const TICK: Duration = Duration::from_secs(1);
-/// It is always now.
+/// The time of every call of `step`.
 pub(crate) const NOW: Timestamp = Timestamp::from_unix_ms(1_000_000);
-/// Epochs of claims in line begin here; those of others are lower, and compared with none.
+/// The lowest epoch of claims in line. Epochs of other claims are lower, and never compared.
 const IN_LINE: u64 = 100;
-/// The epoch of no claim that is on the record.
+/// An epoch that no claim on the record has.
 const EARLIER: u64 = 0;
 
-/// The names of things.
+/// The names in this world.
 pub(crate) struct Translation {
     scenario: Scenario,
     allocs: Vec<AllocId>,
@@ -114,15 +115,15 @@ impl Translation {
         let since = Timestamp::default();
         DomainClaim {
             progress: Progress { tries: u32::from(claim.failed), attempt, ..Progress::default() },
-            // Long ago: a retry in time is no different from a first request.
+            // The time is long past: a retry in time behaves like a first request.
             place_until: (claim.state == State::Waiting).then(Timestamp::default),
             exhausted: claim.exhausted,
             denied: claim.denied,
-            unstaged_by: claim.word.then(proof),
+            unstaged_by: claim.confirmed_unstaged.then(proof),
             proof: claim.proof.then(proof),
             epoch: epoch(alloc, claim),
             controller: claim.controller,
-            // In line nothing is reserved, so nothing is known of the way there.
+            // A claim in line reserves nothing, so its node id at the plugin is not known.
             external_node: (claim.state != State::Waiting).then(|| self.external_node(alloc)),
             publish_context: if is_granted && claim.controller {
                 self.publish_context(alloc)
@@ -133,7 +134,7 @@ impl Translation {
         }
     }
 
-    /// What the plugin calls the alloc's node.
+    /// The id of the alloc's node at the plugin.
     fn external_node(&self, alloc: usize) -> String {
         if self.scenario.has(Trouble::SharedId) {
             return "the plugin's clone".to_owned();
@@ -141,12 +142,13 @@ impl Translation {
         format!("the plugin's {}", self.node(alloc))
     }
 
-    /// A publish context says where it is good: a claim never has that of another node.
+    /// A publish context names its node, so that a claim with the context of another node is
+    /// noticed.
     fn publish_context(&self, alloc: usize) -> BTreeMap<String, String> {
         BTreeMap::from([("device".to_owned(), format!("/dev/of-{}", self.node(alloc)))])
     }
 
-    /// A claim as the world keeps it; a breach when `step` wrote something else than that.
+    /// The claim as the world keeps it; a breach if `step` changed anything else.
     pub(crate) fn read(
         &self,
         before: Record,
@@ -166,13 +168,14 @@ impl Translation {
         let claim = Claim {
             state: written.state,
             controller: written.controller,
-            // Where executors are not asked, it makes no difference.
+            // This makes no difference where executors are not asked.
             failed: written.progress.tries > 0 && self.scenario.has(Trouble::OwnControllers),
             exhausted: written.exhausted,
-            // Without an operator's confirmation, the controller's answer makes no difference.
+            // The controller's answer makes no difference without an operator's confirmation.
             denied: written.denied && self.is_answered_for(written.state),
-            // Once it has left its node, it makes no difference by whose word.
-            word: written.unstaged_by.is_some() && written.state == State::Unpublishing,
+            // It makes no difference who confirmed once the claim has left its node.
+            confirmed_unstaged: written.unstaged_by.is_some()
+                && written.state == State::Unpublishing,
             proof: written.proof.is_some(),
             epoch: old.map_or(0, |old| old.epoch),
             ticket: match old {
@@ -183,7 +186,8 @@ impl Translation {
         };
         let own = self.claim(alloc, claim);
         let due = DomainClaim {
-            // The epoch stays, also of a claim that leaves the line; that of a new one is 0.
+            // An existing claim keeps its epoch, also when it leaves the line. A new claim has
+            // epoch 0.
             epoch: old.map_or(0, |old| epoch(alloc, old)),
             progress: Progress {
                 attempt: own.progress.attempt.clone(),
@@ -196,7 +200,7 @@ impl Translation {
             place_until: written.place_until,
             ..own
         };
-        // What was attached may stay known until the controller has detached it.
+        // An attachment may stay known until the controller has detached it.
         let due = match claim.state {
             State::NodeDetached => {
                 DomainClaim { publish_context: written.publish_context.clone(), ..due }
@@ -209,7 +213,7 @@ impl Translation {
         Ok(claim)
     }
 
-    /// Whether a person may answer for the plugin, of a claim in this state.
+    /// Whether a person may answer for the plugin about a claim in this state.
     fn is_answered_for(&self, state: State) -> bool {
         match state {
             State::Unpublishing => self.scenario.has(Trouble::Unstaged),
@@ -217,7 +221,7 @@ impl Translation {
         }
     }
 
-    /// The question as `step` is asked it.
+    /// The request as a command for `step`.
     pub(crate) fn command(&self, record: Record, ask: Ask) -> Command {
         let worker = self.worker.clone();
         let reason = "said so".to_owned();
@@ -267,7 +271,7 @@ impl Translation {
                     owner: CallOwner::Claim(self.allocs[alloc].clone()),
                     attempt: self.attempt(attempt).clone(),
                     outcome: self.outcome(alloc, outcome),
-                    // The claim service records what came of a publish, and releases nothing.
+                    // The claim service records the result of a publish, and releases nothing.
                     worker: (!publishes).then_some(worker),
                 }
             }
@@ -308,14 +312,14 @@ impl Translation {
     }
 }
 
-/// That a node is gone.
+/// A proof that a node is gone.
 fn proof() -> DomainProof {
     let (kind, by, note) = (ProofKind::PoweredOff, "somebody".to_owned(), String::new());
     DomainProof { kind, by, at: NOW, note }
 }
 
-/// Epochs are compared between claims in line, which go by their places; any other number does for
-/// the rest, as long as it stays the same.
+/// Only epochs of claims in line are compared, and those follow their places. Any other claim may
+/// have any number, as long as it stays the same.
 fn epoch(alloc: usize, claim: Claim) -> u64 {
     match claim.state {
         State::Waiting => IN_LINE + u64::from(claim.ticket),

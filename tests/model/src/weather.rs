@@ -1,5 +1,5 @@
-//! Good weather: from wherever the world has got to, it must find its way to rest when nothing
-//! fails any more. A state from which it does not is stuck.
+//! Good weather: from each state, the world must come to rest when nothing fails any more. A state
+//! from which it does not is stuck.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
@@ -11,44 +11,46 @@ use crate::fingerprint::{Quick, fingerprint};
 use crate::model::Model;
 use crate::safety::Breach;
 use crate::scenario::{Attaches, Scenario};
-use crate::world::{Claim, LONG_AGO, Life, NODES, Node, Spec, World};
+use crate::world::{Claim, LONG_AGO, NODES, Node, Presence, Spec, World};
 
-/// The longest way to rest.
+/// The most actions on a way to rest.
 const STEPS_MAX: usize = 200;
 
-/// The alloc that still wants the volume, if any; all others have ended.
-type Wish = Option<usize>;
+/// The alloc that still wants the volume, if any. All other allocs have ended.
+type Wanting = Option<usize>;
 
-/// What is wished for, and the states from which it is known to come true.
+/// The possible ends, and the states from which each is known to be reached.
 pub struct Weather {
-    wishes: Vec<Wish>,
-    calm: HashSet<(Wish, u64), Quick>,
+    wishes: Vec<Wanting>,
+    calm: HashSet<(Wanting, u64), Quick>,
 }
 
 impl Weather {
-    /// All allocs end, and the volume is free; or all but one end, and that one gets it.
+    /// In one end all allocs have ended, and the volume is free. In the others, one alloc stays and
+    /// gets the volume.
     pub fn new(scenario: &Scenario) -> Self {
         let stays = (0..scenario.allocs.len()).map(Some);
         Self { wishes: std::iter::once(None).chain(stays).collect(), calm: HashSet::default() }
     }
 
-    /// Whether the world comes to rest, when what is on its way arrives, and when it is lost.
+    /// Checks that the world comes to rest both if the messages under way arrive, and if they are
+    /// lost.
     pub fn comes_to_rest(&mut self, model: &mut Model, world: &World) -> Result<(), Breach> {
         for at in 0..self.wishes.len() {
             let wish = self.wishes[at];
             for mut world in beginnings(world) {
-                let mut way = Vec::new();
+                let mut path = Vec::new();
                 loop {
-                    let here = fingerprint(&world);
-                    // Where a way led to rest before, it does again; where this one has been, it
-                    // goes round in a circle.
-                    if way.contains(&here) || way.len() > STEPS_MAX {
+                    let state = fingerprint(&world);
+                    // A state that led to rest earlier does so again. A state that was already on
+                    // this way closes a circle.
+                    if path.contains(&state) || path.len() > STEPS_MAX {
                         return Err(stuck(wish));
                     }
-                    if !self.calm.insert((wish, here)) {
+                    if !self.calm.insert((wish, state)) {
                         break;
                     }
-                    way.push(here);
+                    path.push(state);
                     match step(model, &world, wish)? {
                         Some((_, after)) => world = after,
                         None if is_at_rest(model, &world, wish) => break,
@@ -60,7 +62,7 @@ impl Weather {
         Ok(())
     }
 
-    /// The way on from a world that does not come to rest.
+    /// The actions from a world that does not come to rest, as text.
     pub fn story(&self, model: &mut Model, world: &World) -> String {
         for wish in &self.wishes {
             for mut world in beginnings(world) {
@@ -83,7 +85,7 @@ impl Weather {
     }
 }
 
-/// The world with all that is on its way, and without.
+/// The world with all messages under way, and without them.
 fn beginnings(world: &World) -> [World; 2] {
     let arriving = World { attempts_left: None, ..world.clone() };
     let mut losing = arriving.clone();
@@ -93,15 +95,19 @@ fn beginnings(world: &World) -> [World; 2] {
     [arriving, losing]
 }
 
-fn stuck(wish: Wish) -> Breach {
+fn stuck(wish: Wanting) -> Breach {
     Breach::new(match wish {
         Some(alloc) => format!("stuck: a{} never gets the volume", alloc + 1),
         None => "stuck: the volume never becomes free".to_owned(),
     })
 }
 
-/// The next thing that happens when all goes well; none when nothing is left to happen.
-fn step(model: &mut Model, world: &World, wish: Wish) -> Result<Option<(Action, World)>, Breach> {
+/// The next action when all goes well; `None` when no action is left.
+fn step(
+    model: &mut Model,
+    world: &World,
+    wish: Wanting,
+) -> Result<Option<(Action, World)>, Breach> {
     for action in fair_actions(model.scenario(), world, wish) {
         if model.is_in_vain(world, action)? {
             continue;
@@ -114,18 +120,18 @@ fn step(model: &mut Model, world: &World, wish: Wish) -> Result<Option<(Action, 
     Ok(None)
 }
 
-/// In the order of how soon they would happen.
-fn fair_actions(scenario: &Scenario, world: &World, wish: Wish) -> Vec<Action> {
+/// The actions in the order in which they would happen.
+fn fair_actions(scenario: &Scenario, world: &World, wish: Wanting) -> Vec<Action> {
     let mut actions = Vec::new();
     let wished = wish.map(|alloc| scenario.allocs[alloc].node);
     for (at, node) in world.nodes.iter().enumerate() {
-        match node.life {
-            Life::Here => {}
-            // A node that no alloc wants stays away for good.
-            Life::Off if wished == Some(at) => actions.push(Action::Return(at, false)),
-            Life::Off => actions.extend([Action::Gather(at), Action::Prove(at)]),
-            Life::Back => actions.push(Action::Undo(at)),
-            Life::Undone => actions.push(Action::Fence(at)),
+        match node.presence {
+            Presence::Present => {}
+            // A node that no alloc wants does not return.
+            Presence::Off if wished == Some(at) => actions.push(Action::Return(at, false)),
+            Presence::Off => actions.extend([Action::Gather(at), Action::Prove(at)]),
+            Presence::Back => actions.push(Action::Undo(at)),
+            Presence::Undone => actions.push(Action::Fence(at)),
         }
     }
     let busy = (0..NODES).filter(|node| world.nodes[*node].busy.is_some());
@@ -143,7 +149,7 @@ fn fair_actions(scenario: &Scenario, world: &World, wish: Wish) -> Vec<Action> {
     actions.extend((0..world.answers.len()).map(Action::Report));
     let idle = |alloc: usize| {
         let node = &world.nodes[scenario.allocs[alloc].node];
-        node.busy.is_none() && node.life == Life::Here
+        node.busy.is_none() && node.presence == Presence::Present
     };
     let deliverable = world.grants.iter().enumerate().filter(|(_, grant)| idle(grant.alloc));
     actions.extend(deliverable.map(|(at, _)| Action::Mount(at)));
@@ -153,8 +159,8 @@ fn fair_actions(scenario: &Scenario, world: &World, wish: Wish) -> Vec<Action> {
         if claim.is_some() && node.gone {
             actions.extend([Action::SeeProof(alloc), Action::UseProof(alloc)]);
         }
-        // An agent that will not follow a grant says that it is to be given up.
-        if claim.is_some_and(|claim| claim.epoch <= node.told[alloc]) {
+        // An agent that will not follow a grant asks to release it.
+        if claim.is_some_and(|claim| claim.epoch <= node.told_to_detach[alloc]) {
             actions.push(Action::Release(alloc));
         }
         if claim.is_some() && world.record.spec == Spec::Closing {
@@ -181,9 +187,9 @@ fn fair_actions(scenario: &Scenario, world: &World, wish: Wish) -> Vec<Action> {
     actions
 }
 
-/// Whether all is as wished; but for what waits for a plugin that is lost, and what that keeps from
-/// the volume.
-fn is_at_rest(model: &Model, world: &World, wish: Wish) -> bool {
+/// Whether the wanted end is reached, except for claims that wait for a lost plugin and for the
+/// volume that they block.
+fn is_at_rest(model: &Model, world: &World, wish: Wanting) -> bool {
     let waits = |alloc: usize| {
         let claim = world.record.claims[alloc];
         claim.is_some_and(|claim| model.waits_for_the_lost(world, alloc, claim))
@@ -215,7 +221,7 @@ fn is_at_rest(model: &Model, world: &World, wish: Wish) -> bool {
             let node = &world.nodes[model.node_of(alloc)];
             let is_used = node.mounted[alloc] && !node.is_fenced();
             let in_line = is(alloc, State::Waiting);
-            // Nothing is mounted again where the plugin is lost.
+            // A lost plugin mounts nothing again.
             is_used || waits(alloc) || in_line || node.plugin_lost
         }
         None => !is_left || is_blocked,

@@ -1,8 +1,7 @@
-//! A state of the world: one volume, the allocs that want it, and everything on its way between
-//! them.
+//! A state of the world: one volume, the allocs that want it, and the messages between them.
 //!
-//! Times are ticks from now, and numbers that only say which of two things came first are kept as
-//! ranks, so that worlds that behave alike are alike ([`normal`](crate::normal)).
+//! Times are ticks from now. Numbers that only order two things are kept as ranks, so that worlds
+//! that behave alike are equal ([`normal`](crate::normal)).
 
 use berth_domain::volume::{CallKind, State};
 
@@ -12,33 +11,33 @@ pub const ALLOCS: usize = 3;
 pub const NODES: usize = 2;
 /// From an attempt's write to its deadline, in ticks.
 pub const TIMEOUT: i8 = 1;
-/// What clocks may differ by, in ticks.
+/// The largest difference between two clocks, in ticks.
 pub const MARGIN: i8 = 1;
-/// Longer ago than any rule asks.
+/// A time that is further back than any rule looks, in ticks.
 pub const LONG_AGO: i8 = -MARGIN - 1;
 
-/// Everything there is.
+/// A state of the world.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct World {
     /// The claims on the record.
     pub record: Record,
-    /// Calls that were sent, or are at work.
+    /// Calls that were sent or are at work.
     pub calls: Vec<Call>,
     /// Answers on their way back.
     pub answers: Vec<Answer>,
     /// Grants on their way to agents.
     pub grants: Vec<Grant>,
-    /// Where the controller has the volume attached: by node, or in the first place for all nodes
-    /// that the plugin calls by one id.
+    /// Where the controller has the volume attached: by node, or at index 0 for all nodes to which
+    /// the plugin gives one id.
     pub attached: [bool; NODES],
-    /// Whether the controller can be reached no more, for good.
+    /// Whether the controller is unreachable for good.
     pub controller_lost: bool,
     /// The nodes.
     pub nodes: [Node; NODES],
-    /// Calls that may still be started, when they are counted.
+    /// The number of calls that may still be started, if it is limited.
     pub attempts_left: Option<u8>,
-    /// The claims for which an operator holds a proof: the operator saw the present claim, and then
-    /// that its node is gone. The proof may be outdated.
+    /// The claims for which an operator holds a proof: the operator saw the present claim, and
+    /// afterwards saw that its node is gone. The proof may be outdated.
     pub proven: [bool; ALLOCS],
     /// The record as a second claim service saw it.
     pub view: Option<Record>,
@@ -59,13 +58,13 @@ pub enum Spec {
     /// Registered.
     #[default]
     Open,
-    /// Deregistered by force: it goes with its last claim.
+    /// Deregistered by force. The spec is deleted with the last claim.
     Closing,
     /// Not registered.
     Gone,
 }
 
-/// What of a claim is not the same for all claims of its alloc.
+/// The parts of a claim that differ between claims of one alloc.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of the claim as it is stored")]
 pub struct Claim {
@@ -73,19 +72,19 @@ pub struct Claim {
     pub state: State,
     /// Whether the controller attaches the volume for it.
     pub controller: bool,
-    /// Whether its last call did not succeed, where that is asked.
+    /// Whether its last call failed, where that decides who is asked.
     pub failed: bool,
     /// Whether the plugin had no room for it.
     pub exhausted: bool,
     /// Whether the plugin answered the last try to take it down with an error.
     pub denied: bool,
-    /// Whether a person says that nothing of it is left on its node (rule 18).
-    pub word: bool,
+    /// Whether a person confirms that nothing of it is left on its node (rule 18).
+    pub confirmed_unstaged: bool,
     /// Whether it left its node by a proof.
     pub proof: bool,
-    /// Which claim of its alloc: a rank.
+    /// The rank of its epoch among the claims of its alloc.
     pub epoch: u8,
-    /// Its place in line while it waits: a rank.
+    /// The rank of its place in line while it waits.
     pub ticket: u8,
     /// The call that may be under way.
     pub attempt: Option<Attempt>,
@@ -96,20 +95,20 @@ pub struct Claim {
 pub struct Attempt {
     /// Which call.
     pub kind: CallKind,
-    /// Which attempt.
+    /// Whether it is the attempt on the record.
     pub id: AttemptId,
     /// Ticks to its deadline.
     pub left: i8,
 }
 
-/// Which attempt of a claim: only whether it is the one on the record can matter.
+/// The identity of a claim's attempt. It only matters whether it is the one on the record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AttemptId {
-    /// One that is on the record no more.
+    /// An attempt that is not on the record any more.
     Old,
-    /// The one on the record.
+    /// The attempt on the record.
     Current,
-    /// The one that this very step started; it is current when the step is done.
+    /// The attempt that this step started. It is current once the step is done.
     New,
 }
 
@@ -121,24 +120,25 @@ pub struct Call {
     pub kind: CallKind,
     /// The alloc of its claim.
     pub alloc: usize,
-    /// Of which attempt.
+    /// The attempt that the call belongs to.
     pub attempt: AttemptId,
-    /// Which claim of the alloc.
+    /// The epoch of the claim that it is for.
     pub epoch: u8,
-    /// Whether it carries a person's word that nothing is left on the node (rule 18).
-    pub word: bool,
+    /// Whether it carries a person's confirmation that nothing is left on the node (rule 18).
+    pub confirmed_unstaged: bool,
     /// Ticks to its deadline.
     pub left: i8,
-    /// Whether the controller of the other node is to be asked first what it is at (decision 0011).
+    /// Whether the controller of the other node is asked first which calls it works on (decision
+    /// 0011).
     pub asks: bool,
-    /// Whether its executor took it up.
+    /// Whether its executor accepted it.
     pub at_work: bool,
-    /// How many calls the plugin's controller was asked for before this one, and is still to end.
+    /// The number of earlier controller calls that the plugin has yet to end.
     pub behind: u8,
-    /// Which controller call on its way was asked for first, where calls may come twice: a rank.
+    /// The rank of this controller call by the time of its request, where calls may arrive twice.
     pub order: u8,
-    /// Whether its executor refuses it as old (rule 4): it has seen one that was asked for later,
-    /// and remembers it, or began later.
+    /// Whether its executor refuses it as old (rule 4): the executor has seen a later call and
+    /// remembers it, or started later.
     pub old: bool,
 }
 
@@ -147,93 +147,96 @@ pub struct Call {
 pub struct Answer {
     /// The alloc of its claim.
     pub alloc: usize,
-    /// Of which attempt.
+    /// The attempt that the answer belongs to.
     pub attempt: AttemptId,
-    /// What it says.
+    /// The outcome that the answer reports.
     pub outcome: Outcome,
 }
 
-/// What came of a call.
+/// The outcome of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Outcome {
     /// It succeeded.
     Done,
-    /// It did nothing and never will.
+    /// It did nothing, and never will.
     Refused,
     /// It was answered with an error.
     Failed,
-    /// The plugin was not asked: an earlier call may be at work. Told apart where it matters.
+    /// The plugin was not called, because an earlier call may be at work. It differs from a failure
+    /// only where that matters.
     Unasked,
-    /// It was answered that there is no room.
+    /// The answer was that there is no room.
     Exhausted,
     /// It was not answered.
     Unanswered,
 }
 
-/// A reply `taken` on its way to the agent that asked.
+/// A reply `taken` under way to the agent that sent the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Grant {
-    /// For whom.
+    /// The alloc that the claim is for.
     pub alloc: usize,
-    /// Which claim of the alloc.
+    /// The epoch of the claim.
     pub epoch: u8,
 }
 
-/// A node: what its agent keeps, and what is so.
+/// A node: its agent's records, and its real state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of the node")]
 pub struct Node {
-    /// The journal: the epoch at which each alloc is, or may be, using the volume.
+    /// In the journal: the epoch at which each alloc uses, or may use, the volume.
     pub intents: [Option<u8>; ALLOCS],
-    /// The journal: the highest epoch at which each alloc was told to go; 0 for never.
-    pub told: [u8; ALLOCS],
-    /// The call that the plugin's node service is at.
+    /// In the journal: the highest epoch that the agent was told to detach for each alloc; 0 for
+    /// none.
+    pub told_to_detach: [u8; ALLOCS],
+    /// The call that the plugin's node service works on.
     pub busy: Option<NodeCall>,
     /// Whether the volume is staged.
     pub staged: bool,
-    /// For which allocs it is published.
+    /// The allocs that it is published for.
     pub mounted: [bool; ALLOCS],
-    /// Whether it is there.
-    pub life: Life,
+    /// Whether the node is present.
+    pub presence: Presence,
     /// Whether its record says that it is gone (rule 12).
     pub gone: bool,
-    /// Whether an operator has read its record, then made sure that nothing on it can write, and
-    /// not yet declared it gone.
+    /// Whether an operator has read the node's record, then made sure that nothing on the node can
+    /// write, and not yet declared it gone.
     pub evidence: bool,
-    /// The highest epoch at which each alloc ended because its node was back (rule 12): the claim
-    /// service grants nothing up to it. No part of the journal, which may be lost.
+    /// The highest epoch at which each alloc ended because its node returned (rule 12). The claim
+    /// service grants nothing up to it. It is no part of the journal, which may be lost.
     pub ended: [u8; ALLOCS],
-    /// Whether the plugin's node service can be reached no more, for good.
+    /// Whether the plugin's node service is unreachable for good.
     pub plugin_lost: bool,
-    /// How often the volume was published, less how often it was unpublished: an agent that keeps
-    /// such a count is a mutation.
+    /// How often the volume was published, minus how often it was unpublished. Only a mutation of
+    /// the agent keeps this count.
     pub uses: u8,
 }
 
-/// Whether a node is there.
+/// Whether a node is present.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum Life {
-    /// It is.
+pub enum Presence {
+    /// The node works.
     #[default]
-    Here,
-    /// Nothing on it can write: it has no power, or the storage takes nothing from it.
+    Present,
+    /// Nothing on the node can write: it has no power, or the storage refuses its writes.
     Off,
-    /// It is back, was told that it counts as gone, and undoes its mounts. Nothing on it can write
-    /// yet: it booted, or the fence stays until the node is ready.
+    /// The node has returned, was told that it counts as gone, and undoes its mounts. Nothing on it
+    /// can write yet: it booted, or the fence stays until the node is ready.
     Back,
-    /// It has undone everything, and counts as there; it does not know yet which claims are new.
+    /// The node has undone all mounts, and counts as present. It does not know yet which claims are
+    /// new.
     Undone,
 }
 
-/// A call that a plugin's node service is at.
+/// A call that a plugin's node service works on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct NodeCall {
-    /// Which.
+    /// The kind of call.
     pub kind: NodeCallKind,
-    /// For whom.
+    /// The alloc that it is for.
     pub alloc: usize,
     /// The caller that waits for it.
-    pub whose: Whose,
+    pub caller: NodeCaller,
 }
 
 /// The calls of CSI's node service.
@@ -251,22 +254,22 @@ pub enum NodeCallKind {
 
 /// The caller of a node call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Whose {
-    /// The agent, on its way to a mount.
+pub enum NodeCaller {
+    /// The agent, for a mount.
     Mount,
-    /// The agent, on its way out: the call `agent.detach` that is at work on the node.
+    /// The agent, for the call `agent.detach` that works on the node.
     Detach,
-    /// None: the agent that made it is gone.
+    /// No caller: the agent that made the call is gone.
     Nobody,
 }
 
 impl Node {
     /// Whether nothing on the node can write, whatever is mounted there.
     pub fn is_fenced(&self) -> bool {
-        matches!(self.life, Life::Off | Life::Back)
+        matches!(self.presence, Presence::Off | Presence::Back)
     }
 
-    /// Whether anything of the volume is on the node.
+    /// Whether the volume is staged or mounted on the node.
     pub fn in_use(&self) -> bool {
         self.staged || self.mounted.contains(&true)
     }

@@ -169,7 +169,7 @@ impl Run {
 }
 
 /// The request that registers an alloc.
-pub(super) fn register(alloc: &str, workload: &Workload) -> alloc::Register {
+pub(super) fn register(alloc: &str, workload: &Workload) -> alloc::RegisterAlloc {
     let request = VolumeRequest::for_volume(volume_for(alloc, workload.volume));
     let volumes = vec![VolumeRequest { read_only: workload.read_only, ..request }];
     let register = alloc::RegisterAlloc::new(alloc_id(alloc), node_id(workload.node), volumes);
@@ -177,8 +177,8 @@ pub(super) fn register(alloc: &str, workload: &Workload) -> alloc::Register {
 }
 
 /// The report that an alloc has ended.
-pub(super) fn stop(alloc: &str, state: AllocState) -> alloc::Stop {
-    alloc::Stop::new(alloc_id(alloc), state, None)
+pub(super) fn stop(alloc: &str, state: AllocState) -> alloc::StopAlloc {
+    alloc::StopAlloc::new(alloc_id(alloc), state, None)
 }
 
 /// The request to mount the volume of an alloc.

@@ -131,7 +131,7 @@ impl Run {
 
     /// All snapshots as a caller sees them, one of each group.
     pub(super) async fn all_snapshots(&self) -> Result<Vec<CutSnapshot>, Problem> {
-        let mut list = List::default();
+        let mut list = ListSnapshots::default();
         let mut snapshots: Vec<CutSnapshot> = Vec::new();
         loop {
             let listed: Snapshots = self.about::<verb::SnapshotList>(&list, WAITS).await?;

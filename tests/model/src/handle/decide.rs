@@ -1,5 +1,4 @@
-//! What a claim replica does with a question, by the projection that it has: `transact`, without
-//! its waits.
+//! How a claim replica decides a request by its own projection: `transact` without its waits.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
@@ -19,7 +18,7 @@ use super::{Mutation, Scenario, Start};
 use crate::fingerprint::Quick;
 use crate::translate::{NOW, TICK};
 
-/// The leader's newest revisions, once asked.
+/// The leader's newest revisions, after they were asked for.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub(super) struct Heads {
     pub(super) known: BTreeMap<Filter, u8>,
@@ -33,20 +32,20 @@ impl Heads {
     }
 }
 
-/// What was decided.
+/// The decision on a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Decision {
-    /// No, or there is nothing to do.
+    /// The request is refused, or there is nothing to do.
     Nothing,
-    /// The present claim is granted once more.
+    /// The present claim is granted again.
     Again,
-    /// The leader is to be asked first.
+    /// The replica must ask the leader first.
     Asks { all: bool, filters: BTreeSet<Filter> },
-    /// This is to be stored.
+    /// The batch is to be stored.
     Sends(Batch),
 }
 
-/// Decides, and remembers what was decided.
+/// Decides requests, and caches the decisions.
 pub(super) struct Decider {
     scenario: Scenario,
     pub(super) values: Values,
@@ -72,7 +71,7 @@ impl Decider {
         }
     }
 
-    /// What a replica may be asked that sees this.
+    /// The requests that a replica may get while it sees these messages.
     pub(super) fn asks(&mut self, seen: &Messages) -> Vec<Ask> {
         if let Some(asks) = self.asks.get(seen) {
             return asks.clone();
@@ -100,7 +99,7 @@ impl Decider {
         asks
     }
 
-    /// Decides by what is seen, and by what the leader said when it was asked.
+    /// Decides by the messages that the replica sees, and by the leader's answer if it was asked.
     pub(super) fn decide(&mut self, seen: &Messages, ask: Ask, heads: &Heads) -> Decision {
         let question = (seen.clone(), ask, heads.clone());
         if let Some(decision) = self.decided.get(&question) {
@@ -176,7 +175,7 @@ impl Decider {
         self.sends(name, &step, head, &beside, heads)
     }
 
-    /// The mutations of what goes beside a write.
+    /// The mutations of the writes that accompany a write.
     fn mistake(
         &self,
         volumes: &Volumes,
@@ -199,7 +198,7 @@ impl Decider {
         }
     }
 
-    /// The batch, each write under the guard that `transact` gives it.
+    /// The batch, with each write under the guard that `transact` gives it.
     fn sends(
         &mut self,
         name: Name,
@@ -217,7 +216,7 @@ impl Decider {
             }
             Some(DomainWrite::DeleteClaim(_)) => (Key::Claim(name), None),
             Some(DomainWrite::DeleteSpec) | None => (Key::Spec(name), None),
-            // No volume has snapshots here.
+            // No volume has snapshots in this model.
             Some(DomainWrite::PutSnapshot(..) | DomainWrite::DeleteSnapshot(_)) => {
                 return Decision::Nothing;
             }
@@ -324,7 +323,7 @@ impl Decider {
     }
 }
 
-/// A write under what the leader said when it was asked, or what is known here.
+/// A write whose guard is the leader's answer, or the replica's own head.
 fn write(key: Key, value: Option<u16>, revision: u64, heads: &Heads) -> Write {
     let known = heads.known.get(&key.filter()).copied();
     let revision = known.unwrap_or_else(|| u8::try_from(revision).unwrap_or(u8::MAX));

@@ -21,9 +21,9 @@ pub use search::{Report, search};
 /// One world to search.
 #[derive(Debug, Clone, Copy)]
 pub struct Scenario {
-    /// What it is called in reports.
+    /// The name in reports.
     pub name: &'static str,
-    /// What is stored at the start.
+    /// The records at the start.
     pub start: Start,
     /// Whether a claim service of an older version registers and deregisters the two names. It
     /// grants no claims.
@@ -36,17 +36,17 @@ pub struct Scenario {
     pub mutation: Option<Mutation>,
 }
 
-/// What is stored at the start.
+/// The records at the start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Start {
-    /// Nothing.
+    /// There are no records.
     Empty,
-    /// Both names are registered for one handle, each has a claim on the same node, and there is no
-    /// key: as an older version left them.
+    /// Both names are registered for one handle, each has a claim on the same node, and the handle
+    /// has no key. An older version left them so.
     Twice,
 }
 
-/// A rule that is taken away, to see that the search notices.
+/// A rule that is taken away, to show that the search finds the damage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mutation {
     /// The spec is stored without the key of its handle.

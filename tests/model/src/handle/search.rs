@@ -1,4 +1,4 @@
-//! The search: every state that can be reached, nearest first.
+//! The search: every reachable state, nearest first.
 
 use std::collections::{HashSet, VecDeque};
 use std::fmt;
@@ -14,40 +14,40 @@ use super::{Mutation, Scenario, Start};
 use crate::fingerprint::{Quick, fingerprint};
 use crate::safety::Breach;
 
-/// The steps in which everything comes to rest without new requests.
+/// The most steps in which the world must come to rest without new requests.
 const REST_MAX: usize = 40;
 
-/// What may happen next.
+/// The actions that may happen next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Action {
-    /// The replica that sees everything is asked, and stores what it decides.
+    /// The replica that sees everything decides, and stores its decision.
     AtOnce(Ask),
-    /// The replica whose mirror lags is asked.
+    /// The replica whose mirror lags gets a request.
     Begin(Ask),
-    /// It asks the leader, and decides by what it then sees.
+    /// That replica asks the leader, and decides on what it then sees.
     AskLeader,
-    /// Its batch reaches the server.
+    /// The batch of that replica reaches the server.
     Send,
-    /// It is killed, or gives up.
+    /// That replica is killed, or gives up.
     Drop,
-    /// Its mirror applies the next message.
+    /// The mirror of that replica applies the next message.
     Advance,
-    /// The marker of a handle's key is purged, which the mirror has seen.
+    /// The marker of a handle's key is purged after the mirror has seen it.
     Purge(External),
     /// A claim service of an older version registers a volume.
     OldRegister(Name),
-    /// It deregisters one.
+    /// That service deregisters a volume.
     OldDeregister(Name),
 }
 
-/// What a search has seen.
+/// The result of a search.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// The states, like ones counted once.
+    /// The number of states. States that behave alike count once.
     pub states: usize,
-    /// Whether these are all states; else it stopped at its limit, or at a breach.
+    /// Whether these are all states; otherwise the search stopped at its limit or at a breach.
     pub complete: bool,
-    /// What went wrong, and how it came about.
+    /// The breach, and the actions that led to it.
     pub found: Option<(Breach, String)>,
 }
 
@@ -58,8 +58,8 @@ impl fmt::Display for Report {
     }
 }
 
-/// Looks at no more than `states_max` states. From each, everything must come to rest; unless a
-/// rule is taken away, for then only the damage is looked for.
+/// Searches at most `states_max` states. From each state, everything must come to rest. If a rule
+/// is taken away, only the damage is looked for.
 pub fn search(scenario: Scenario, states_max: usize) -> Report {
     let mut report = Report::default();
     let mut search = Search { scenario, decider: Decider::new(scenario), rests: HashSet::new() };
@@ -112,7 +112,7 @@ pub fn search(scenario: Scenario, states_max: usize) -> Report {
 struct Search {
     scenario: Scenario,
     decider: Decider,
-    /// What is known to come to rest.
+    /// The states that are known to come to rest.
     rests: HashSet<Messages>,
 }
 
@@ -147,9 +147,9 @@ impl Search {
         }
         match &world.pending {
             None => {
-                // The answer of a call goes to the replica that made it, which is either.
+                // The answer of a call goes to the replica that made the call, which may be either.
                 let asks = self.decider.asks(&world.mirror).into_iter();
-                // Where no other name holds a claim, it makes no difference which replica ends one.
+                // If no other name holds a claim, it makes no difference which replica ends one.
                 let is_release = |ask: &Ask| matches!(ask, Ask::Begin(_) | Ask::Answer(_));
                 let asks =
                     asks.filter(|ask| self.scenario.start == Start::Twice || !is_release(ask));
@@ -213,7 +213,7 @@ impl Search {
         Ok(world)
     }
 
-    /// Decided on the newest, and stored before anything else happens.
+    /// The decision is made on the newest records, and stored before anything else happens.
     fn at_once(&mut self, world: &mut World, ask: Ask) -> Result<(), Breach> {
         let twice = self.is_twice(&world.stored, ask);
         let known = NAMES.map(Filter::Volume).into_iter();
@@ -253,7 +253,8 @@ impl Search {
         Ok(())
     }
 
-    /// What the leader says may be lower than what was seen: then what is below is read again.
+    /// The leader's revision may be lower than the one that was seen. The records below it are then
+    /// read again.
     fn ask_leader(&mut self, world: &mut World) -> Result<(), Breach> {
         let Some(Pending { ask, twice, stage: Stage::Asks { all, filters } }) =
             world.pending.take()
@@ -295,7 +296,8 @@ impl Search {
             world.pending = Some(Pending { ask, twice, stage });
             return Ok(());
         };
-        // An own commit is applied at once, ahead of what the mirror has not seen yet.
+        // A replica applies its own commit at once, before messages that its mirror has not seen
+        // yet.
         for (key, message) in stored {
             world.apply(key, message);
         }
@@ -307,7 +309,7 @@ impl Search {
         Ok(())
     }
 
-    /// Whether the other name is registered for the handle that is asked about.
+    /// Whether the other name is registered for the handle of the request.
     fn is_twice(&self, stored: &Messages, ask: Ask) -> bool {
         let registered = |name| self.decider.values.registered(stored, name);
         let external = match ask {
@@ -317,7 +319,7 @@ impl Search {
         external.is_some() && external == registered(ask.volume().other())
     }
 
-    /// What must be so of each batch that is stored.
+    /// Checks each batch that is stored.
     fn check(
         &self,
         was: &Messages,
@@ -352,8 +354,8 @@ impl Search {
         self.check_keys(was, is)
     }
 
-    /// A key that names a volume stays while that is registered with it; and where no older version
-    /// runs, each volume has its key.
+    /// A key that names a volume stays while the volume is registered with it. Where no older
+    /// version runs, each volume has its key.
     fn check_keys(&self, was: &Messages, is: &Messages) -> Result<(), Breach> {
         let values = &self.decider.values;
         for name in NAMES {
@@ -362,7 +364,7 @@ impl Search {
             if values.registered(was, name) == Some(external) && owns(was) && !owns(is) {
                 return Err(Breach::new("a volume has lost the key of its handle"));
             }
-            // Where the key is left out on purpose, the damage is what comes of it.
+            // Where a mutation leaves the key out, only the damage that follows counts.
             let is_broken =
                 self.scenario.is(Mutation::NoKey) || self.scenario.is(Mutation::NotAtomic);
             let is_clean = !self.scenario.older_service && self.scenario.start == Start::Empty;
@@ -381,8 +383,8 @@ impl Search {
         Ok(())
     }
 
-    /// Without new requests: all claims are released, a second name is deregistered, keys are
-    /// repaired, and the volume is granted again.
+    /// Without new requests, all claims are released, a second name is deregistered, keys are
+    /// repaired, and the volume can be granted again.
     fn comes_to_rest(&mut self, world: &World) -> Result<(), Breach> {
         let mut world = World { stored: world.stored.clone(), ..World::default() };
         world.normalise();

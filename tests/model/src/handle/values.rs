@@ -1,4 +1,4 @@
-//! The records of the two volumes, as they are stored; each is named by a number.
+//! The records of the two volumes as they are stored. Each record has a number.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use super::world::{External, Key, Messages, Name};
 
-/// What a record says.
+/// The content of a record.
 #[derive(Debug, Clone)]
 enum Record {
     Spec(External),
@@ -22,7 +22,7 @@ enum Record {
     Owner(Name),
 }
 
-/// The names of things, and every record that was stored.
+/// The names in this world, and every record that was stored.
 pub(super) struct Values {
     pub(super) attempt: AttemptId,
     pub(super) worker: WorkerId,
@@ -118,7 +118,7 @@ impl Values {
         }
     }
 
-    /// The number of a spec. Of the registration that it is of nothing depends here.
+    /// The number of a spec. Nothing here depends on the time or the actor of its registration.
     pub(super) fn number_spec(&mut self, spec: &VolumeSpec) -> u16 {
         let own = self.handle(External::Own).external_id;
         let is_own = spec.external_id.as_ref() == Some(&own);
@@ -148,7 +148,7 @@ impl Values {
         number
     }
 
-    /// What a volume is registered for.
+    /// The handle that a volume is registered for.
     pub(super) fn registered(&self, messages: &Messages, name: Name) -> Option<External> {
         match self.record(messages, Key::Spec(name))? {
             Record::Spec(external) => Some(*external),
@@ -176,7 +176,7 @@ impl Values {
         self.records.get(usize::from(number)).map(|(_, record)| record)
     }
 
-    /// The projection of these messages, as the services keep it.
+    /// The projection of these messages as the services keep it.
     pub(super) fn project(&self, messages: &Messages) -> Volumes {
         let mut in_order: Vec<_> = messages.iter().collect();
         in_order.sort_by_key(|(_, message)| message.revision);

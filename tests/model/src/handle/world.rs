@@ -1,5 +1,5 @@
-//! What is stored, what the lagging replica has seen of it, and what that replica is about to
-//! store.
+//! The stored messages, the messages that the lagging replica has seen, and the batch that it is
+//! about to store.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,12 +21,12 @@ impl Name {
     }
 }
 
-/// What the plugin knows a volume by.
+/// The handle by which the plugin knows a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum External {
     /// The volume that both names want.
     Shared,
-    /// One that `A` alone is registered for now and then.
+    /// A volume that only `A` is registered for at times.
     Own,
 }
 
@@ -65,20 +65,20 @@ pub(super) struct Message {
 
 pub(super) type Messages = BTreeMap<Key, Message>;
 
-/// Everything there is.
+/// A state of the world.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub(super) struct World {
-    /// What the server has.
+    /// The messages on the server.
     pub(super) stored: Messages,
-    /// What the lagging replica has applied.
+    /// The messages that the lagging replica has applied.
     pub(super) mirror: Messages,
-    /// What comes to it next, in order.
+    /// The messages that this replica will apply next, in order.
     pub(super) ahead: Vec<(Key, Message)>,
-    /// What it is at.
+    /// The request that this replica works on.
     pub(super) pending: Option<Pending>,
 }
 
-/// What a replica was asked.
+/// A request to a replica.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Ask {
     Register(Name, External),
@@ -108,25 +108,26 @@ impl Ask {
     }
 }
 
-/// A question that the lagging replica is at.
+/// A request that the lagging replica works on.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Pending {
     pub(super) ask: Ask,
-    /// Whether the other name is registered for the handle, and has been since it was asked.
+    /// Whether the other name is registered for the handle, and has been since the request began.
     pub(super) twice: bool,
     pub(super) stage: Stage,
 }
 
-/// How far it is.
+/// The progress of the request.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Stage {
-    /// It asks the leader for the newest revisions below these filters, or of the whole bucket.
+    /// The replica asks the leader for the newest revisions below these filters, or of the whole
+    /// bucket.
     Asks { all: bool, filters: BTreeSet<Filter> },
-    /// It sends this batch.
+    /// The replica sends this batch.
     Sends(Batch),
 }
 
-/// Writes that are stored together, and the call that follows.
+/// Writes that are stored together, and whether a call follows.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Batch {
     pub(super) writes: Vec<Write>,
@@ -138,7 +139,8 @@ pub(super) struct Batch {
 pub(super) struct Write {
     pub(super) key: Key,
     pub(super) value: Option<u16>,
-    /// The newest revision that may be below the key's filter; none for a write without a guard.
+    /// The newest revision that may exist below the key's filter; `None` for a write without a
+    /// guard.
     pub(super) guard: Option<u8>,
 }
 
@@ -149,7 +151,7 @@ pub(super) fn head(messages: &Messages, filter: Filter) -> u8 {
 }
 
 impl World {
-    /// Stores what the guards allow, and says whether they did.
+    /// Stores the batch if its guards allow it; returns what was stored.
     pub(super) fn store(&mut self, writes: &[Write]) -> Option<Vec<(Key, Message)>> {
         let holds = |write: &Write| {
             write.guard.is_none_or(|guard| guard == head(&self.stored, write.key.filter()))
@@ -159,7 +161,7 @@ impl World {
         }
         let mut messages = Vec::new();
         for write in writes {
-            // Also above what was purged: the server counts on.
+            // The revision is also above purged messages, because the server goes on counting.
             let mut newest = 0;
             self.each_revision(&mut |filter, revision| {
                 if filter == write.key.filter() {
@@ -174,7 +176,7 @@ impl World {
         Some(messages)
     }
 
-    /// The mirror applies what is newer than what it has of the key.
+    /// The mirror applies the message if it is newer than the mirror's message of that key.
     pub(super) fn apply(&mut self, key: Key, message: Message) {
         let known = self.mirror.get(&key).map_or(0, |known| known.revision);
         if message.revision > known {
@@ -204,8 +206,8 @@ impl World {
         }
     }
 
-    /// Worlds that behave alike are made alike: markers that no rule sees go, and revisions become
-    /// ranks below their filter, because no rule compares those of two filters.
+    /// Makes worlds that behave alike equal: it drops markers that no rule sees, and turns
+    /// revisions into ranks below their filter, because no rule compares revisions of two filters.
     pub(super) fn normalise(&mut self) {
         // The newest marker of a volume stays (decision 0022).
         let stored = self.stored.clone();

@@ -23,28 +23,29 @@ use world::World;
 /// How the volumes of an alloc are asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Asking {
-    /// All in one request: in one order, and undone when one is refused.
+    /// All in one request. They are taken in one order, and released again if one is refused.
     Together,
-    /// One by one, in the alloc's own order. The two allocs have opposite orders.
+    /// One after the other in the alloc's own order. The two allocs have opposite orders.
     OneByOne,
 }
 
 /// A rule that is taken away.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mutation {
-    /// Together, but in the alloc's own order; and circles are not looked for.
+    /// The volumes are taken together, but in the alloc's own order, and circles are not looked
+    /// for.
     OwnOrder,
     /// Circles are not looked for.
     NoSearch,
     /// Each alloc in a circle is refused.
     AllGiveUp,
-    /// What was taken before a refusal stays.
+    /// Volumes that were taken before a refusal stay taken.
     NoUndo,
-    /// What was mounted before the request is undone, too.
+    /// Volumes that were mounted before the request are released too.
     UndoAll,
 }
 
-/// One search.
+/// The parameters of one search.
 #[derive(Debug, Clone, Copy)]
 pub struct Search {
     /// How the volumes are asked for.
@@ -57,7 +58,7 @@ pub struct Search {
     pub mutation: Option<Mutation>,
 }
 
-/// How large a search was.
+/// The size of a search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Searched {
     /// The states that were seen.
@@ -87,7 +88,7 @@ impl Search {
         Ok(Searched { states: worlds.len() })
     }
 
-    /// From every state a state at rest must be reachable.
+    /// Checks that a state at rest is reachable from every state.
     fn check_rest(worlds: &[World], before: &[Vec<usize>]) -> Result<(), Breach> {
         let mut rests = vec![false; worlds.len()];
         let mut queue: VecDeque<usize> =

@@ -1,4 +1,4 @@
-//! The world: two volumes, and how far the caller of each alloc is.
+//! The world: two volumes, and the progress of each alloc's caller.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -15,7 +15,7 @@ use berth_domain::{AllocId, AttemptId, NodeId, Timestamp, VolumeId, WorkerId};
 
 use super::{Asking, Mutation, Search};
 
-/// What went wrong, and where.
+/// A breach, and the steps that led to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Breach {
     /// What went wrong.
@@ -24,16 +24,16 @@ pub struct Breach {
     pub story: Vec<String>,
 }
 
-/// How far a caller is.
+/// The progress of a caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Progress {
-    /// It asks for the volume at this place of its order.
+    /// It asks for the volume at this position of its order.
     Taking(usize),
     /// It has both volumes.
     Runs,
-    /// A volume was refused. It gives up what it took, from this place backwards.
+    /// A volume was refused. It releases the volumes that it took, from this position backwards.
     Undoing(usize),
-    /// A volume was refused, and everything is undone that is to be.
+    /// A volume was refused, and everything that must be released is released.
     Refused,
     /// The alloc has ended.
     Ended,
@@ -42,8 +42,8 @@ enum Progress {
 #[derive(Debug, Clone)]
 struct Caller {
     progress: Progress,
-    /// Whether it has seen that it is the one of a circle to give up. It acts on that later: others
-    /// may look meanwhile.
+    /// Whether it has seen that it must give up to break a circle. It acts on that later: other
+    /// callers may see the same meanwhile.
     sees_circle: bool,
     /// Whether it was refused because of a circle.
     gave_up: bool,
@@ -97,7 +97,7 @@ impl World {
         if sorted[0] == volume(0) { [0, 1] } else { [1, 0] }
     }
 
-    /// Two worlds with the same print are one.
+    /// A text that is equal for equivalent worlds.
     pub(super) fn print(&self) -> String {
         let mut ranks: Vec<u64> = Vec::new();
         for volume in &self.volumes {
@@ -126,7 +126,7 @@ impl World {
         Breach { what: what.to_owned(), story: self.story.clone() }
     }
 
-    /// All that may happen next.
+    /// All worlds that may follow this one.
     pub(super) fn successors(&self) -> Result<Vec<Self>, Breach> {
         let mut all = Vec::new();
         for who in 0..2 {
@@ -168,7 +168,7 @@ impl World {
         claim.is_some_and(|claim| claim.state == State::Taken)
     }
 
-    /// What the alloc's caller does next, if it can do anything.
+    /// The next step of the alloc's caller, if it has one.
     fn caller_acts(&self, who: usize) -> Option<Self> {
         let mut next = self.clone();
         match self.callers[who].progress {
@@ -183,7 +183,7 @@ impl World {
         Some(next)
     }
 
-    /// Asks for the volume at this place.
+    /// Asks for the volume at this position.
     fn ask(&mut self, who: usize, place: usize) {
         let at = self.order(who)[place];
         let (taken, was_in_line) = (self.take(who, at), self.is_in_line(who, at));
@@ -214,7 +214,7 @@ impl World {
         };
     }
 
-    /// Gives up the volume before this place, unless it was there before the request.
+    /// Releases the volume before this position, unless the alloc had it before the request.
     fn undo(&mut self, who: usize, place: usize) {
         let Some(before) = place.checked_sub(1) else {
             self.callers[who].progress = Progress::Refused;
@@ -247,7 +247,7 @@ impl World {
         };
         match self.search.mutation {
             Some(Mutation::OwnOrder | Mutation::NoSearch) => false,
-            // As if there were no tickets.
+            // The mutation treats all tickets as equal.
             Some(Mutation::AllGiveUp) => {
                 let same = |alloc: &AllocId| {
                     let mut lines = lines(alloc);
@@ -262,7 +262,7 @@ impl World {
         }
     }
 
-    /// The worker goes on with the release of a claim.
+    /// The worker continues the release of a claim.
     fn worker_acts(&self, who: usize, at: usize) -> Option<Self> {
         let claim = self.volumes[at].claims.get(&alloc(who))?;
         let wanted = self.callers[who].progress != Progress::Ended;
@@ -282,7 +282,7 @@ impl World {
                 executor: None,
             }),
         };
-        // A place in line is kept by asking again, and both callers ask.
+        // A caller keeps its place in line by asking again, and both callers do that.
         let leaves = claim.state != State::Waiting || !wanted;
         let mut next = self.clone();
         (leaves && next.apply(at, &command)).then(|| {
@@ -305,7 +305,7 @@ impl World {
         self.is_taken(who, at)
     }
 
-    /// Decides a command and stores what it writes; whether it wrote anything.
+    /// Decides a command and stores its write; returns whether there was one.
     fn apply(&mut self, at: usize, command: &Command) -> bool {
         let Ok(step) = step(&self.volumes[at], command, &self.context()) else { return false };
         self.revision += 1;

@@ -1,4 +1,4 @@
-//! The bucket, how it is set back, and the claim services that remember it.
+//! The bucket, its restore, and the claim services that remember its former state.
 
 use super::decide::{Decider, Question, Reports};
 use super::world::{
@@ -7,21 +7,21 @@ use super::world::{
 };
 use super::{Mutation, Restore, Scenario};
 
-/// The revision above all that were given out before.
+/// A revision above all that were used before the restore.
 const RAISED: u8 = 24;
 
-/// How a bucket relates to the one that a service knows.
+/// How a bucket relates to the one that a service remembers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// The known one, or the first that is seen.
+    /// The bucket is the remembered one, or the first that the service sees.
     Same,
-    /// Another incarnation: everything is read again.
+    /// The bucket is another incarnation, and the service reads it again.
     Next,
-    /// Not to be served.
+    /// The bucket must not be served.
     Lost,
 }
 
-/// What a service makes of the bucket when it looks.
+/// How a service judges the bucket when it compares it.
 pub(super) fn judge(scenario: Scenario, memory: Option<&Memory>, stream: &Stream) -> Verdict {
     if stream.access == Access::Unfinished {
         return Verdict::Lost;
@@ -30,21 +30,21 @@ pub(super) fn judge(scenario: Scenario, memory: Option<&Memory>, stream: &Stream
     if stream.number > memory.number {
         return Verdict::Next;
     }
-    // The newest message that was seen must be there.
+    // The newest message that the service saw must exist.
     let newest = memory.messages.len().checked_sub(1);
     let is_there = |at: usize| stream.messages.get(at) == memory.messages.get(at);
     let is_known = stream.number == memory.number && newest.is_none_or(is_there);
     if is_known || scenario.is(Mutation::ServeFallen) { Verdict::Same } else { Verdict::Lost }
 }
 
-/// What a service remembers when it has read all of the bucket.
+/// The memory of a service that has read the whole bucket.
 pub(super) fn read(stream: &Stream) -> Memory {
     let Stream { number, lacks, messages, record, head, .. } = stream.clone();
     Memory { number, lacks, messages, record, head }
 }
 
 impl World {
-    /// Whether a service that knows the bucket serves it.
+    /// Whether a service that remembers the bucket serves it.
     pub(super) fn is_served(&self, scenario: Scenario) -> bool {
         let is_accepted = self.stream.number > 0 || self.setbacks == 0;
         self.stream.access == Access::Served
@@ -58,14 +58,15 @@ impl World {
             Verdict::Same => *memory = Some(read(&self.stream)),
             Verdict::Next => {
                 *memory = Some(read(&self.stream));
-                // What was sent before may still be stored.
+                // Writes that were sent earlier may still be stored.
                 *pending = pending.take().filter(|pending| pending.is_checked);
             }
             Verdict::Lost => {}
         }
     }
 
-    /// What the service knows of the nodes: whose mounts have no claim, and who has not compared.
+    /// What the service knows of the nodes: which have mounts without a claim, and which have not
+    /// compared.
     fn reports(&self, scenario: Scenario, memory: &Memory) -> Reports {
         let is_due = memory.lacks && !scenario.is(Mutation::NotCompared);
         let unreported = |at: usize| is_due && self.nodes[at].reported != memory.number;
@@ -77,8 +78,8 @@ impl World {
         }
     }
 
-    /// A service decides by what it knows: the write that follows. What needs no write is granted
-    /// at once.
+    /// A service decides by its memory. Returns the write that follows. A grant that needs no write
+    /// is given at once.
     fn decide(
         &mut self,
         scenario: Scenario,
@@ -87,7 +88,7 @@ impl World {
         (ask, service): (Ask, u8),
     ) -> Option<Pending> {
         let reports = self.reports(scenario, memory);
-        // The leader is asked for the alloc.
+        // The service asks the leader for the alloc.
         if self.stream.access == Access::Unfinished {
             return None;
         }
@@ -100,14 +101,14 @@ impl World {
         if matches!(ask, Ask::Take(_)) && !is_wanted {
             return None;
         }
-        // Each attempt has a name of its own.
+        // Each attempt has a different name.
         let attempt = 2 * (40 * self.setbacks + memory.head) + service;
         let question = Question { record: memory.record, ask, reports, is_wanted, attempt };
         let decision = decider.decide(question)?;
         let since = alloc.map_or(0, |alloc| self.nodes[usize::from(alloc)].compared);
         if decider.step(decision).write.is_none() {
             let Ask::Take(alloc) = ask else { return None };
-            // The leader is asked, too.
+            // The service also asks the leader.
             let is_current = *memory == read(&self.stream);
             let is_granted = decider.is_taken(memory.record, alloc);
             if is_current && is_granted && decider.may_grant_again(memory.record, alloc, reports) {
@@ -122,7 +123,7 @@ impl World {
         Some(Pending { ask, decision, guard: memory.head, footing, since, is_checked })
     }
 
-    /// The service that knows all that is stored decides, and stores at once.
+    /// The service that knows all stored records decides, and stores its decision at once.
     pub(super) fn decide_at_once(&mut self, scenario: Scenario, decider: &mut Decider, ask: Ask) {
         let memory = read(&self.stream);
         if let Some(pending) = self.decide(scenario, decider, &memory, (ask, 1)) {
@@ -131,12 +132,12 @@ impl World {
         }
     }
 
-    /// The other service decides, by what it remembers.
+    /// The other service decides on its memory.
     pub(super) fn decide_by_memory(&mut self, scenario: Scenario, decider: &mut Decider, ask: Ask) {
         let Some(memory) = self.service.memory.clone() else { return };
         let write = self.decide(scenario, decider, &memory, (ask, 0));
         self.service.pending = write.map(|mut pending| {
-            // Once it took the head of the bucket for the head of what it remembered.
+            // The mutation takes the head of the bucket for the head of its memory once.
             if scenario.is(Mutation::FromMemory) && memory.number < self.stream.number {
                 pending.guard = self.stream.head;
                 (pending.footing, pending.is_checked) = ((self.stream.number, 0), true);
@@ -155,7 +156,7 @@ impl World {
         }
     }
 
-    /// The write reaches the bucket, and its answer the service.
+    /// The write reaches the bucket, and its answer reaches the service.
     pub(super) fn store(&mut self, decider: &mut Decider) {
         let Some(pending) = self.service.pending.take() else { return };
         if self.stream.access == Access::Unfinished || self.stream.head != pending.guard {
@@ -179,7 +180,7 @@ impl World {
         stream.record = decider.store(stream.record, pending.decision, stream.head);
     }
 
-    /// What follows from a write that is acknowledged.
+    /// The effects of an acknowledged write.
     fn go_on(&mut self, decider: &Decider, pending: &Pending) {
         let (record, revision) = (self.stream.record, self.stream.head);
         let attempt = decider.step(pending.decision).call.as_ref();
@@ -208,16 +209,16 @@ impl World {
         self.answers.remove(&settled);
     }
 
-    /// The first step of setting the bucket back: `berth bus restore` takes it away. Another tool
-    /// puts the backup there at once.
+    /// The first step of a restore: `berth bus restore` removes the bucket. Another tool puts the
+    /// backup in place at once.
     pub(super) fn set_back(&mut self, scenario: Scenario) {
         self.setbacks += 1;
         if scenario.restore == Restore::Ours {
             self.stream.access = Access::Unfinished;
             return;
         }
-        // Each write that was sent before has arrived, and the service has seen all that was
-        // stored.
+        // Every write that was sent earlier has arrived, and the service has seen all stored
+        // messages.
         let Service { memory, pending } = &mut self.service;
         *memory = memory.take().map(|_| read(&self.stream));
         if let Some(pending) = pending {
@@ -228,7 +229,7 @@ impl World {
         }
     }
 
-    /// The backup is there, with the records of nodes as they were.
+    /// The backup is in place, and the records of nodes are unchanged.
     fn put_back(&mut self, backup: Stream) {
         self.stream = backup;
         for node in &mut self.nodes {
@@ -257,13 +258,13 @@ impl World {
     /// An alloc is registered.
     pub(super) fn register(&mut self, scenario: Scenario, at: usize) {
         self.stream.allocs[at] = Registered::Live;
-        // Where nothing else is different, a service sees by this that the bucket was set back.
+        // A service notices the restore by this record if nothing else differs.
         if scenario.restore == Restore::Stock {
             self.stream.messages.push(self.setbacks);
         }
     }
 
-    /// An alloc has ended, which is put on record as soon as that can be done.
+    /// An alloc ends. Its record says so as soon as it can be written.
     pub(super) fn end(&mut self, at: usize) {
         self.runs[at] = false;
         if self.is_registered(at, Registered::Live) {
@@ -271,12 +272,12 @@ impl World {
         }
     }
 
-    /// Whether the alloc's record says this, and can be changed.
+    /// Whether the alloc's record has this state and can be changed.
     pub(super) fn is_registered(&self, at: usize, as_what: Registered) -> bool {
         self.stream.access == Access::Served && self.stream.allocs[at] == as_what
     }
 
-    /// Drops what can have no effect any more.
+    /// Drops whatever can have no effect any more.
     pub(super) fn normalise(&mut self, decider: &Decider) {
         let head = self.stream.head;
         let is_final = self.setbacks > 0 && self.stream.access == Access::Served;
@@ -299,7 +300,7 @@ impl World {
         });
     }
 
-    /// What a service may be asked that knows this record.
+    /// The requests to a service that has this record.
     pub(super) fn requests(
         &self,
         scenario: Scenario,

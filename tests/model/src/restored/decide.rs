@@ -1,4 +1,4 @@
-//! The records, each with a number, and what the services decide on them.
+//! The records, each with a number, and the services' decisions on them.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -23,13 +23,13 @@ use crate::translate::NOW;
 /// What a service knows of the nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub(super) struct Reports {
-    /// Where a mount is that no claim covers.
+    /// Whether the node has a mount without a claim.
     pub(super) mounted: [bool; ALLOCS],
-    /// Which nodes have not compared.
+    /// Whether the node has not compared its mounts.
     pub(super) unreported: [bool; ALLOCS],
 }
 
-/// One question, with all that its answer rests on.
+/// A request with everything that its decision depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Question {
     pub(super) record: Record,
@@ -41,7 +41,7 @@ pub(super) struct Question {
     pub(super) attempt: u8,
 }
 
-/// Decides, and remembers what was decided.
+/// Decides requests, and caches the decisions.
 pub(super) struct Decider {
     volumes: Vec<Volume>,
     numbers: HashMap<String, Record>,
@@ -137,7 +137,7 @@ impl Decider {
         broken.map_or(Ok(()), |what| Err(Breach::new(format!("invariant: {what}"))))
     }
 
-    /// What is decided; none if it is refused.
+    /// The decision; `None` if the request is refused.
     pub(super) fn decide(&mut self, question: Question) -> Option<u16> {
         if let Some(known) = self.decided.get(&question) {
             return *known;
@@ -153,7 +153,7 @@ impl Decider {
         decided
     }
 
-    /// Whether a claim that is there may be granted once more.
+    /// Whether the claim of the alloc may be granted again.
     pub(super) fn may_grant_again(&self, record: Record, at: u8, reports: Reports) -> bool {
         let spec = self.volume(record).spec.as_ref();
         spec.is_some_and(|spec| check_elsewhere(spec, at, reports).is_ok())
@@ -194,12 +194,12 @@ fn unaccounted(at: usize) -> UnaccountedMount {
     }
 }
 
-/// The nodes of which it is so.
+/// The nodes whose flag is set.
 fn nodes_of(of: [bool; ALLOCS]) -> impl Iterator<Item = (usize, NodeId)> {
     (0..ALLOCS).filter(move |at| of[*at]).map(|at| (at, node(u8::try_from(at).unwrap_or(0))))
 }
 
-/// Where the volume may be mounted without a claim.
+/// The places where the volume may be mounted without a claim.
 fn doubts(reports: Reports) -> Vec<MountDoubt> {
     let mounts: Vec<_> =
         nodes_of(reports.mounted).map(|(at, node)| (node, unaccounted(at))).collect();
@@ -289,7 +289,7 @@ fn volume_id() -> VolumeId {
     VolumeId::new("data").expect("an id")
 }
 
-/// A volume that was created, so that it can be deleted.
+/// The spec of a created volume, so that it can be deleted.
 #[expect(clippy::expect_used, reason = "the ids are written here")]
 fn spec() -> VolumeSpec {
     let access = AccessMode::SingleNodeWriter;

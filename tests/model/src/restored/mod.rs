@@ -24,11 +24,11 @@ pub use search::{Report, search};
 /// One world to search.
 #[derive(Debug, Clone, Copy)]
 pub struct Scenario {
-    /// What it is called in reports.
+    /// The name in reports.
     pub name: &'static str,
     /// How the bucket is set back.
     pub restore: Restore,
-    /// Whether a claim service starts again meanwhile, without any memory.
+    /// Whether a claim service restarts meanwhile and loses its memory.
     pub restarts: bool,
     /// Whether the volume's owner deletes it.
     pub deletes: bool,
@@ -45,16 +45,16 @@ pub enum Restore {
     Stock,
 }
 
-/// A rule that is taken away, to see that the search notices.
+/// A rule that is taken away, to show that the search finds the damage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mutation {
-    /// A service decides on what it remembers, under the guard of the restored bucket.
+    /// A service decides on its memory, under the guard of the restored bucket.
     FromMemory,
-    /// New revisions are those of before a second time.
+    /// New revisions are equal to earlier ones.
     NotRaised,
-    /// They are higher, but the newest revision of the volume stays.
+    /// New revisions are higher, but the newest revision of the volume stays.
     HeadsStay,
-    /// A service that knew the bucket serves it though it was set back.
+    /// A service that knew the bucket serves it although it was set back.
     ServeFallen,
     /// An exclusive volume is granted before the other node has compared its mounts.
     NotCompared,

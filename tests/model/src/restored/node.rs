@@ -23,7 +23,7 @@ impl World {
         Ok(())
     }
 
-    /// A call reaches its executor, and is carried out.
+    /// A call reaches its executor, which carries it out.
     pub(super) fn deliver(&mut self, call: Call) -> Result<(), Breach> {
         self.calls.remove(&call);
         match call {
@@ -53,8 +53,8 @@ impl World {
         Ok(())
     }
 
-    /// The agent compares its mounts with the claims that a service lists. A list of an earlier
-    /// incarnation than it has compared with says nothing.
+    /// The agent compares its mounts with the claims that a service lists. It ignores a list of an
+    /// earlier incarnation than the one that it has compared with.
     pub(super) fn compare(
         &mut self,
         scenario: Scenario,

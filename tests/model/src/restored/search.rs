@@ -1,4 +1,4 @@
-//! The search: every state that can be reached, nearest first.
+//! The search: every reachable state, nearest first.
 
 use std::collections::{HashSet, VecDeque};
 use std::fmt;
@@ -11,24 +11,24 @@ use super::{Restore, Scenario};
 use crate::fingerprint::{Quick, fingerprint};
 use crate::safety::Breach;
 
-/// What may happen next.
+/// The actions that may happen next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Action {
     /// An alloc is registered.
     Register(usize),
     /// An alloc ends.
     End(usize),
-    /// The service that knows all that is stored decides, and stores at once.
+    /// The service that knows all stored records decides, and stores its decision at once.
     AtOnce(Ask),
-    /// The other one compares the bucket, and reads what is new.
+    /// The other service compares the bucket, and reads new messages.
     Look,
-    /// It starts again.
+    /// That service restarts.
     Restart,
-    /// It decides by what it remembers.
+    /// That service decides on its memory.
     Decide(Ask),
-    /// It compares the bucket before it sends its write.
+    /// That service compares the bucket before it sends its write.
     Check,
-    /// The write reaches the bucket.
+    /// Its write reaches the bucket.
     Store,
     /// A grant reaches its agent.
     Mount(Grant),
@@ -38,31 +38,31 @@ enum Action {
     Compare(usize, Lister),
     /// The bucket is backed up.
     BackUp,
-    /// The bucket is taken away, or set back by another tool.
+    /// The bucket is removed, or set back by another tool.
     SetBack,
     /// The new incarnation begins.
     Begin,
 }
 
-/// Who lists claims.
+/// The service that lists claims.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Lister {
-    /// The service that knows all that is stored.
+    /// The service that knows all stored records.
     Current,
-    /// The other one.
+    /// The service that decides on its memory.
     Memory,
 }
 
-/// What a search has seen.
+/// The result of a search.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// The states, like ones counted once.
+    /// The number of states. States that behave alike count once.
     pub states: usize,
-    /// Whether these are all states; else it stopped at its limit, or at a breach.
+    /// Whether these are all states; otherwise the search stopped at its limit or at a breach.
     pub complete: bool,
     /// How long it took.
     pub took: Duration,
-    /// What went wrong, and how it came about.
+    /// The breach, and the actions that led to it.
     pub found: Option<(Breach, String)>,
 }
 
@@ -73,7 +73,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// Looks at no more than `states_max` states.
+/// Searches at most `states_max` states.
 pub fn search(scenario: Scenario, states_max: usize) -> Report {
     let begun = Instant::now();
     let mut search = Search {
@@ -93,7 +93,7 @@ struct Search {
     scenario: Scenario,
     decider: Decider,
     seen: HashSet<u64, Quick>,
-    /// From which state, by its number, an action led to a state.
+    /// For each state, the state and the action that led to it.
     origins: Vec<(Option<usize>, Action)>,
     ahead: VecDeque<(World, Option<usize>)>,
 }
@@ -102,7 +102,7 @@ impl Search {
     fn run(&mut self, states_max: usize, report: &mut Report) {
         let mut first = World { runs: [!self.scenario.deletes, true], ..World::default() };
         first.stream.record = self.decider.first();
-        // The registration.
+        // This is the message of the registration.
         first.stream.messages.push(0);
         first.stream.head = 1;
         first.stream.allocs[0] = Registered::Live;
@@ -141,7 +141,7 @@ impl Search {
         lines.join("\n")
     }
 
-    /// Everything that may happen next; some of it may change nothing.
+    /// All actions that may happen next. Some of them may change nothing.
     fn actions(&self, world: &World) -> Vec<Action> {
         let mut actions = Vec::new();
         let is_served = world.is_served(self.scenario);
@@ -175,7 +175,7 @@ impl Search {
         if world.stream.access == Access::Unfinished {
             actions.push(Action::Begin);
         } else if world.setbacks > 0 {
-            // A person accepts what another tool has set back.
+            // A person accepts a bucket that another tool has set back.
             let is_stock = self.scenario.restore == Restore::Stock;
             if is_stock && world.stream.number == 0 {
                 actions.push(Action::Begin);

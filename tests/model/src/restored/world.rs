@@ -1,4 +1,4 @@
-//! The world: the bucket and its backup, the claim services, the nodes, and what is on its way.
+//! The world: the bucket and its backup, the claim services, the nodes, and the messages under way.
 
 use std::collections::BTreeSet;
 
@@ -22,7 +22,7 @@ pub(super) enum Registered {
 pub(super) enum Access {
     #[default]
     Served,
-    /// A command is at work on it: it is removed, or says that it is unfinished.
+    /// A command works on the bucket: it is removed, or marked as unfinished.
     Unfinished,
 }
 
@@ -37,8 +37,8 @@ pub(super) struct Stream {
     pub(super) record: Record,
     /// The newest revision of the volume.
     pub(super) head: u8,
-    /// For each revision, how often the bucket was set back before it was stored: a message of the
-    /// same revision is another one then.
+    /// For each revision, how often the bucket was set back before it was stored. Messages of the
+    /// same revision differ by that.
     pub(super) messages: Vec<u8>,
     pub(super) allocs: [Registered; ALLOCS],
 }
@@ -50,7 +50,7 @@ impl Stream {
     }
 }
 
-/// What a claim service knows of the bucket.
+/// What a claim service remembers of the bucket.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub(super) struct Memory {
     pub(super) number: u8,
@@ -61,12 +61,12 @@ pub(super) struct Memory {
     pub(super) head: u8,
 }
 
-/// The claim service whose memory may be behind. The other one knows all that is stored.
+/// The claim service whose memory may lag. The other service knows all stored records.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub(super) struct Service {
-    /// None before it has read the bucket.
+    /// `None` until it has read the bucket.
     pub(super) memory: Option<Memory>,
-    /// A write that is decided, and not yet stored.
+    /// A write that is decided and not yet stored.
     pub(super) pending: Option<Pending>,
 }
 
@@ -74,25 +74,25 @@ pub(super) struct Service {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Pending {
     pub(super) ask: Ask,
-    /// The number of what was decided.
+    /// The number of the decision.
     pub(super) decision: u16,
     pub(super) guard: u8,
-    /// The incarnation that it was decided on, and the newest revision that was known.
+    /// The incarnation and the newest known revision that the decision was made on.
     pub(super) footing: (u8, u8),
-    /// With what the alloc's node had compared when the request began.
+    /// The incarnation that the alloc's node had compared with when the request began.
     pub(super) since: u8,
-    /// The bucket was compared: the write may be sent at any time from now on.
+    /// Whether the service has compared the bucket. The write may be sent at any time from then on.
     pub(super) is_checked: bool,
 }
 
-/// What a claim service is asked.
+/// A request to a claim service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Ask {
     /// An agent asks for the alloc's claim.
     Take(u8),
     /// A worker asks for the next call of a release.
     Begin(u8),
-    /// The answer of a node's call.
+    /// A node answers a call.
     Answer(u8, u8),
     /// The owner deletes the volume.
     Delete,
@@ -107,44 +107,44 @@ pub(super) enum Ask {
 pub(super) struct Node {
     /// The epoch of the claim by which the node's alloc has it mounted.
     pub(super) mounted: Option<u8>,
-    /// The epoch up to which claims were detached.
+    /// The epoch up to which the agent has detached claims.
     pub(super) detached: u8,
-    /// The revision of the newest call.
+    /// The revision of the newest call that it got.
     pub(super) newest_call: u8,
-    /// A list of claims lacked the mount.
+    /// Whether a list of claims lacked the mount.
     pub(super) is_missed: bool,
     /// The incarnation with which the agent has compared.
     pub(super) compared: u8,
-    /// The same, as the registry has it.
+    /// The incarnation that it has compared with, as the registry knows it.
     pub(super) reported: u8,
-    /// The registry has the mount as one that no claim covers.
+    /// Whether the registry lists its mount as one without a claim.
     pub(super) is_unaccounted: bool,
 }
 
-/// A grant on its way to its agent.
+/// A grant under way to its agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Grant {
     pub(super) alloc: u8,
     pub(super) epoch: u8,
-    /// With what the agent had compared when it asked.
+    /// The incarnation that the agent had compared with when it sent the request.
     pub(super) since: u8,
 }
 
-/// A call on its way.
+/// A call under way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Call {
     Detach { alloc: u8, epoch: u8, revision: u8, attempt: u8 },
     Delete { attempt: u8 },
 }
 
-/// What an answer is of.
+/// What an answer belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Answer {
     Detached { alloc: u8, attempt: u8 },
     Deleted { attempt: u8 },
 }
 
-/// Everything.
+/// A state of the world.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub(super) struct World {
     pub(super) stream: Stream,
@@ -154,7 +154,7 @@ pub(super) struct World {
     pub(super) service: Service,
     pub(super) has_restarted: bool,
     pub(super) nodes: [Node; ALLOCS],
-    /// Allocs that run.
+    /// Whether each alloc runs.
     pub(super) runs: [bool; ALLOCS],
     pub(super) grants: BTreeSet<Grant>,
     pub(super) calls: BTreeSet<Call>,

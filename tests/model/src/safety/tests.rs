@@ -1,12 +1,15 @@
-//! Each check, in a world with the damage that it is for, and in one without. A mutation cannot
-//! show that these are needed: another check sees the same damage a step earlier.
+//! Tests each check in a world with the damage that it looks for, and in one without. A mutation
+//! cannot show that each check is needed, because another check may find the same damage one step
+//! earlier.
 
 use berth_domain::access::{AccessMode, Mode};
 use berth_domain::volume::{CallKind, State};
 
 use super::check;
 use crate::scenario::{Attaches, Placed, Scenario};
-use crate::world::{AttemptId, Call, Claim, Life, NodeCall, NodeCallKind, TIMEOUT, Whose, World};
+use crate::world::{
+    AttemptId, Call, Claim, NodeCall, NodeCallKind, NodeCaller, Presence, TIMEOUT, World,
+};
 use crate::{Action, Ending, Model};
 
 const W1: Placed = Placed { node: 0, mode: Mode::Write };
@@ -36,7 +39,7 @@ fn claimed(state: State) -> World {
         failed: false,
         exhausted: false,
         denied: false,
-        word: false,
+        confirmed_unstaged: false,
         proof: false,
         epoch: 1,
         ticket: 0,
@@ -53,7 +56,7 @@ fn calling(mut world: World, kind: CallKind, alloc: usize) -> World {
         alloc,
         attempt: AttemptId::Old,
         epoch: 1,
-        word: false,
+        confirmed_unstaged: false,
         left: TIMEOUT,
         asks: false,
         at_work: true,
@@ -68,7 +71,7 @@ fn breach(scenario: &Scenario, world: &World) -> String {
     check(scenario, world).map_or_else(|breach| breach.to_string(), |()| String::new())
 }
 
-/// What comes of the call's end.
+/// The effect of the call's end.
 fn after(world: &World, action: Action) -> String {
     let after = Model::new(EXCLUSIVE).next(world, action);
     after.map_or_else(|breach| breach.to_string(), |_| String::new())
@@ -83,7 +86,7 @@ fn safety_1_two_writers_are_seen() {
     assert_eq!(breach(&SHARED, &world), seen);
     let reads = Scenario { allocs: &[W1, R2], ..SHARED };
     assert_ne!(breach(&reads, &world), seen, "one of them reads");
-    world.nodes[0].life = Life::Off;
+    world.nodes[0].presence = Presence::Off;
     assert_ne!(breach(&SHARED, &world), seen, "one of them is fenced");
 }
 
@@ -97,7 +100,7 @@ fn safety_2_an_exclusive_volume_on_two_nodes_is_seen() {
     let mut staged = claimed(State::Taken);
     staged.nodes[1].staged = true;
     assert_eq!(breach(&EXCLUSIVE, &staged), seen);
-    staged.nodes[1].life = Life::Back;
+    staged.nodes[1].presence = Presence::Back;
     assert_eq!(breach(&EXCLUSIVE, &staged), "", "that node is fenced");
 }
 
@@ -134,8 +137,8 @@ fn a_mount_that_nobody_was_granted_is_seen() {
 #[test]
 fn a_publish_without_a_stage_is_seen() {
     let mut world = claimed(State::Taken);
-    let (kind, alloc, whose) = (NodeCallKind::Publish, 0, Whose::Mount);
-    world.nodes[0].busy = Some(NodeCall { kind, alloc, whose });
+    let (kind, alloc, caller) = (NodeCallKind::Publish, 0, NodeCaller::Mount);
+    world.nodes[0].busy = Some(NodeCall { kind, alloc, caller });
     let ends = |world: &World| after(world, Action::Node(0, Ending::Done));
     assert_eq!(ends(&world), "publish of a volume that is not staged");
     world.nodes[0].staged = true;

@@ -1,4 +1,4 @@
-//! What comes of an event.
+//! The effects of events.
 
 use berth_domain::volume::Volume;
 
@@ -6,33 +6,33 @@ use super::check::{check_arrival, check_state};
 use super::decide::{Ask, Decider, Decision};
 use super::plugin::{Ending, end_call};
 use super::world::{
-    AGENT, BOTH, Call, EXECUTORS, Id, Outcome, Owner, Progress, StoredSnapshot, View, Which, Work,
+    AGENT, BOTH, Call, EXECUTORS, Id, Outcome, Owner, Progress, Role, StoredSnapshot, View, Work,
     World,
 };
 use super::{Mutation, Scenario, Start};
 use crate::safety::Breach;
 
-/// What happens.
+/// The events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Event {
-    /// A replica decides, and stores what it decided: the one that sees everything, or the one that
-    /// is behind.
-    Decided { which: Which, ask: Ask, stale: bool },
+    /// A replica decides, and stores its decision. `stale` says whether it is the replica that
+    /// lags.
+    Decided { role: Role, ask: Ask, stale: bool },
     /// A call reaches an executor.
     Arrives { call: usize, executor: u8 },
     /// The plugin ends a call.
     Ends { call: usize, ending: Ending },
-    /// What came of a call is recorded.
+    /// The result of a call is recorded.
     Recorded { call: usize },
     /// No call of the volume that was sent may act any more.
-    Expired { which: Which },
+    Expired { role: Role },
     /// A volume can be made of a snapshot.
     SnapshotReady { at: usize },
     /// S, or its snapshot, disappears from the storage.
     Vanished { snapshot: bool },
 }
 
-/// An event, and whether the second replica has not seen yet what it wrote.
+/// An event, and whether the second replica has not yet seen its write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Action {
     pub(super) event: Event,
@@ -56,7 +56,7 @@ impl Event {
     }
 }
 
-/// The rules by which a world goes on.
+/// The rules by which a world continues.
 pub(super) struct Model {
     pub(super) scenario: Scenario,
     pub(super) decider: Decider,
@@ -67,7 +67,7 @@ impl Model {
         Self { scenario, decider: Decider::new(scenario) }
     }
 
-    /// The world at the start: as Berth itself would have made it.
+    /// The world at the start, with records as Berth writes them.
     pub(super) fn initial(&mut self) -> Result<World, Breach> {
         let empty = self.decider.records.number(Volume::default())?;
         let mut world = World {
@@ -95,7 +95,7 @@ impl Model {
         world.volumes.push(id);
         let mut asks = create(id);
         if self.scenario.is_grouped() {
-            let id = Id { name: Which::Copy.names()[0], store: 0 };
+            let id = Id { name: Role::Copy.names()[0], store: 0 };
             world.volumes.push(id);
             for ask in create(id) {
                 let decision = self.decider.decide(world.records[1], ask)?;
@@ -120,31 +120,31 @@ impl Model {
         Ok(world)
     }
 
-    /// The world after an event. None if nothing happens.
+    /// The world after an event; `None` if the event changes nothing.
     pub(super) fn next(&mut self, before: &World, action: Action) -> Result<Option<World>, Breach> {
         let mut world = before.clone();
         let mut written = [false; 2];
         match action.event {
-            Event::Decided { which, ask, stale } => {
-                written = self.commit(&mut world, which, ask, stale)?;
+            Event::Decided { role, ask, stale } => {
+                written = self.commit(&mut world, role, ask, stale)?;
             }
             Event::Arrives { call, executor } => self.arrive(&mut world, call, executor)?,
             Event::Ends { call, ending } => end_call(self, &mut world, call, ending)?,
             Event::Recorded { call } => {
-                let Call { which, owner, progress, .. } = world.calls.remove(call);
+                let Call { role, owner, progress, .. } = world.calls.remove(call);
                 if let Progress::Answered(outcome) = progress {
                     let ask = Ask::Answer { owner, outcome };
-                    written = self.commit(&mut world, which, ask, false)?;
+                    written = self.commit(&mut world, role, ask, false)?;
                 }
             }
-            Event::Expired { which } => self.expire(&mut world, which)?,
+            Event::Expired { role } => self.expire(&mut world, role)?,
             Event::SnapshotReady { at } => world.snapshots[at].ready = true,
             Event::Vanished { snapshot } => {
                 world.vanished = true;
                 if snapshot {
                     world.snapshots.clear();
                 } else {
-                    world.volumes.retain(|id| !Which::Source.names().contains(&id.name));
+                    world.volumes.retain(|id| !Role::Source.names().contains(&id.name));
                 }
             }
         }
@@ -171,8 +171,8 @@ impl Model {
         world.normalise(&self.scenario);
         let Some(view) = &mut world.view else { return };
         let records = &mut self.decider.records;
-        // Nothing comes of an old record, but what it says to the decision of the other one. If it
-        // allows no more than the present one does, nothing comes of that either.
+        // An old record only matters for the decision of the other replica. If that record allows
+        // no more than the present one does, it does not matter at all.
         let is_news = match view.fresh {
             _ if self.scenario.is(Mutation::NoGuard) => view.records != world.records,
             [true, false] => {
@@ -199,18 +199,18 @@ impl Model {
     fn commit(
         &mut self,
         world: &mut World,
-        which: Which,
+        role: Role,
         ask: Ask,
         stale: bool,
     ) -> Result<[bool; 2], Breach> {
         let now = View { records: world.records, fresh: [true; 2] };
         let seen = if stale { world.view.take().unwrap_or(now) } else { now };
-        let decision = self.decider.decide(seen.records[which.at()], ask)?;
+        let decision = self.decider.decide(seen.records[role.at()], ask)?;
         let Decision::Writes { after, mut call } = decision else { return Ok([false; 2]) };
-        // All members of a group are written, or none.
+        // Either all members of a group are written, or none.
         let mut of_other = None;
         if self.scenario.is_grouped() && ask.is_of_snapshot() {
-            let decision = self.decider.decide(seen.records[Which::Copy.at()], ask)?;
+            let decision = self.decider.decide(seen.records[Role::Copy.at()], ask)?;
             let Decision::Writes { after, call: asks } = decision else { return Ok([false; 2]) };
             of_other = Some(after).filter(|_| !self.scenario.is(Mutation::LeaderStored));
             if let (Some(call), Some(asks)) = (&mut call, asks) {
@@ -221,27 +221,28 @@ impl Model {
         let is_copy = matches!(ask, Ask::Create { of: Some(_), .. });
         let fences = is_copy && !self.scenario.is(Mutation::NoFence);
         let mut written = [false; 2];
-        written[which.at()] = true;
-        written[Which::Source.at()] |= fences;
-        written[Which::Copy.at()] |= of_other.is_some();
+        written[role.at()] = true;
+        written[Role::Source.at()] |= fences;
+        written[Role::Copy.at()] |= of_other.is_some();
         let passes = written.iter().zip(seen.fresh).all(|(written, fresh)| !written || fresh);
         if !passes && !self.scenario.is(Mutation::NoGuard) {
             return Ok([false; 2]);
         }
-        world.records[which.at()] = after;
+        world.records[role.at()] = after;
         if let Some(after) = of_other {
-            world.records[Which::Copy.at()] = after;
+            world.records[Role::Copy.at()] = after;
         }
         let calling = self.decider.records.facts(after).calling.clone();
         let is_late = !passes;
-        for other in world.calls.iter_mut().filter(|other| other.which == which) {
+        for other in world.calls.iter_mut().filter(|other| other.role == role) {
             let is_replaced = call.is_some_and(|call| call.owner == other.owner);
             other.current &= calling.contains(&other.owner) && !is_replaced && !is_late;
         }
         if let Some(call) = call {
             world.calls.push(Call {
-                which,
-                beside: (self.scenario.is_grouped() && ask.is_of_snapshot()).then_some(Which::Copy),
+                role,
+                other_member: (self.scenario.is_grouped() && ask.is_of_snapshot())
+                    .then_some(Role::Copy),
                 owner: call.owner,
                 work: call.work,
                 current: true,
@@ -254,7 +255,7 @@ impl Model {
         Ok(written)
     }
 
-    /// The executor that has to get a call.
+    /// The executor that must get a call.
     fn target(&self, work: Work, ask: Ask) -> Option<u8> {
         match (work, ask) {
             (Work::ExpandNode | Work::Detach, _) => Some(AGENT),
@@ -266,34 +267,34 @@ impl Model {
         }
     }
 
-    fn expire(&mut self, world: &mut World, which: Which) -> Result<(), Breach> {
+    fn expire(&mut self, world: &mut World, role: Role) -> Result<(), Breach> {
         // The attempt of a group is on both records.
         if self.scenario.is_grouped() {
-            BOTH.into_iter().try_for_each(|which| self.expire_one(world, which))
+            BOTH.into_iter().try_for_each(|role| self.expire_one(world, role))
         } else {
-            self.expire_one(world, which)
+            self.expire_one(world, role)
         }
     }
 
-    fn expire_one(&mut self, world: &mut World, which: Which) -> Result<(), Breach> {
-        let at = which.at();
+    fn expire_one(&mut self, world: &mut World, role: Role) -> Result<(), Breach> {
+        let at = role.at();
         world.records[at] = self.decider.expire(world.records[at])?;
         if let Some(view) = &mut world.view {
             view.records[at] = self.decider.expire(view.records[at])?;
         }
-        for call in world.calls.iter_mut().filter(|call| call.which == which) {
+        for call in world.calls.iter_mut().filter(|call| call.role == role) {
             call.live = false;
         }
         Ok(())
     }
 
-    /// The executor takes the call up, unless it, or another that was asked, is at work on an
+    /// The executor accepts the call, unless it, or another executor that was asked, works on an
     /// earlier one (rule 4).
     fn arrive(&self, world: &mut World, at: usize, executor: u8) -> Result<(), Breach> {
         let call = world.calls[at];
         let is_in_the_way = |(other, working): (u8, &Call)| {
             let asked = call.asks && working.work.kind().is_controller() && other < EXECUTORS;
-            let is_known = call.which == working.which || !self.scenario.is(Mutation::LeaderLocked);
+            let is_known = call.role == working.role || !self.scenario.is(Mutation::LeaderLocked);
             is_known && (other == executor || asked)
         };
         if world.at_work(call).any(is_in_the_way) {

@@ -1,28 +1,28 @@
-//! What must be so at the storage. That each record is sound is checked where it is decided.
+//! The safety rules at the storage. Each record is checked where it is decided.
 
 use berth_domain::volume::State;
 use berth_domain::volume::storage::{SnapshotState, Stage};
 
 use super::action::Model;
 use super::records::{CallFacts, Facts};
-use super::world::{BOTH, Call, Id, Which, World};
+use super::world::{BOTH, Call, Id, Role, World};
 use crate::safety::Breach;
 
-/// One controller call works on a volume at a time (rule 4).
+/// Only one controller call works on a volume at a time (rule 4).
 pub(super) fn check_arrival(world: &World, call: Call) -> Result<(), Breach> {
-    let is_beside = |other: &Call| other.work.kind().is_controller();
+    let is_of_same_volume = |other: &Call| other.work.kind().is_controller();
     let mut at_work = world.at_work(call);
-    if call.work.kind().is_controller() && at_work.any(|(_, other)| is_beside(other)) {
+    if call.work.kind().is_controller() && at_work.any(|(_, other)| is_of_same_volume(other)) {
         return Err(Breach::new("two controller calls are at work for one volume"));
     }
     Ok(())
 }
 
-/// A volume is deleted while nothing uses it.
+/// A volume is deleted only while nothing uses it.
 pub(super) fn check_deletion(model: &Model, world: &World, id: Id) -> Result<(), Breach> {
-    let facts = |which: Which| model.decider.records.facts(world.records[which.at()]);
-    for which in BOTH {
-        let facts = facts(which);
+    let facts = |role: Role| model.decider.records.facts(world.records[role.at()]);
+    for role in BOTH {
+        let facts = facts(role);
         let is_held = facts.claim.is_some_and(|state| state != State::Waiting);
         if is_held && facts.id == Some(id) {
             return Err(Breach::new("a volume was deleted while a claim holds it"));
@@ -40,7 +40,7 @@ pub(super) fn check_deletion(model: &Model, world: &World, id: Id) -> Result<(),
     Ok(())
 }
 
-/// A snapshot is deleted while nothing uses it.
+/// A snapshot is deleted only while nothing uses it.
 pub(super) fn check_snapshot_deletion(model: &Model, world: &World, id: Id) -> Result<(), Breach> {
     let mut facts = world.records.iter().map(|record| model.decider.records.facts(*record));
     if facts.any(|facts| facts.copies.is_some_and(|of| of.snapshot && of.id == id)) {
@@ -49,7 +49,7 @@ pub(super) fn check_snapshot_deletion(model: &Model, world: &World, id: Id) -> R
     Ok(())
 }
 
-/// What can be seen from the state alone.
+/// Checks the rules that depend on the state alone.
 pub(super) fn check_state(model: &Model, world: &World) -> Result<(), Breach> {
     let facts = world.records.map(|record| model.decider.records.facts(record));
     let knows = |facts: &Facts, id: Id| {
@@ -75,7 +75,7 @@ pub(super) fn check_state(model: &Model, world: &World) -> Result<(), Breach> {
     facts.into_iter().try_for_each(|facts| check_record(world, facts))
 }
 
-/// What a record says is at the storage is there, unless it disappeared without Berth.
+/// Checks that the storage has what a record lists, unless it disappeared without Berth.
 fn check_record(world: &World, facts: &Facts) -> Result<(), Breach> {
     if world.vanished {
         return Ok(());
@@ -97,15 +97,15 @@ fn check_record(world: &World, facts: &Facts) -> Result<(), Breach> {
     Ok(())
 }
 
-/// Whether nothing is under way that goes on by itself.
+/// Whether nothing is under way that continues by itself.
 pub(super) fn is_at_rest(model: &Model, world: &World) -> bool {
     let rests = |facts: &Facts| {
         let snapshot = facts.snapshot.as_ref().map(|snapshot| snapshot.state);
         let is_whole =
             matches!(snapshot, None | Some(SnapshotState::Ready | SnapshotState::Failed));
         let operation = facts.operation.as_ref();
-        // A copy whose source is gone may be there, or not. It is tried again until a person
-        // deregisters it by force.
+        // A copy whose source is gone may exist or not. It is retried until a person deregisters it
+        // by force.
         let is_stuck = |operation: &CallFacts| {
             world.vanished && operation.sticks && facts.stage == Some(Stage::Creating)
         };

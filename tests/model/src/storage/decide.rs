@@ -1,4 +1,4 @@
-//! Decisions, made by the real `step`, and remembered.
+//! Decisions made by the real `step`, and cached.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -21,7 +21,7 @@ use crate::fingerprint::Quick;
 use crate::safety::Breach;
 use crate::translate::NOW;
 
-/// What may be asked of a record.
+/// The requests to a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Ask {
     Create {
@@ -57,7 +57,7 @@ pub(super) enum Ask {
 }
 
 impl Ask {
-    /// Whether it changes the snapshot, and so its whole group.
+    /// Whether it changes the snapshot, and therefore its whole group.
     pub(super) const fn is_of_snapshot(self) -> bool {
         match self {
             Self::Cut { .. }
@@ -85,16 +85,16 @@ pub(super) struct CallToMake {
     pub(super) asks: bool,
 }
 
-/// What was decided.
+/// The decision on a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Decision {
-    /// No, or there is nothing to do.
+    /// The request is refused, or there is nothing to do.
     Nothing,
-    /// The record as it is to be stored, and the call to make.
+    /// The record to store, and the call to make.
     Writes { after: Record, call: Option<CallToMake> },
 }
 
-/// Asks `step`, and remembers what it said.
+/// Calls `step`, and caches its decisions.
 pub(super) struct Decider {
     scenario: Scenario,
     pub(super) records: Records,
@@ -104,7 +104,7 @@ pub(super) struct Decider {
 
 impl Decider {
     pub(super) fn new(scenario: Scenario) -> Self {
-        // Of these, the damage at the storage is looked for.
+        // For these mutations, the damage at the storage is looked for.
         let on_record =
             [Mutation::DeleteIgnoresClaims, Mutation::GrantWhileCreating, Mutation::ForgetCalls];
         let is_strict = !on_record.iter().any(|mutation| scenario.is(*mutation));
@@ -125,7 +125,7 @@ impl Decider {
         Ok(expired)
     }
 
-    /// What `step` says, or what is wrong with that.
+    /// The decision of `step`, or the rule that it breaks.
     pub(super) fn decide(&mut self, record: Record, ask: Ask) -> Result<Decision, Breach> {
         if let Some(decided) = self.decided.get(&(record, ask)) {
             return decided.clone();
@@ -229,7 +229,7 @@ impl Decider {
             }),
             Ask::Answer { owner, outcome } => {
                 let worker = match owner {
-                    // The claim service records what came of a publish, and releases nothing.
+                    // The claim service records the result of a publish, and releases nothing.
                     Owner::Claim => {
                         let claim = volume.claims.get(&records.alloc)?;
                         (claim.state != State::Publishing).then(worker)
@@ -294,7 +294,7 @@ impl Decider {
         StorageAnswer::Group { external_id: write_id(id), ready, snapshots }
     }
 
-    /// Mutations that take the record for another.
+    /// The mutations that give `step` a changed record.
     fn mistake(&self, volume: &mut Volume, ask: Ask) {
         match (self.scenario.mutation, ask) {
             (Some(Mutation::RefusalEndsDoubt), Ask::Answer { outcome: Outcome::Refused, .. }) => {
@@ -303,7 +303,7 @@ impl Decider {
             (Some(Mutation::DeleteIgnoresClaims), Ask::Delete { .. }) => {
                 volume.claims = Claims::default();
             }
-            // The call of a deletion is a second guard, which goes, too.
+            // The call of a deletion is a second guard, so it is removed as well.
             (
                 Some(Mutation::DeleteIgnoresClaims | Mutation::GrantWhileCreating),
                 Ask::Drive { owner: Owner::Operation, .. },
@@ -314,7 +314,7 @@ impl Decider {
                 volume.snapshots.clear();
             }
             (Some(Mutation::GrantWhileCreating), Ask::Take) => {
-                // As a volume that is registered, and of which a call is under way.
+                // The record looks like that of a registered volume with a call under way.
                 let storage = volume.spec.as_mut().and_then(|spec| spec.storage.as_mut());
                 if let Some(storage) = storage
                     && let Some(Operation { work, .. }) = &mut storage.operation
@@ -341,7 +341,7 @@ impl Decider {
         }
     }
 
-    /// Mutations that write something else.
+    /// The mutations that write another record.
     fn miswrite(&self, before: &Volume, ask: Ask, step: &mut Step) {
         let stage = before.spec.as_ref().map(VolumeSpec::stage);
         match (self.scenario.mutation, ask) {
@@ -421,8 +421,8 @@ impl Decider {
     }
 }
 
-/// The id of a volume that is claimed. One that is claimed before it is created has none, which
-/// only happens on purpose.
+/// The id of a claimed volume. A volume that is claimed before its creation has none, which happens
+/// only in mutations.
 fn volume_id(volume: &Volume) -> Id {
     let id = volume.spec.as_ref().and_then(|spec| spec.external_id.as_deref()).map(read_id);
     id.unwrap_or(Id { name: u8::MAX, store: 0 })
@@ -457,7 +457,7 @@ fn each_progress(volume: &mut Volume, mut change: impl FnMut(&mut StorageProgres
     }
 }
 
-/// Rule 22: an expansion that ended well is as large as was asked.
+/// Rule 22: an expansion that succeeded is at least as large as requested.
 fn check_expansion(before: &Volume, ask: Ask, write: &Write) -> Result<(), Breach> {
     let (Ask::Answer { owner: Owner::Operation, .. }, Write::PutSpec(spec)) = (ask, write) else {
         return Ok(());
@@ -480,7 +480,7 @@ fn apply(volume: &mut Volume, write: Write) {
         Write::PutClaim(alloc, mut claim) => {
             if claim.epoch == 0 {
                 claim.epoch = 1;
-                // Its epoch is higher than that of any claim which a node refused to expand for.
+                // Its epoch is higher than that of any claim whose node refused the expansion.
                 let storage = volume.spec.as_mut().and_then(|spec| spec.storage.as_mut());
                 if let Some(Operation { work: StorageWork::Expand(expansion), .. }) =
                     storage.and_then(|storage| storage.operation.as_mut())

@@ -1,11 +1,11 @@
-//! Which events may happen next.
+//! The events that may happen next.
 
 use super::action::{Event, Model};
 use super::decide::{Ask, Decision};
 use super::plugin::endings;
 use super::records::Facts;
 use super::world::{
-    AGENT, BOTH, Call, CopyOf, EXECUTORS, Outcome, Owner, Progress, Record, SNAPSHOT_NAMES, Which,
+    AGENT, BOTH, Call, CopyOf, EXECUTORS, Outcome, Owner, Progress, Record, Role, SNAPSHOT_NAMES,
     Work, World,
 };
 use super::{Mutation, Request};
@@ -15,28 +15,28 @@ const OWNERS: [Owner; 3] = [Owner::Operation, Owner::Snapshot, Owner::Claim];
 impl Model {
     pub(super) fn events(&mut self, world: &World) -> Vec<Event> {
         let mut events = Vec::new();
-        for (which, ask) in self.requests(world, world.records) {
-            events.push(Event::Decided { which, ask, stale: false });
+        for (role, ask) in self.requests(world, world.records) {
+            events.push(Event::Decided { role, ask, stale: false });
         }
-        for (which, ask) in self.chores(world, world.records) {
-            events.push(Event::Decided { which, ask, stale: false });
+        for (role, ask) in self.chores(world, world.records) {
+            events.push(Event::Decided { role, ask, stale: false });
         }
         if let Some(view) = world.view {
             let mut asks = self.requests(world, view.records);
             if self.scenario.is(Mutation::NoGuard) {
                 asks.extend(self.chores(world, view.records));
             }
-            let stale = |(which, ask)| Event::Decided { which, ask, stale: true };
+            let stale = |(role, ask)| Event::Decided { role, ask, stale: true };
             events.extend(asks.into_iter().map(stale));
         }
         for (at, call) in world.calls.iter().enumerate() {
             self.call_events(world, at, call, &mut events);
         }
-        for which in BOTH {
-            let facts = self.decider.records.facts(world.records[which.at()]);
-            let is_sent = |call: &Call| call.which == which && call.live;
+        for role in BOTH {
+            let facts = self.decider.records.facts(world.records[role.at()]);
+            let is_sent = |call: &Call| call.role == role && call.live;
             if facts.is_live || world.calls.iter().any(is_sent) {
-                events.push(Event::Expired { which });
+                events.push(Event::Expired { role });
             }
         }
         let unready = world.snapshots.iter().enumerate().filter(|(_, snapshot)| !snapshot.ready);
@@ -66,14 +66,14 @@ impl Model {
         }
     }
 
-    /// What users and workloads may ask for, by what a replica sees.
-    fn requests(&self, world: &World, seen: [Record; 2]) -> Vec<(Which, Ask)> {
+    /// The requests that users and workloads may send, by what a replica sees.
+    fn requests(&self, world: &World, seen: [Record; 2]) -> Vec<(Role, Ask)> {
         let scenario = &self.scenario;
         let [source, copy] = seen.map(|record| self.decider.records.facts(record));
         let copied = |snapshot| copy.copies.is_some_and(|of| of.snapshot == snapshot);
         let mut of_source = Vec::new();
         for (request, first_use) in [(Request::Create, false), (Request::CreateAtFirstUse, true)] {
-            let name = self.free_name(world, Which::Source.names());
+            let name = self.free_name(world, Role::Source.names());
             if let Some(name) = name.filter(|_| scenario.has(request) && source.stage.is_none()) {
                 of_source.push(Ask::Create { name, of: None, first_use });
             }
@@ -99,8 +99,8 @@ impl Model {
         if scenario.has(Request::DeleteSnapshot) && source.snapshot.is_some() {
             of_source.push(Ask::DeleteSnapshot { copied: copied(true) });
         }
-        let mut asks: Vec<_> = of_source.into_iter().map(|ask| (Which::Source, ask)).collect();
-        let name = self.free_name(world, Which::Copy.names());
+        let mut asks: Vec<_> = of_source.into_iter().map(|ask| (Role::Source, ask)).collect();
+        let name = self.free_name(world, Role::Copy.names());
         if let Some(name) = name.filter(|_| copy.stage.is_none()) {
             let is_requested = |of: &CopyOf| {
                 scenario.has(if of.snapshot { Request::CopySnapshot } else { Request::CopyVolume })
@@ -113,44 +113,44 @@ impl Model {
             let origins = origins.into_iter().flatten().filter(is_requested);
             asks.extend(
                 origins
-                    .map(|of| (Which::Copy, Ask::Create { name, of: Some(of), first_use: false })),
+                    .map(|of| (Role::Copy, Ask::Create { name, of: Some(of), first_use: false })),
             );
         }
         if scenario.has(Request::ClaimCopy) {
-            asks.push((Which::Copy, Ask::Take));
+            asks.push((Role::Copy, Ask::Take));
         }
         if scenario.has(Request::ExpandCopy) && copy.stage.is_some() {
-            asks.push((Which::Copy, Ask::Expand { size: 2 }));
+            asks.push((Role::Copy, Ask::Expand { size: 2 }));
         }
         if scenario.has(Request::DeleteCopy) && copy.stage.is_some() {
-            asks.push((Which::Copy, Ask::Delete { copied: false }));
+            asks.push((Role::Copy, Ask::Delete { copied: false }));
         }
         asks
     }
 
-    /// What workers do by themselves, by what a replica sees.
-    fn chores(&mut self, world: &World, seen: [Record; 2]) -> Vec<(Which, Ask)> {
+    /// The steps that workers take by themselves, by what a replica sees.
+    fn chores(&mut self, world: &World, seen: [Record; 2]) -> Vec<(Role, Ask)> {
         let mut asks = Vec::new();
-        for which in BOTH {
-            let record = seen[which.at()];
+        for role in BOTH {
+            let record = seen[role.at()];
             let facts = self.decider.records.facts(record).clone();
             if facts.operation.is_some() {
                 let drive = |executor| Ask::Drive { owner: Owner::Operation, executor };
                 let executors = self.executors(&facts).into_iter();
-                asks.extend(executors.map(|executor| (which, drive(executor))));
+                asks.extend(executors.map(|executor| (role, drive(executor))));
             }
-            // The calls of a group are made for the volume that leads.
-            let is_led = self.scenario.is_grouped() && which == Which::Copy;
+            // The calls of a group are made for its leading volume.
+            let is_led = self.scenario.is_grouped() && role == Role::Copy;
             if let Some(snapshot) = facts.snapshot.as_ref().filter(|_| !is_led) {
                 let executor = self.scenario.local.then_some(snapshot.source.store);
-                asks.push((which, Ask::Drive { owner: Owner::Snapshot, executor }));
+                asks.push((role, Ask::Drive { owner: Owner::Snapshot, executor }));
             }
             if facts.claim.is_some() {
-                asks.push((which, Ask::Release));
+                asks.push((role, Ask::Release));
             }
             // A worker waits for the answer until the deadline.
             let answered = |owner| {
-                let is_call = |call: &&Call| call.which == which && call.owner == owner;
+                let is_call = |call: &&Call| call.role == role && call.owner == owner;
                 let mut calls = world.calls.iter().filter(is_call);
                 calls.any(|call| call.current && matches!(call.progress, Progress::Answered(_)))
             };
@@ -159,13 +159,13 @@ impl Model {
                     continue;
                 }
                 if facts.calling.contains(&owner) && !facts.is_live && !answered(owner) {
-                    asks.push((which, Ask::Answer { owner, outcome: Outcome::Unanswered }));
+                    asks.push((role, Ask::Answer { owner, outcome: Outcome::Unanswered }));
                 }
             }
         }
         // A call that is given up twice is recorded once.
-        asks.retain(|(which, ask)| {
-            let record = seen[which.at()];
+        asks.retain(|(role, ask)| {
+            let record = seen[role.at()];
             let is_new =
                 |decision| !matches!(decision, Decision::Writes { after, .. } if after == record);
             let given_up = matches!(ask, Ask::Answer { .. });
@@ -188,8 +188,8 @@ impl Model {
         }
     }
 
-    /// A name that nothing has: names are new for each incarnation, and used again only when
-    /// nothing can mistake one for the other.
+    /// A name that is not in use. Names are new for each incarnation, and reused only when nothing
+    /// can confuse the two.
     fn free_name(&self, world: &World, names: [u8; 2]) -> Option<u8> {
         let seen = world.view.map(|view| view.records).into_iter().flatten();
         let records = world.records.into_iter().chain(seen);

@@ -27,24 +27,24 @@ pub use search::{Report, search};
 /// One world to search.
 #[derive(Debug, Clone, Copy)]
 pub struct Scenario {
-    /// What it is called in reports.
+    /// The name in reports.
     pub name: &'static str,
-    /// What is there at the start.
+    /// The records at the start.
     pub start: Start,
-    /// What may be requested.
+    /// The requests that users may send.
     pub requests: &'static [Request],
-    /// Whether each executor has a storage of its own, as a plugin for local disks has.
+    /// Whether each executor has its own storage, as with a plugin for local disks.
     pub local: bool,
-    /// Whether a second replica decides on what it saw a while ago.
+    /// Whether a second replica decides on records that it read earlier.
     pub stale: bool,
     /// The rule that is taken away.
     pub mutation: Option<Mutation>,
 }
 
-/// What is there at the start.
+/// The records at the start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Start {
-    /// Nothing.
+    /// There are no records.
     Empty,
     /// S was created.
     Ready,
@@ -54,12 +54,12 @@ pub enum Start {
     Pair,
 }
 
-/// What may be requested, at any moment and any number of times.
+/// The requests that users may send, at any moment and any number of times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Request {
     /// S is created.
     Create,
-    /// S is created when its first claim says so.
+    /// S is created at its first claim.
     CreateAtFirstUse,
     /// S is deleted.
     Delete,
@@ -67,11 +67,11 @@ pub enum Request {
     Claim,
     /// An alloc claims C, and ends.
     ClaimCopy,
-    /// S is made larger. The nodes may have to follow.
+    /// S is expanded. The nodes may have to follow.
     Expand,
-    /// C is made larger.
+    /// C is expanded.
     ExpandCopy,
-    /// S is made larger still, also while an expansion is under way.
+    /// S is expanded again, perhaps while an expansion is under way.
     ExpandMore,
     /// A mutable parameter of S is changed.
     Modify,
@@ -89,7 +89,7 @@ pub enum Request {
     Vanish,
 }
 
-/// A rule that is taken away, to see that the search notices.
+/// A rule that is taken away, to show that the search finds the damage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mutation {
     /// Writes have no guard.
@@ -98,25 +98,25 @@ pub enum Mutation {
     NoFence,
     /// A deletion is not told of the copies under way.
     CopiesIgnored,
-    /// A creation that is to be deleted, and whose answer is missing, is not repeated first.
+    /// A creation without an answer that is to be deleted is not repeated first.
     DoomedDeleted,
     /// A later refusal ends the doubt about an earlier call.
     RefusalEndsDoubt,
-    /// A call that failed is taken for one that did nothing.
+    /// A failed call counts as one without effect.
     FailureIsRefusal,
-    /// A deletion does not look at the claims.
+    /// A deletion ignores the claims.
     DeleteIgnoresClaims,
-    /// A deletion does not look at unfinished snapshots.
+    /// A deletion ignores unfinished snapshots.
     DeleteIgnoresSnapshots,
-    /// Executors are not asked what they are at.
+    /// Executors are not asked which calls they work on.
     NoAsking,
-    /// The executor of a group's call locks and lists the volume that leads, and no other.
+    /// The executor of a group's call locks and lists only the leading volume.
     LeaderLocked,
-    /// Executors are asked what they are at by what the record of the group's leader says.
+    /// Only the record of the group's leader decides which executors are asked.
     LeaderAsks,
     /// A group is stored on the record of its leader only.
     LeaderStored,
-    /// Executors are asked by the calls that are unanswered, not by those that failed.
+    /// Only executors with unanswered calls are asked, and not those with failed calls.
     AskTheUnheard,
     /// The next call of an uncertain creation goes to any executor.
     AnyExecutor,
@@ -126,21 +126,21 @@ pub enum Mutation {
     GrantWhileCreating,
     /// Executors take calls after their deadline.
     LateCalls,
-    /// Answers of earlier attempts are taken.
+    /// Answers of earlier attempts are accepted.
     OldAnswers,
-    /// A call starts without looking at other calls.
+    /// A call starts without a look at other calls.
     ForgetCalls,
-    /// A deletion, or a larger expansion, forgets the call of what it replaces.
+    /// A deletion, or a larger expansion, forgets the call of the operation that it replaces.
     ForgetReplaced,
     /// The deletion of a snapshot forgets that a poll failed.
     ForgetFailures,
-    /// The answer of a call that was replaced is taken for one of what replaced it.
+    /// The answer of a replaced call counts as one of the replacing operation.
     TakeInherited,
-    /// A snapshot is taken for ready once it is cut.
+    /// A snapshot counts as ready once it is cut.
     CutIsReady,
-    /// A call that did not succeed is not made again.
+    /// A failed call is not repeated.
     NoSecondTry,
-    /// A copy may be made of what is being deleted.
+    /// A copy may be made of a volume that is being deleted.
     CopyAnything,
 }
 

@@ -1,4 +1,4 @@
-//! What the plugin does with a call, and what it says.
+//! What the plugin does with a call, and how it answers.
 
 use super::action::Model;
 use super::check::{check_deletion, check_snapshot_deletion};
@@ -8,20 +8,20 @@ use crate::safety::Breach;
 /// How a call ends at the plugin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ending {
-    /// It did what it was asked for, and says so. `flag` is what it is free to do: nodes have to
-    /// follow an expansion; a snapshot is ready at once.
+    /// It acts, and reports success. `flag` is its choice: nodes have to follow an expansion; a
+    /// snapshot is ready at once.
     Done { flag: bool },
-    /// It did what it was asked for, and says that something broke.
+    /// It acts, and reports an error.
     DoneAndFailed,
-    /// It did what it was asked for, and the answer is lost.
+    /// It acts, and its answer is lost.
     DoneAndLost,
-    /// It did nothing, and says that it never will.
+    /// It does nothing, and reports that it never will.
     Refused,
-    /// It did nothing, and says so.
+    /// It does nothing, and reports that.
     NotDone,
-    /// It did nothing, and says that something broke.
+    /// It does nothing, and reports an error.
     Failed,
-    /// It did nothing, and the answer is lost.
+    /// It does nothing, and its answer is lost.
     Lost,
 }
 
@@ -49,19 +49,19 @@ pub(super) fn endings(world: &World, call: &Call, store: u8) -> Vec<Ending> {
     endings
 }
 
-/// Whether the plugin can do what it is asked for.
+/// Whether the plugin can carry out the call.
 fn can_act(world: &World, work: Work, store: u8) -> bool {
     let has = |id: Id| id.store == store && world.volumes.contains(&id);
     let has_snapshot = |id: Id| id.store == store && world.snapshot(id).is_some();
     match work {
-        // The name is the key of idempotency: a volume that is there is returned.
+        // The name is the key of idempotency: an existing volume is returned.
         Work::Create { name, of } => {
             has(Id { name, store })
                 || of.is_none_or(|of| if of.snapshot { has_snapshot(of.id) } else { has(of.id) })
         }
         Work::Cut { name, of } => has_snapshot(Id { name, store }) || has(of),
         Work::Expand { id, .. } | Work::Modify { id } | Work::Publish { id } => has(id),
-        // CSI: it succeeds if there is nothing to delete or to detach.
+        // CSI requires success if there is nothing to delete or to detach.
         Work::Delete { .. }
         | Work::DeleteSnapshot { .. }
         | Work::Unpublish { .. }
@@ -102,7 +102,7 @@ pub(super) fn end_call(
     Ok(())
 }
 
-/// Does what a call asks for.
+/// Carries out a call.
 fn act(
     model: &Model,
     world: &mut World,

@@ -1,7 +1,7 @@
-//! The records of both volumes, each with a number, and what they say.
+//! The records of both volumes, each with a number, and their content.
 //!
-//! **Promises** that records which lead to the same decisions have one number: texts, counts, times
-//! of the past, and the ids of attempts are left out.
+//! **Promises** that records which lead to the same decisions have one number: texts, counts, past
+//! times and the ids of attempts are left out.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
@@ -22,40 +22,41 @@ use crate::fingerprint::Quick;
 use crate::safety::Breach;
 use crate::translate::NOW;
 
-/// A moment ago: the deadline of a call that can no longer act.
+/// A moment in the past: the deadline of a call that can no longer act.
 const PAST: Timestamp = Timestamp::from_unix_ms(NOW.unix_ms() - 1);
 
-/// What a record says, as far as the world asks.
+/// The part of a record that the world needs.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Facts {
-    /// None if there is no spec.
+    /// `None` if there is no spec.
     pub(super) stage: Option<Stage>,
-    /// The name for the plugin.
+    /// The name at the plugin.
     pub(super) name: Option<u8>,
     pub(super) id: Option<Id>,
-    /// What it is a copy of, as long as it is being created.
+    /// The source of the copy while it is being created.
     pub(super) copies: Option<CopyOf>,
     pub(super) operation: Option<CallFacts>,
-    /// An expansion that waits until a node has the volume.
+    /// Whether an expansion waits until a node has the volume.
     pub(super) awaits_node: bool,
     pub(super) snapshot: Option<SnapshotFacts>,
     /// The state of the claim.
     pub(super) claim: Option<State>,
-    /// Which owners have an attempt.
+    /// The owners that have an attempt.
     pub(super) calling: Vec<Owner>,
     /// Whether an attempt may still act.
     pub(super) is_live: bool,
 }
 
-/// How far the calls of an operation or of a snapshot have come.
+/// The progress of the calls of an operation or of a snapshot.
 #[derive(Debug, Clone, Default)]
 pub(super) struct CallFacts {
-    /// Whether the next call goes to the executor of the last one: what that did is not known.
+    /// Whether the next call must go to the executor of the last one, because the effect of that
+    /// call is not known.
     pub(super) sticks: bool,
     pub(super) executor: Option<u8>,
 }
 
-/// What the record of the snapshot says.
+/// The record of the snapshot.
 #[derive(Debug, Clone)]
 pub(super) struct SnapshotFacts {
     pub(super) state: SnapshotState,
@@ -65,8 +66,7 @@ pub(super) struct SnapshotFacts {
 }
 
 impl Facts {
-    /// What a copy may be made of: the volume, and its snapshot. The claim service checks that it
-    /// is ready.
+    /// What may be copied: the volume, and its snapshot. The claim service checks that it is ready.
     pub(super) fn origins(&self) -> [Option<CopyOf>; 2] {
         let [volume, snapshot] = self.stored();
         let volume = volume.filter(|_| self.stage == Some(Stage::Ready));
@@ -74,7 +74,7 @@ impl Facts {
         [volume, snapshot.filter(|_| self.snapshot.as_ref().is_some_and(is_ready))]
     }
 
-    /// What is at the storage by the record: the volume, and its snapshot.
+    /// What the storage must have by the record: the volume, and its snapshot.
     pub(super) fn stored(&self) -> [Option<CopyOf>; 2] {
         let snapshot = self.snapshot.as_ref().and_then(|snapshot| snapshot.id);
         let of_volume = self.id.map(|id| CopyOf { snapshot: false, id });
@@ -90,7 +90,7 @@ pub(super) struct Records {
     pub(super) snapshot: SnapshotId,
     pub(super) worker: WorkerId,
     hosts: [NodeId; 2],
-    /// The volumes of a group; none if snapshots are cut one by one.
+    /// The volumes of a group; empty if snapshots are cut one by one.
     pub(super) members: Vec<VolumeId>,
     source: VolumeId,
     local: bool,
@@ -104,7 +104,7 @@ pub(super) struct Records {
 
 #[expect(clippy::expect_used, reason = "the ids are written here")]
 impl Records {
-    /// `is_strict` says whether a record that breaks an invariant is a breach already.
+    /// `is_strict` says whether a record that breaks an invariant is a breach.
     pub(super) fn new(scenario: &Scenario, is_strict: bool) -> Self {
         Self {
             alloc: AllocId::new("a").expect("an id"),
@@ -137,24 +137,24 @@ impl Records {
         &self.facts[usize::from(record)]
     }
 
-    /// How many records there are.
+    /// The number of records.
     pub(super) fn count(&self) -> usize {
         self.volumes.len()
     }
 
-    /// The first record that says the same of what it is being copied from.
+    /// The first record with the same source of a copy.
     pub(super) fn alike_as_copy(&mut self, record: Record) -> Record {
         let of = self.facts(record).copies;
         *self.copies.entry(of).or_insert(record)
     }
 
-    /// The first record that may be copied alike.
+    /// The first record that may be copied in the same way.
     pub(super) fn alike_as_source(&mut self, record: Record) -> Record {
         let origins = self.facts(record).origins();
         *self.sources.entry(origins).or_insert(record)
     }
 
-    /// What a record says, in words.
+    /// The record as text.
     pub(super) fn picture(&self, record: Record) -> String {
         let volume = self.volume(record);
         let calls = |progress: &StorageProgress| {
@@ -193,7 +193,7 @@ impl Records {
         &self.hosts[usize::from(executor)]
     }
 
-    /// The number of a record, which is new if none was alike.
+    /// The number of a record. It is new if no equivalent record exists.
     pub(super) fn number(&mut self, mut volume: Volume) -> Result<Record, Breach> {
         if let Some(spec) = &volume.spec
             && let Some(fault) = spec.storage.as_ref().and_then(|storage| storage.faults.first())
@@ -220,14 +220,14 @@ impl Records {
         Ok(number)
     }
 
-    /// The record when no call of it can act any more.
+    /// The record once none of its calls can act any more.
     pub(super) fn expire(&mut self, record: Record) -> Result<Record, Breach> {
         let mut volume = self.volume(record).clone();
         each_attempt(&mut volume, |attempt| attempt.deadline = PAST);
         self.number(volume)
     }
 
-    /// What a volume with this name is to be.
+    /// The spec of a volume with this name.
     pub(super) fn spec(&self, name: u8, of: Option<CopyOf>, first_use: bool) -> VolumeSpec {
         let origin = of.map(|of| Origin {
             volume: self.source.clone(),
@@ -267,7 +267,7 @@ impl Records {
         }
     }
 
-    /// Where a volume of this storage can be reached.
+    /// The topologies in which a volume of this storage can be reached.
     pub(super) fn topologies(&self, store: u8) -> Vec<Topology> {
         let host = || Topology::from([("host".to_owned(), format!("h{store}"))]);
         if self.local { vec![host()] } else { Vec::new() }
@@ -311,14 +311,14 @@ fn each_attempt(volume: &mut Volume, mut change: impl FnMut(&mut Attempt)) {
     }
 }
 
-/// Takes out what makes no difference.
+/// Removes what makes no difference.
 fn strip(volume: &mut Volume) {
     if let Some(spec) = &mut volume.spec {
         let is_created = spec.external_id.is_some();
         spec.create_index = 1;
         if let Some(storage) = &mut spec.storage {
             match &mut storage.failure {
-                // Only a creation that failed leads to another decision.
+                // Only the failure of a creation changes a later decision.
                 Some(_) if is_created => storage.failure = None,
                 Some(failure) => (failure.at, failure.failure) = (NOW, "".into()),
                 None => {}

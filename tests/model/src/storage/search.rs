@@ -1,4 +1,4 @@
-//! The search: every state that can be reached, nearest first; and whether each comes to rest.
+//! The search: every reachable state, nearest first, and whether each comes to rest.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt::{self, Write as _};
@@ -11,18 +11,18 @@ use super::{Mutation, Scenario};
 use crate::fingerprint::{Quick, fingerprint};
 use crate::safety::Breach;
 
-/// What a search has seen.
+/// The result of a search.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// The states, like ones counted once.
+    /// The number of states. States that behave alike count once.
     pub states: usize,
-    /// The records, like ones counted once.
+    /// The number of records. Records that behave alike count once.
     pub records: usize,
-    /// Whether these are all states; else it stopped at its limit, or at a breach.
+    /// Whether these are all states; otherwise the search stopped at its limit or at a breach.
     pub complete: bool,
     /// How long it took.
     pub took: Duration,
-    /// What went wrong, and how it came about.
+    /// The breach, and the actions that led to it.
     pub found: Option<(Breach, String)>,
 }
 
@@ -34,9 +34,9 @@ impl fmt::Display for Report {
     }
 }
 
-/// Looks at no more than `states_max` states. From each, rest must be reachable without requests;
-/// unless a rule is taken away, for then only the damage is looked for; but not when that is what
-/// leads to rest.
+/// Searches at most `states_max` states. From each state, rest must be reachable without requests.
+/// If a rule is taken away, only the damage is looked for, unless the rule is one that leads to
+/// rest.
 pub fn search(scenario: Scenario, states_max: usize) -> Report {
     let begun = Instant::now();
     let mut search = Search::new(scenario);
@@ -53,9 +53,9 @@ pub fn search(scenario: Scenario, states_max: usize) -> Report {
 struct Search {
     model: Model,
     numbers: HashMap<u64, u32, Quick>,
-    /// How each state was reached first.
+    /// The origin of each state on a shortest way.
     origins: Vec<Option<(u32, Action)>>,
-    /// Which states lead to which without a request.
+    /// Pairs of states of which the first leads to the second without a request.
     chores: Vec<(u32, u32)>,
     resting: Vec<bool>,
     looks_for_rest: bool,
@@ -122,9 +122,9 @@ impl Search {
         (number, number == next)
     }
 
-    /// From every state a state at rest must be reachable without a request.
+    /// Checks that a state at rest is reachable from every state without a request.
     fn check_rest(&mut self) -> Result<(), (Breach, String)> {
-        // Backwards, the states by the state that they lead to.
+        // The pairs are sorted by the second state, to follow them backwards.
         self.chores.sort_unstable_by_key(|(_, to)| *to);
         let from = |to: u32| self.chores.partition_point(|(_, at)| *at < to);
         let mut rests = vec![false; self.origins.len()];
@@ -146,7 +146,7 @@ impl Search {
         }
     }
 
-    /// Goes the way again, and writes it down.
+    /// Repeats the actions that lead to the breach, and writes them down.
     fn tell(&mut self, at: u32, last: Option<Action>, breach: &Breach) -> String {
         let mut actions: Vec<Action> = last.into_iter().collect();
         let mut at = at;
@@ -187,16 +187,16 @@ fn describe(world: &World, action: Action) -> String {
     let call = |at: usize| call(at).unwrap_or_default();
     let missed = if action.is_missed { ", which the second replica misses" } else { "" };
     let what = match action.event {
-        Event::Decided { which, ask, stale } => {
+        Event::Decided { role, ask, stale } => {
             let by = if stale { ", by the replica that is behind" } else { "" };
-            format!("{which:?}: {ask:?}{by}")
+            format!("{role:?}: {ask:?}{by}")
         }
         Event::Arrives { call: at, executor } => {
             format!("{} reaches executor {executor}", call(at))
         }
         Event::Ends { call: at, ending } => format!("{} ends: {ending:?}", call(at)),
         Event::Recorded { call: at } => format!("the answer of {} is recorded", call(at)),
-        Event::Expired { which } => format!("{which:?}: no call may act any more"),
+        Event::Expired { role } => format!("{role:?}: no call may act any more"),
         Event::SnapshotReady { .. } => "the snapshot is ready".to_owned(),
         Event::Vanished { snapshot: true } => "the snapshot disappears".to_owned(),
         Event::Vanished { snapshot: false } => "the source disappears".to_owned(),

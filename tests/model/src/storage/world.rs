@@ -4,28 +4,28 @@ use berth_domain::volume::CallKind;
 
 use super::{Mutation, Scenario};
 
-/// How many executors of the plugin's controller there are.
+/// The number of executors of the plugin's controller.
 pub(super) const EXECUTORS: u8 = 2;
-/// The agent of the node, beside the executors of the controller.
+/// The number of the node's agent, after those of the controller's executors.
 pub(super) const AGENT: u8 = EXECUTORS;
 
-/// One of the two volumes.
+/// The role of a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum Which {
+pub(super) enum Role {
     /// S, the source.
     Source,
     /// C, the copy.
     Copy,
 }
 
-pub(super) const BOTH: [Which; 2] = [Which::Source, Which::Copy];
+pub(super) const BOTH: [Role; 2] = [Role::Source, Role::Copy];
 
-impl Which {
+impl Role {
     pub(super) const fn at(self) -> usize {
         self as usize
     }
 
-    /// The names that its incarnations have for the plugin.
+    /// The names of its incarnations at the plugin.
     pub(super) const fn names(self) -> [u8; 2] {
         match self {
             Self::Source => [0, 1],
@@ -34,13 +34,13 @@ impl Which {
     }
 }
 
-/// The names that incarnations of the snapshot have.
+/// The names of the snapshot's incarnations.
 pub(super) const SNAPSHOT_NAMES: [u8; 2] = [0, 1];
 
 /// The number of a record: see [`Records`](super::records::Records).
 pub(super) type Record = u16;
 
-/// The plugin's id of a volume or a snapshot: by what name it was created, and in which storage.
+/// The plugin's id of a volume or a snapshot: the name that it was created with, and its storage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Id {
     pub(super) name: u8,
@@ -54,7 +54,7 @@ pub(super) struct CopyOf {
     pub(super) id: Id,
 }
 
-/// Whose call it is.
+/// The record that a call belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Owner {
     Operation,
@@ -62,7 +62,7 @@ pub(super) enum Owner {
     Claim,
 }
 
-/// What a call asks for.
+/// The work that a call requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Work {
     Create { name: u8, of: Option<CopyOf> },
@@ -94,7 +94,7 @@ impl Work {
     }
 }
 
-/// What came of a call.
+/// The result of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Outcome {
     Created { id: Id },
@@ -108,7 +108,7 @@ pub(super) enum Outcome {
     Unanswered,
 }
 
-/// How far a call is.
+/// The progress of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Progress {
     Sent,
@@ -119,17 +119,17 @@ pub(super) enum Progress {
 /// A call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Call {
-    /// The volume; of a group's call, the one that leads.
-    pub(super) which: Which,
+    /// The volume; for a group's call, the leading volume.
+    pub(super) role: Role,
     /// The other volume of its group.
-    pub(super) beside: Option<Which>,
+    pub(super) other_member: Option<Role>,
     pub(super) owner: Owner,
     pub(super) work: Work,
     /// Whether its attempt is on the record.
     pub(super) current: bool,
-    /// Whether its deadline has not passed.
+    /// Whether its deadline is in the future.
     pub(super) live: bool,
-    /// The executor that has to get it; none if any may.
+    /// The executor that must get it; `None` if any executor may.
     pub(super) target: Option<u8>,
     /// Whether the other executors are asked first (rule 4).
     pub(super) asks: bool,
@@ -138,9 +138,12 @@ pub(super) struct Call {
 
 impl Call {
     /// Whether both are calls of one volume.
-    pub(super) fn is_beside(&self, other: &Self) -> bool {
-        let each = [Some(self.which), self.beside];
-        [Some(other.which), other.beside].iter().flatten().any(|which| each.contains(&Some(*which)))
+    pub(super) fn is_of_same_volume(&self, other: &Self) -> bool {
+        let each = [Some(self.role), self.other_member];
+        [Some(other.role), other.other_member]
+            .iter()
+            .flatten()
+            .any(|role| each.contains(&Some(*role)))
     }
 }
 
@@ -169,7 +172,7 @@ pub(super) struct World {
     pub(super) snapshots: Vec<StoredSnapshot>,
     /// Whether S or its snapshot disappeared without Berth.
     pub(super) vanished: bool,
-    /// Sorted.
+    /// The calls under way, sorted.
     pub(super) calls: Vec<Call>,
 }
 
@@ -178,17 +181,17 @@ impl World {
         self.snapshots.iter().find(|snapshot| snapshot.id == id)
     }
 
-    /// Which executors work on a call for a volume of this one.
-    pub(super) fn at_work(&self, beside: Call) -> impl Iterator<Item = (u8, &Call)> {
-        self.calls.iter().filter(move |call| call.is_beside(&beside)).filter_map(|call| match call
-            .progress
-        {
-            Progress::AtWork(executor) => Some((executor, call)),
-            Progress::Sent | Progress::Answered(_) => None,
+    /// The executors that work on a call for a volume of this call.
+    pub(super) fn at_work(&self, related: Call) -> impl Iterator<Item = (u8, &Call)> {
+        self.calls.iter().filter(move |call| call.is_of_same_volume(&related)).filter_map(|call| {
+            match call.progress {
+                Progress::AtWork(executor) => Some((executor, call)),
+                Progress::Sent | Progress::Answered(_) => None,
+            }
         })
     }
 
-    /// Worlds that are no different become one.
+    /// Makes equivalent worlds equal.
     pub(super) fn normalise(&mut self, scenario: &Scenario) {
         let arrives_late = scenario.is(Mutation::LateCalls);
         let counts_late = scenario.is(Mutation::OldAnswers);
@@ -198,7 +201,7 @@ impl World {
             Progress::Answered(_) => call.current || counts_late,
         });
         self.calls.sort_unstable();
-        // Executors of one storage are alike.
+        // Executors of one storage are interchangeable.
         if !scenario.local {
             let mut calls = self.calls.clone();
             for call in &mut calls {

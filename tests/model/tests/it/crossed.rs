@@ -1,5 +1,5 @@
-//! Troubles that come together: a second service beside nodes that fail or go, and calls that
-//! arrive more than once.
+//! Combined troubles: a second service while nodes fail or go, and calls that arrive more than
+//! once.
 
 use berth_domain::access::AccessMode;
 use berth_model::{Attaches, Scenario, Trouble};
@@ -9,15 +9,15 @@ use crate::{BASE, W1, W2};
 
 const SHARED: AccessMode = AccessMode::MultiNodeMultiWriter;
 
-/// The scenario with so many calls that may be started; deep searches have one more.
-fn calling(few: u8, scenario: Scenario) -> Scenario {
-    let attempts = Some(if deep() > 0 { few + 1 } else { few });
+/// The scenario with a limit on the calls that may be started. Deep searches have one more.
+fn calling(calls: u8, scenario: Scenario) -> Scenario {
+    let attempts = Some(if deep() > 0 { calls + 1 } else { calls });
     Scenario { attempts, ..scenario }
 }
 
-/// Rule 1 where agents crash and nodes reboot meanwhile.
+/// Rule 1 while agents crash and nodes reboot.
 #[test]
-fn a_second_service_is_behind_and_nodes_fail() {
+fn a_lagging_service_is_safe_while_nodes_fail() {
     let base = Scenario { troubles: &[Trouble::SecondService], allocs: &[W1, W2], ..BASE };
     let named = Scenario { name: "two services, nodes fail", wait: true, ..base.clone() };
     holds(calling(3, named));
@@ -28,9 +28,10 @@ fn a_second_service_is_behind_and_nodes_fail() {
     holds(calling(2, named));
 }
 
-/// Rules 1 and 12: what a service saw may be from before a node went, or from before it came back.
+/// Rules 1 and 12: the record that a service saw may be from before a node went, or from before it
+/// returned.
 #[test]
-fn a_second_service_is_behind_and_nodes_go() {
+fn a_lagging_service_is_safe_while_nodes_go() {
     let troubles = &[Trouble::SecondService, Trouble::NodeGone];
     let base = Scenario { troubles, allocs: &[W1, W2], nodes_fail: false, ..BASE };
     holds(calling(3, Scenario { name: "two services, n1 goes", ..base.clone() }));
@@ -41,17 +42,17 @@ fn a_second_service_is_behind_and_nodes_go() {
     holds(Scenario { attempts: Some(1), ..named });
 }
 
-/// Rules 1 and 10 where the agent does not know any more what it was told.
+/// Rules 1 and 10 where the agent has lost the epochs that it was told to detach.
 #[test]
-fn a_second_service_is_behind_and_journals_are_lost() {
+fn a_lagging_service_is_safe_while_journals_are_lost() {
     let base = Scenario { troubles: &[Trouble::SecondService], loses_journal: true, ..BASE };
     let named = Scenario { name: "two services, journals lost", allocs: &[W1, W2], ..base };
     holds(calling(3, named));
 }
 
-/// Rule 4, safety 8: what arrives once more, late, does nothing, or nothing that is not undone.
+/// Rule 4, safety 8: a late repetition of a call has no effect, or one that is undone.
 #[test]
-fn calls_arrive_more_than_once() {
+fn repeated_calls_do_no_harm() {
     let base = Scenario { troubles: &[Trouble::Repeated], allocs: &[W1, W2], ..BASE };
     holds(calling(4, Scenario { name: "calls repeated", ..base.clone() }));
     let losing = Scenario { loses_journal: true, ..base.clone() };
@@ -64,9 +65,9 @@ fn calls_arrive_more_than_once() {
     holds(calling(3, Scenario { name: "calls repeated, one node", ..shared }));
 }
 
-/// Rules 12 and 16: replacements of an answer, with each call on its way once more.
+/// Rules 12 and 16: a proof or a confirmation replaces an answer, while each call is repeated.
 #[test]
-fn calls_arrive_more_than_once_beside_proofs() {
+fn repeated_calls_do_no_harm_with_proofs() {
     let base = Scenario { allocs: &[W1, W2], nodes_fail: false, ..BASE };
     let troubles = &[Trouble::Repeated, Trouble::NodeGone];
     holds(calling(2, Scenario { name: "calls repeated, n1 goes", troubles, ..base.clone() }));

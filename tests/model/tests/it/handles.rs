@@ -22,7 +22,7 @@ const TWICE: Scenario = Scenario {
     ..NAMES
 };
 
-/// Deep searches let the mirror be one message more behind.
+/// Checks that the search finds nothing. In deep searches the mirror may lag by one more message.
 fn holds(scenario: Scenario) {
     let lag_max = scenario.lag_max + usize::from(deep() > 0);
     let report = search(Scenario { lag_max, ..scenario }, 5_000_000);
@@ -33,7 +33,7 @@ fn holds(scenario: Scenario) {
     assert!(report.complete, "{} has more states than its search may look at", scenario.name);
 }
 
-/// The search finds out that the rule is missing, and says so in these words.
+/// Checks that the search finds the damage of the missing rule, and describes it with `breach`.
 fn is_missed(scenario: Scenario, mutation: Mutation, breach: &str) {
     let scenario = Scenario { mutation: Some(mutation), ..scenario };
     let report = search(scenario, 1_000_000);
@@ -43,13 +43,13 @@ fn is_missed(scenario: Scenario, mutation: Mutation, breach: &str) {
     assert!(found.to_string().contains(breach), "{mutation:?}:\n{story}");
 }
 
-/// One of them is registered at a time, and has the key.
+/// Only one of the names is registered at a time, and that one has the key.
 #[test]
 fn two_names_are_registered_in_turn() {
     holds(NAMES);
 }
 
-/// An older version registers both; then neither is granted beside the other.
+/// An older version registers both names. No claim is then granted for either.
 #[test]
 fn an_older_version_registers_a_second_name() {
     holds(OLDER);
@@ -62,46 +62,46 @@ fn a_volume_is_registered_twice_from_the_start() {
 }
 
 #[test]
-fn specs_without_the_key_of_their_handle() {
+fn specs_without_the_key_of_their_handle_are_found() {
     is_missed(NAMES, Mutation::NoKey, "a second name was registered");
 }
 
 #[test]
-fn handles_that_are_looked_up_in_the_mirror_only() {
+fn handles_looked_up_only_in_the_mirror_are_found() {
     is_missed(NAMES, Mutation::NoKeyGuard, "a second name was registered");
 }
 
 #[test]
-fn batches_that_are_stored_by_half() {
+fn half_stored_batches_are_found() {
     is_missed(NAMES, Mutation::NotAtomic, "a second name was registered");
 }
 
 #[test]
-fn keys_that_go_with_a_volume_which_does_not_own_them() {
+fn keys_deleted_with_a_volume_that_does_not_own_them_are_found() {
     is_missed(OLDER, Mutation::FreeOfOthers, "a volume has lost the key of its handle");
 }
 
 #[test]
-fn duplicates_that_are_granted() {
+fn claims_of_duplicates_are_found() {
     is_missed(TWICE, Mutation::GrantTwice, "beside that of the other name");
 }
 
 #[test]
-fn releases_that_do_not_look_at_the_other_registration() {
+fn releases_that_ignore_the_other_registration_are_found() {
     is_missed(TWICE, Mutation::BlindDetach, "detached under the claim of the other name");
 }
 
 #[test]
-fn keys_that_are_taken_over_without_a_fence() {
+fn keys_taken_over_without_a_fence_are_found() {
     is_missed(OLDER, Mutation::NoFence, "a volume has lost the key of its handle");
 }
 
 #[test]
-fn registrations_that_do_not_catch_up() {
+fn registrations_that_do_not_catch_up_are_found() {
     is_missed(OLDER, Mutation::NoCatchUp, "a second name was registered");
 }
 
 #[test]
-fn repairs_that_delete_a_key_without_a_guard() {
+fn repairs_that_delete_a_key_without_a_guard_are_found() {
     is_missed(OLDER, Mutation::BlindRepair, "a volume has lost the key of its handle");
 }

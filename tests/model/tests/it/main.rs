@@ -1,4 +1,4 @@
-//! The claim protocol, searched: that nothing goes wrong, and that the search would see it.
+//! Searches the claim protocol: nothing goes wrong, and the search would find it if it did.
 
 #![expect(clippy::print_stdout, reason = "how much was searched is half of what a search says")]
 #![expect(clippy::panic, reason = "a breach fails the test, with its story")]
@@ -14,7 +14,7 @@ mod scenarios;
 mod set_back;
 mod storage;
 
-/// An exclusive volume behind a controller, in bad weather, without a waiter.
+/// An exclusive volume with a controller, in bad weather, whose callers do not wait in line.
 const BASE: Scenario = Scenario {
     name: "",
     access: AccessMode::SingleNodeWriter,
@@ -28,9 +28,9 @@ const BASE: Scenario = Scenario {
     mutation: None,
 };
 
-/// Writes, on the first node.
+/// An alloc that writes, on the first node.
 const W1: Placed = Placed { node: 0, mode: Mode::Write };
-/// Writes, on the second node.
+/// An alloc that writes, on the second node.
 const W2: Placed = Placed { node: 1, mode: Mode::Write };
-/// Reads, on the first node.
+/// An alloc that reads, on the first node.
 const R1: Placed = Placed { node: 0, mode: Mode::Read };

@@ -7,7 +7,7 @@ use berth_model::{Attaches, Scenario, Trouble};
 
 use crate::{BASE, R1, W1, W2};
 
-/// A search that saw all there is to see, and nothing wrong.
+/// Checks that a search sees all states, and finds no breach.
 pub fn holds(scenario: Scenario) {
     let report = search(&scenario, if deep() > 0 { 20_000_000 } else { 1_000_000 });
     println!("{scenario}: {report}");
@@ -17,12 +17,13 @@ pub fn holds(scenario: Scenario) {
     assert!(report.complete, "{scenario} has more states than its search may look at");
 }
 
-/// How long searches are asked for: `BERTH_MODEL_DEEP=1` for minutes, `2` for a quarter of an hour.
+/// How long searches may take, from `BERTH_MODEL_DEEP`: `1` for minutes, `2` for a quarter of an
+/// hour.
 pub fn deep() -> u8 {
     std::env::var("BERTH_MODEL_DEEP").ok().and_then(|deep| deep.parse().ok()).unwrap_or(0)
 }
 
-/// Safety 1, 2, 3, 4, 7 and 8 for a volume that one node may have.
+/// Safety 1, 2, 3, 4, 7 and 8 for a volume that only one node may have.
 #[test]
 fn an_exclusive_volume_moves_between_nodes() {
     let allocs = &[W1, W2];
@@ -35,7 +36,7 @@ fn an_exclusive_volume_moves_between_nodes() {
     holds(Scenario { name: "exclusive, three in line", allocs, wait: true, ..BASE });
 }
 
-/// Safety 3 and rule 9 on one node: the last one out detaches, and only the last one.
+/// Safety 3 and rule 9 on one node: the last claim to leave detaches, and no other.
 #[test]
 fn two_allocs_share_a_node() {
     let base = Scenario { allocs: &[W1, W1], ..BASE };
@@ -44,7 +45,8 @@ fn two_allocs_share_a_node() {
     let access = AccessMode::MultiNodeMultiWriter;
     let attaches = Attaches::Never;
     holds(Scenario { name: "one node, no controller", access, attaches, ..base.clone() });
-    // The plugin is upgraded while the volume is in use, and needs the controller, or no longer.
+    // The plugin is upgraded while the volume is in use, and starts or stops needing the
+    // controller.
     let attaches = Attaches::Changes;
     holds(Scenario { name: "one node, changing plugin", access, attaches, ..base });
 }
@@ -63,14 +65,14 @@ fn two_allocs_share_a_node_that_loses_its_journal() {
     });
 }
 
-/// Safety 4 where two nodes hold the volume: no call of one gets in the way of the other's.
+/// Safety 4 where two nodes hold the volume: the calls of one do not delay those of the other.
 #[test]
 fn two_nodes_share_a_volume() {
     let access = AccessMode::MultiNodeMultiWriter;
     holds(Scenario { name: "two nodes", access, allocs: &[W1, W2], ..BASE });
 }
 
-/// Safety 1 where many read and one writes.
+/// Safety 1 where many allocs read and one writes.
 #[test]
 fn one_writes_and_others_read_or_wait() {
     let access = AccessMode::MultiNodeSingleWriter;
@@ -81,7 +83,7 @@ fn one_writes_and_others_read_or_wait() {
     holds(Scenario { name: "two writers, one reader", allocs, attempts, ..base });
 }
 
-/// Safety 3 and rule 9 with a third alloc that comes while one leaves and another may have left.
+/// Safety 3 and rule 9 with a third alloc that arrives while one leaves and another may have left.
 #[test]
 fn three_allocs_share_a_node() {
     let access = AccessMode::MultiNodeMultiWriter;
@@ -91,7 +93,7 @@ fn three_allocs_share_a_node() {
     holds(Scenario { name: "three on one node", access, allocs, nodes_fail, attempts, ..BASE });
 }
 
-/// Safety 2 and 3 with two allocs on one node and another elsewhere.
+/// Safety 2 and 3 with two allocs on one node and a third on another node.
 #[test]
 fn three_allocs_share_two_nodes() {
     let access = AccessMode::MultiNodeMultiWriter;
@@ -106,8 +108,8 @@ fn three_allocs_share_two_nodes() {
     holds(Scenario { name: "one node at a time, in line", access, attempts, wait: true, ..base });
 }
 
-/// Rule 12: nodes go, are proven gone, and come back, while the oldest possible proofs are used. In
-/// good weather a node that no alloc wants never comes back.
+/// Rule 12: nodes go, are declared gone, and return, while the oldest possible proofs are used. In
+/// good weather a node that no alloc wants never returns.
 #[test]
 fn nodes_go_and_come_back() {
     let troubles = &[Trouble::NodeGone];
@@ -127,8 +129,8 @@ fn nodes_go_and_come_back() {
     holds(Scenario { name: "one node that goes", access, allocs, ..base });
 }
 
-/// Rules 8 and 9 where the plugin calls both nodes by one id: one claims, and the other has to
-/// wait; and where an older version admitted both.
+/// Rules 8 and 9 where the plugin has one id for both nodes: one alloc gets a claim, and the other
+/// has to wait. Also where an older version admitted both.
 #[test]
 fn two_nodes_share_an_id() {
     let access = AccessMode::MultiNodeMultiWriter;
@@ -145,8 +147,8 @@ fn two_nodes_share_an_id() {
     holds(Scenario { name: "three on two nodes, one id", troubles, allocs, ..base });
 }
 
-/// Rule 16: a person says what the controller cannot say, as soon as it is so, and it is so no more
-/// when what was under way then acts.
+/// Rule 16: a person says what the controller cannot say, as soon as it is true. A call under way
+/// then makes it untrue.
 #[test]
 fn a_person_answers_for_the_controller() {
     let base = Scenario { troubles: &[Trouble::Confirmed], nodes_fail: false, ..BASE };
@@ -155,7 +157,7 @@ fn a_person_answers_for_the_controller() {
     holds(Scenario { name: "one node, confirmed", access, allocs: &[W1, W1], ..base });
 }
 
-/// Rule 18: a person says that nothing is left on a node, right or wrong, and the agent looks.
+/// Rule 18: a person says, truly or not, that nothing is left on a node, and the agent checks.
 #[test]
 fn a_person_answers_for_a_nodes_plugin() {
     let base = Scenario { troubles: &[Trouble::Unstaged], ..BASE };
@@ -164,7 +166,7 @@ fn a_person_answers_for_a_nodes_plugin() {
     holds(Scenario { name: "one node, unstaged by word", access, allocs: &[W1, W1], ..base });
 }
 
-/// Rule 1: what is decided on an older record is not written, and what needs no write, harms none.
+/// Rule 1: a decision on an older record is not written, and one without a write does no harm.
 #[test]
 fn a_second_service_is_behind() {
     let troubles = &[Trouble::SecondService];
@@ -196,7 +198,7 @@ fn a_volume_is_updated_and_deregistered() {
     holds(Scenario { name: "deregistered by either of two", allocs, ..base });
 }
 
-/// Rule 12 where the journal went with the node, or went after it was back.
+/// Rule 12 where the journal is lost with the node, or after its return.
 #[test]
 fn nodes_go_and_come_back_without_their_journals() {
     let troubles = &[Trouble::NodeGone];
@@ -208,7 +210,7 @@ fn nodes_go_and_come_back_without_their_journals() {
     holds(Scenario { name: "one node and its journal go", access, allocs, attempts, ..base });
 }
 
-/// Rules 3 and 4 where no executor knows of the call that another is at: the plugin does.
+/// Rules 3 and 4 where no executor knows which call the other works on, and the plugin does.
 #[test]
 fn controllers_do_not_see_each_others_locks() {
     let troubles = &[Trouble::SecondController];
@@ -225,8 +227,8 @@ fn controllers_do_not_see_each_others_locks() {
     holds(Scenario { name: "exclusive, three controllers", allocs: &[W1, W2], ..base });
 }
 
-/// Safety 4 where each node has a controller of its own, and the plugin does not keep two calls
-/// apart: before a call, the caller asks the other executors (decision 0011).
+/// Safety 4 where each node has its own controller, and the plugin does not keep two calls apart:
+/// the caller asks the other executors before a call (decision 0011).
 #[test]
 fn controllers_are_asked_what_they_are_at() {
     let base = Scenario { troubles: &[Trouble::OwnControllers], ..BASE };
@@ -249,7 +251,7 @@ fn controllers_are_asked_what_they_are_at() {
     holds(Scenario { name, troubles, allocs, attempts, ..base });
 }
 
-/// What waits for the plugin, waits; all else comes to rest.
+/// Claims that need the plugin wait for it, and everything else comes to rest.
 #[test]
 fn a_plugin_is_lost_for_good() {
     let base = Scenario { wait: true, ..BASE };
@@ -263,7 +265,7 @@ fn a_plugin_is_lost_for_good() {
     }
 }
 
-/// A7: one that finds no room is in the way of others, and not for ever.
+/// A7: a claim that finds no room delays others, but not for ever.
 #[test]
 fn a_plugin_is_full() {
     let base = Scenario { troubles: &[Trouble::NoRoom], wait: true, ..BASE };

@@ -1,4 +1,4 @@
-//! A bucket is set back to an earlier state while services and agents go on (decisions 0049 to
+//! A bucket is set back to an earlier state while services and agents continue (decisions 0049 to
 //! 0051).
 
 use berth_model::restored::{Mutation, Restore, Scenario, search};
@@ -25,7 +25,7 @@ fn holds(scenario: Scenario) {
     assert!(report.complete, "{} has more states than its search may look at", scenario.name);
 }
 
-/// The search finds out that the rule is missing, and says so in these words.
+/// Checks that the search finds the damage of the missing rule, and describes it with `words`.
 fn is_missed(scenario: Scenario, mutation: Mutation, words: &str) {
     let scenario = scenario.without(mutation);
     let report = search(scenario, 3_000_000);
@@ -57,8 +57,8 @@ fn the_volume_is_deleted_around_a_restore() {
     holds(DELETED);
 }
 
-/// The limit of decision 0049: nothing tells a service that has just started from one that ran when
-/// the backup was made.
+/// The limit of decision 0049: nothing distinguishes a service that has just started from one that
+/// ran when the backup was made.
 #[test]
 fn a_service_without_memory_serves_a_bucket_that_another_tool_set_back() {
     let report = search(Scenario { restarts: true, ..STOCK }, 1_000_000);
@@ -67,43 +67,43 @@ fn a_service_without_memory_serves_a_bucket_that_another_tool_set_back() {
 }
 
 #[test]
-fn writing_what_is_only_remembered() {
+fn writes_from_memory_are_found() {
     is_missed(OURS, Mutation::FromMemory, "2 claims hold the volume");
 }
 
 #[test]
-fn revisions_that_are_given_out_a_second_time() {
+fn reused_revisions_are_found() {
     is_missed(OURS, Mutation::NotRaised, "two writers");
 }
 
 #[test]
-fn a_volume_whose_newest_revision_stays() {
+fn a_volume_whose_newest_revision_stays_is_found() {
     is_missed(OURS, Mutation::HeadsStay, "two writers");
 }
 
 #[test]
-fn services_that_serve_what_another_tool_set_back() {
+fn services_that_serve_a_bucket_set_back_by_another_tool_are_found() {
     is_missed(STOCK, Mutation::ServeFallen, "two writers");
 }
 
 #[test]
-fn grants_before_the_nodes_have_compared() {
+fn grants_before_the_nodes_have_compared_are_found() {
     is_missed(OURS, Mutation::NotCompared, "two writers");
     is_missed(STOCK, Mutation::NotCompared, "two writers");
 }
 
 #[test]
-fn nodes_that_compare_with_a_list_of_before() {
+fn nodes_that_compare_with_an_outdated_list_are_found() {
     is_missed(OURS, Mutation::OldLists, "two writers");
 }
 
 #[test]
-fn mounts_without_a_claim_that_are_no_reason() {
+fn ignored_mounts_without_a_claim_are_found() {
     is_missed(OURS, Mutation::IgnoreMounts, "two writers");
     is_missed(DELETED, Mutation::IgnoreMounts, "deleted under a live alloc");
 }
 
 #[test]
-fn grants_that_were_requested_before_the_comparison() {
+fn grants_requested_before_the_comparison_are_found() {
     is_missed(OURS, Mutation::OldGrants, "two writers");
 }

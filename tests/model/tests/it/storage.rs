@@ -1,4 +1,4 @@
-//! Volumes at their storage: created, grown, copied and deleted (rules 19 to 24).
+//! Volumes at their storage are created, expanded, copied and deleted (rules 19 to 24).
 
 use berth_model::storage::{Mutation, Request, Scenario, Start, search};
 
@@ -31,7 +31,7 @@ fn holds(scenario: Scenario) {
     assert!(report.complete, "{} has more states than its search may look at", scenario.name);
 }
 
-/// The search finds out that the rule is missing, and says so in these words.
+/// Checks that the search finds the damage of the missing rule, and describes it with `breach`.
 fn is_missed(scenario: Scenario, mutation: Mutation, breach: &str) {
     let report = search(Scenario { mutation: Some(mutation), ..scenario }, 1_000_000);
     println!("{} without {mutation:?}: {report}", scenario.name);
@@ -51,7 +51,7 @@ fn volume_is_created_claimed_and_deleted() {
     holds(Scenario { name, requests, ..BASE });
 }
 
-/// Each executor knows its own storage only, so a lost creation is asked again where it was asked.
+/// Each executor knows only its own storage, so a lost creation is repeated at the same executor.
 #[test]
 fn volume_is_created_by_controllers_that_know_their_own_storage() {
     holds(Scenario { local: true, ..CREATED });
@@ -178,7 +178,7 @@ fn snapshot_is_copied_beside_its_deletion() {
     }
 }
 
-/// Another program destroys the source. Nothing of the copy is forgotten by that.
+/// Another program destroys the source. The record of the copy keeps everything.
 #[test]
 fn source_of_a_copy_disappears() {
     let (name, requests): (_, &[_]) =
@@ -198,37 +198,37 @@ const BESIDE_SNAPSHOT: &str = "a volume was deleted while a snapshot of it was u
 const BESIDE_CLAIM: &str = "a volume was deleted while a claim holds it";
 
 #[test]
-fn writes_without_a_guard() {
+fn writes_without_a_guard_are_found() {
     is_missed(Scenario { stale: true, ..CREATED }, Mutation::NoGuard, LOST_VOLUME);
     let claimed = Scenario { requests: &[Claim, Delete], stale: true, ..READY };
     is_missed(claimed, Mutation::NoGuard, TWO_CALLS);
 }
 
 #[test]
-fn copies_that_are_created_without_a_write_of_their_source() {
+fn copies_created_without_a_write_of_their_source_are_found() {
     is_missed(COPIED, Mutation::NoFence, VOLUME_BESIDE_COPY);
     is_missed(SNAPSHOT_COPIED, Mutation::NoFence, SNAPSHOT_BESIDE_COPY);
 }
 
 #[test]
-fn deletions_that_ignore_copies() {
+fn deletions_that_ignore_copies_are_found() {
     is_missed(COPIED, Mutation::CopiesIgnored, VOLUME_BESIDE_COPY);
     is_missed(SNAPSHOT_COPIED, Mutation::CopiesIgnored, SNAPSHOT_BESIDE_COPY);
 }
 
 #[test]
-fn copies_of_what_is_being_deleted() {
+fn copies_of_a_source_being_deleted_are_found() {
     is_missed(COPIED, Mutation::CopyAnything, VOLUME_BESIDE_COPY);
     is_missed(SNAPSHOT_COPIED, Mutation::CopyAnything, SNAPSHOT_BESIDE_COPY);
 }
 
 #[test]
-fn doomed_creations_that_are_not_repeated() {
+fn doomed_creations_that_are_not_repeated_are_found() {
     is_missed(BASE, Mutation::DoomedDeleted, LOST_VOLUME);
 }
 
 #[test]
-fn refusals_that_end_the_doubt_about_earlier_calls() {
+fn refusals_that_end_the_doubt_about_earlier_calls_are_found() {
     is_missed(BASE, Mutation::RefusalEndsDoubt, LOST_VOLUME);
     let cut = Scenario { requests: &[Cut, DeleteSnapshot], ..READY };
     is_missed(cut, Mutation::RefusalEndsDoubt, LOST_SNAPSHOT);
@@ -241,81 +241,81 @@ fn refusals_that_end_the_doubt_about_earlier_calls() {
 }
 
 #[test]
-fn failures_that_are_taken_for_nothing_done() {
+fn failures_taken_for_no_effect_are_found() {
     is_missed(BASE, Mutation::FailureIsRefusal, LOST_VOLUME);
     is_missed(CUT, Mutation::FailureIsRefusal, LOST_SNAPSHOT);
 }
 
 #[test]
-fn deletions_that_ignore_claims() {
+fn deletions_that_ignore_claims_are_found() {
     is_missed(CREATED, Mutation::DeleteIgnoresClaims, BESIDE_CLAIM);
 }
 
 #[test]
-fn deletions_that_ignore_unfinished_snapshots() {
+fn deletions_that_ignore_unfinished_snapshots_are_found() {
     is_missed(CUT, Mutation::DeleteIgnoresSnapshots, BESIDE_SNAPSHOT);
 }
 
 #[test]
-fn executors_that_are_not_asked_what_they_are_at() {
+fn executors_that_are_not_asked_for_earlier_calls_are_found() {
     is_missed(BASE, Mutation::NoAsking, TWO_CALLS);
     is_missed(CUT, Mutation::NoAsking, TWO_CALLS);
 }
 
 #[test]
-fn calls_of_a_group_that_are_those_of_its_leader_only() {
+fn group_calls_that_lock_only_the_leader_are_found() {
     is_missed(GROUPED, Mutation::LeaderLocked, TWO_CALLS);
     is_missed(GROUPED, Mutation::LeaderAsks, TWO_CALLS);
 }
 
 #[test]
-fn groups_that_are_stored_by_half() {
+fn half_stored_groups_are_found() {
     is_missed(GROUPED, Mutation::LeaderStored, "the records of a group differ");
 }
 
 #[test]
-fn executors_that_are_asked_by_unanswered_calls_only() {
+fn executors_asked_only_for_unanswered_calls_are_found() {
     is_missed(BASE, Mutation::AskTheUnheard, TWO_CALLS);
 }
 
 #[test]
-fn deletions_of_snapshots_that_forget_a_failed_poll() {
+fn snapshot_deletions_that_forget_a_failed_poll_are_found() {
     is_missed(CUT, Mutation::ForgetFailures, TWO_CALLS);
 }
 
 #[test]
-fn uncertain_creations_that_go_to_another_executor() {
+fn uncertain_creations_sent_to_another_executor_are_found() {
     is_missed(Scenario { local: true, ..BASE }, Mutation::AnyExecutor, LOST_VOLUME);
 }
 
 #[test]
-fn creations_with_a_new_name_for_each_try() {
+fn creations_with_a_new_name_for_each_try_are_found() {
     is_missed(BASE, Mutation::NewNames, LOST_VOLUME);
 }
 
 #[test]
-fn claims_that_are_granted_while_the_volume_is_created() {
+fn claims_granted_during_the_creation_are_found() {
     is_missed(CREATED, Mutation::GrantWhileCreating, BESIDE_CLAIM);
 }
 
 #[test]
-fn calls_that_are_tried_once() {
+fn calls_that_are_tried_once_are_found() {
     is_missed(BASE, Mutation::NoSecondTry, "it never comes to rest from here");
 }
 
 #[test]
-fn executors_that_take_calls_after_their_deadline() {
+fn executors_that_take_calls_after_their_deadline_are_found() {
     is_missed(BASE, Mutation::LateCalls, TWO_CALLS);
 }
 
 #[test]
-fn answers_of_earlier_attempts() {
+fn accepted_answers_of_earlier_attempts_are_found() {
     let expanded = Scenario { requests: &[Expand, Delete], ..READY };
     is_missed(expanded, Mutation::OldAnswers, LOST_VOLUME);
 }
 
 #[test]
-fn calls_that_start_beside_others() {
+fn calls_that_start_during_another_call_are_found() {
     let beside_snapshot = Scenario { requests: &[Cut, Expand], ..READY };
     is_missed(beside_snapshot, Mutation::ForgetCalls, TWO_CALLS);
     let beside_claim = Scenario { requests: &[Claim, Expand], ..READY };
@@ -323,14 +323,14 @@ fn calls_that_start_beside_others() {
 }
 
 #[test]
-fn calls_that_are_forgotten_with_what_is_replaced() {
+fn calls_forgotten_with_the_replaced_operation_are_found() {
     let expanded = Scenario { requests: &[Expand, Delete], ..READY };
     is_missed(expanded, Mutation::ForgetReplaced, TWO_CALLS);
     is_missed(CUT, Mutation::ForgetReplaced, TWO_CALLS);
 }
 
 #[test]
-fn answers_that_are_taken_for_those_of_what_replaced_their_call() {
+fn answers_taken_for_the_replacing_operation_are_found() {
     let deleted = Scenario { requests: &[Expand, Delete], ..READY };
     is_missed(deleted, Mutation::TakeInherited, LOST_VOLUME);
     let expanded = Scenario { requests: &[Expand, ExpandMore], ..READY };
@@ -339,7 +339,7 @@ fn answers_that_are_taken_for_those_of_what_replaced_their_call() {
 }
 
 #[test]
-fn snapshots_that_are_taken_for_ready_once_they_are_cut() {
+fn snapshots_taken_for_ready_once_cut_are_found() {
     let what = "a snapshot is ready, and its plugin does not say so";
     is_missed(CUT, Mutation::CutIsReady, what);
 }

@@ -1,9 +1,9 @@
-//! A half of the plugin that can be reached no more, for good: what is waited for then, and what
-//! must come to rest all the same.
+//! A half of the plugin becomes unreachable for good. Some claims wait for it, and everything else
+//! must come to rest.
 //!
-//! A claim whose next call goes there waits for it, holds what it holds, and is tried again for
-//! ever (that each failure is said on the claim, [`decide`](crate::decide) checks). Whatever waits
-//! for nothing there must get as far as if the plugin were whole.
+//! A claim whose next call goes to the lost half waits, holds its volume, and is retried for ever.
+//! ([`decide`](crate::decide) checks that each failure is written on the claim.) Everything that
+//! does not wait for that half must get as far as with a whole plugin.
 
 use berth_domain::volume::State;
 
@@ -14,8 +14,8 @@ use crate::safety::Breach;
 use crate::world::{Claim, World};
 
 impl Model {
-    /// Whether all that comes of the action is one more call to what is lost. It is made each time
-    /// that the claim's next try has come; good weather waits for none.
+    /// Whether the only effect of the action is one more call to the lost half. That call is made
+    /// each time that the claim is due for a retry. Good weather does not wait for it.
     pub(crate) fn is_in_vain(&mut self, world: &World, action: Action) -> Result<bool, Breach> {
         let (alloc, ask) = match action {
             Action::Mount(at) => {
@@ -34,7 +34,7 @@ impl Model {
         if !self.waits_for_the_lost(world, alloc, claim) {
             return Ok(false);
         }
-        // Where it is led on, it is because no call is needed for that.
+        // A claim that makes progress needs no call for that.
         let Decision::Decided { record, call, .. } = self.decider.decide(world.record, ask)? else {
             return Ok(false);
         };
