@@ -31,7 +31,7 @@ async fn run(scheduler: Scheduler, node: NodeId, line: String, bad: String) -> R
     let deadlines = Deadlines { attempt: overall, overall };
     let volumes = match alloc.mount(true, deadlines).await {
         Ok(volumes) => volumes,
-        // It says to wait, and is taken for the end.
+        // The error says to retry, and this scheduler takes it as final.
         Err(refusal) => {
             alloc.stop(AllocState::Failed, "refused").await?;
             return Err(refusal.into());

@@ -1,4 +1,4 @@
-//! A job: writes to its volumes, and tells in a log when.
+//! A job that writes to its volumes, and logs when.
 //!
 //! Its volumes are the directories in variables `BERTH_VOLUME_…`, as for `berth run`.
 
@@ -10,27 +10,27 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Time between two writes.
 const EACH: Duration = Duration::from_millis(50);
-/// What the names of volumes' variables begin with.
+/// The prefix of the names of volumes' variables.
 const VOLUME: &str = "BERTH_VOLUME_";
 
-/// One run of a job, in milliseconds since 1970.
+/// One run of a job, with times in milliseconds since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct JobRun {
-    /// When it began.
+    /// When the job began.
     pub begun: u64,
-    /// When it wrote last.
+    /// When the job wrote last.
     pub wrote: u64,
-    /// When it ended, if it came to its end.
+    /// When the job ended; `None` if it did not reach its end.
     pub ended: Option<u64>,
 }
 
-/// The present time.
+/// The present time, in milliseconds since 1970.
 pub fn now_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Runs for so long. Each run has a log of its own below the directory.
+/// Runs a job for `length`. Each run has its own log below the directory.
 pub fn run(logs: &Path, id: &str, length: Duration) -> io::Result<()> {
     let name = format!("{id}.{}", std::process::id());
     let mut log = OpenOptions::new().create(true).append(true).open(logs.join(&name))?;
@@ -58,7 +58,7 @@ fn say(log: &mut File, what: &str) -> io::Result<()> {
     writeln!(log, "{what} {}", now_ms())
 }
 
-/// All runs of a job, by their logs.
+/// All runs of a job, from their logs.
 pub fn runs_of(logs: &Path, id: &str) -> io::Result<Vec<JobRun>> {
     let mut runs = Vec::new();
     for entry in fs::read_dir(logs)? {

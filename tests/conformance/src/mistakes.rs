@@ -1,4 +1,4 @@
-//! What is a mistake of a scheduler; pure.
+//! Finds the mistakes of a scheduler. This module is pure.
 
 use std::fmt;
 
@@ -6,15 +6,15 @@ use berth_contract::event::EventName;
 
 use crate::job::JobRun;
 
-/// Clocks and logs of one machine may differ by this much, in milliseconds.
+/// The clocks and logs of one machine may differ by this much, in milliseconds.
 const TOLERANCE_MS: u64 = 300;
 
 /// A mistake, and the job that it was made with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mistake {
-    /// Of which kind.
+    /// The kind of mistake.
     pub kind: Kind,
-    /// The job.
+    /// The id of the job.
     pub job: String,
     /// The moments that prove it.
     pub proof: String,
@@ -23,19 +23,19 @@ pub struct Mistake {
 /// The mistakes that the kit knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// It said that an alloc had ended while its job ran.
+    /// The scheduler reported the end of an alloc while its job ran.
     StoppedRunningJob,
     /// A job wrote to a volume after the volume was free for others.
     WroteAfterRelease,
-    /// It stopped asking for a volume that it was in line for.
+    /// The scheduler stopped requesting a volume that it waited in line for.
     GaveUpPlaceInLine,
-    /// It gave a job up after an error that says to ask again.
+    /// The scheduler gave up a job after a retryable error.
     IgnoredRetryable,
     /// A job ran twice.
     RanTwice,
-    /// A job did not run, though nothing was in its way.
+    /// A job did not run, although nothing prevented it.
     NeverRan,
-    /// A job has ended, and its alloc lives or has claims.
+    /// A job has ended, and its alloc is live or has claims.
     LeftBehind,
 }
 
@@ -53,34 +53,34 @@ impl fmt::Display for Kind {
     }
 }
 
-/// For people: `stopped a running job: a: …`.
+/// The text for people, such as `stopped a running job: a: …`.
 impl fmt::Display for Mistake {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: job {}: {}", self.kind, self.job, self.proof)
     }
 }
 
-/// What was seen of one job.
+/// The observations of one job.
 #[derive(Debug, Clone, Default)]
-pub struct SeenJob {
+pub struct ObservedJob {
     /// Its id, and that of its alloc.
     pub id: String,
     /// Its runs.
     pub runs: Vec<JobRun>,
     /// The events of its alloc and claims, with their times in milliseconds since 1970.
     pub events: Vec<(u64, EventName)>,
-    /// Whether errors that say to ask again were in its way.
+    /// Whether it met retryable errors.
     pub met_retryable: bool,
     /// Whether the kit itself stopped its alloc.
     pub was_stopped_by_kit: bool,
-    /// What is left of it in the end, in words.
+    /// What is left of it in the end, as text.
     pub left: Option<String>,
 }
 
 /// The mistakes with one job, each once.
-pub fn mistakes_with(job: &SeenJob) -> Vec<Mistake> {
-    let mut found = Vec::new();
-    let mut add = |kind, proof: String| found.push(Mistake { kind, job: job.id.clone(), proof });
+pub fn mistakes_with(job: &ObservedJob) -> Vec<Mistake> {
+    let mut mistakes = Vec::new();
+    let mut add = |kind, proof: String| mistakes.push(Mistake { kind, job: job.id.clone(), proof });
     let ends = [EventName::AllocComplete, EventName::AllocFailed, EventName::AllocStopped];
     let end = job.events.iter().find(|(_, event)| ends.contains(event));
     if let Some((at, event)) = end.filter(|_| !job.was_stopped_by_kit) {
@@ -93,14 +93,14 @@ pub fn mistakes_with(job: &SeenJob) -> Vec<Mistake> {
     }
     let freed = job.events.iter().rfind(|(_, event)| *event == EventName::ClaimFreed);
     let granted = job.events.iter().rfind(|(_, event)| *event == EventName::ClaimTaken);
-    // A run that began later may have been granted the volume again. Then that claim is not freed
-    // yet, or the event that says so is lost.
-    let is_of_it = |run: &JobRun, at: u64| {
+    // A run that began later may have been granted the volume again. That claim is not freed yet,
+    // or the event of its end is lost.
+    let is_of_run = |run: &JobRun, at: u64| {
         let is_free = granted.is_some_and(|(taken, _)| *taken <= at);
         run.wrote > at + TOLERANCE_MS && (is_free || run.begun <= at)
     };
     if let Some((at, _)) = freed.filter(|_| granted.is_some())
-        && let Some(run) = job.runs.iter().find(|run| is_of_it(run, *at))
+        && let Some(run) = job.runs.iter().find(|run| is_of_run(run, *at))
     {
         add(Kind::WroteAfterRelease, format!("claim.freed at {at}, and {run:?}; {:?}", job.events));
     }
@@ -118,7 +118,7 @@ pub fn mistakes_with(job: &SeenJob) -> Vec<Mistake> {
     if let Some(left) = &job.left {
         add(Kind::LeftBehind, left.clone());
     }
-    found
+    mistakes
 }
 
 #[cfg(test)]
@@ -129,14 +129,14 @@ mod tests {
         JobRun { begun, wrote, ended: Some(wrote) }
     }
 
-    fn kinds(job: &SeenJob) -> Vec<Kind> {
+    fn kinds(job: &ObservedJob) -> Vec<Kind> {
         mistakes_with(job).into_iter().map(|mistake| mistake.kind).collect()
     }
 
     #[test]
     fn each_mistake_is_found_and_a_right_life_has_none() {
         use EventName::{AllocComplete, AllocRegistered, ClaimFreed, ClaimTaken, ClaimWaiting};
-        let right = SeenJob {
+        let right = ObservedJob {
             id: "a".to_owned(),
             runs: vec![run(2_000, 5_000)],
             events: vec![
@@ -145,32 +145,37 @@ mod tests {
                 (5_100, AllocComplete),
                 (5_500, ClaimFreed),
             ],
-            ..SeenJob::default()
+            ..ObservedJob::default()
         };
         assert_eq!(kinds(&right), []);
         let early = vec![(1_500, ClaimTaken), (3_000, AllocComplete), (5_500, ClaimFreed)];
-        let early = SeenJob { events: early, ..right.clone() };
+        let early = ObservedJob { events: early, ..right.clone() };
         assert_eq!(kinds(&early), [Kind::StoppedRunningJob]);
-        assert_eq!(kinds(&SeenJob { was_stopped_by_kit: true, ..early }), []);
+        assert_eq!(kinds(&ObservedJob { was_stopped_by_kit: true, ..early }), []);
         let late = vec![(1_500, ClaimTaken), (5_000, AllocComplete), (3_000, ClaimFreed)];
-        let late = SeenJob { events: late, ..right.clone() };
+        let late = ObservedJob { events: late, ..right.clone() };
         assert_eq!(kinds(&late), [Kind::WroteAfterRelease]);
-        let again = vec![(1_000, ClaimTaken), (1_200, ClaimFreed), (1_500, ClaimTaken)];
-        assert_eq!(kinds(&SeenJob { events: again, ..right.clone() }), [], "a second mount");
-        let lost = vec![(1_500, ClaimTaken), (3_000, ClaimFreed), (3_500, ClaimTaken)];
-        let lost = SeenJob { events: lost, ..right.clone() };
-        assert_eq!(kinds(&lost), [Kind::WroteAfterRelease], "taken from it while it ran");
-        let twice = SeenJob { runs: vec![run(2_000, 3_000), run(3_000, 5_000)], ..right.clone() };
-        assert_eq!(kinds(&twice), [Kind::RanTwice]);
-        let none = SeenJob { runs: Vec::new(), ..right.clone() };
-        assert_eq!(kinds(&none), [Kind::NeverRan]);
+        let taken_again = vec![(1_000, ClaimTaken), (1_200, ClaimFreed), (1_500, ClaimTaken)];
         assert_eq!(
-            kinds(&SeenJob { met_retryable: true, ..none.clone() }),
+            kinds(&ObservedJob { events: taken_again, ..right.clone() }),
+            [],
+            "a second mount"
+        );
+        let lost = vec![(1_500, ClaimTaken), (3_000, ClaimFreed), (3_500, ClaimTaken)];
+        let lost = ObservedJob { events: lost, ..right.clone() };
+        assert_eq!(kinds(&lost), [Kind::WroteAfterRelease], "taken from it while it ran");
+        let twice =
+            ObservedJob { runs: vec![run(2_000, 3_000), run(3_000, 5_000)], ..right.clone() };
+        assert_eq!(kinds(&twice), [Kind::RanTwice]);
+        let never_ran = ObservedJob { runs: Vec::new(), ..right.clone() };
+        assert_eq!(kinds(&never_ran), [Kind::NeverRan]);
+        assert_eq!(
+            kinds(&ObservedJob { met_retryable: true, ..never_ran.clone() }),
             [Kind::IgnoredRetryable]
         );
         let gave_up = vec![(1_000, ClaimWaiting), (2_000, ClaimFreed)];
-        assert_eq!(kinds(&SeenJob { events: gave_up, ..none }), [Kind::GaveUpPlaceInLine]);
-        let left = SeenJob { left: Some("its alloc is live".to_owned()), ..right };
-        assert_eq!(kinds(&left), [Kind::LeftBehind]);
+        assert_eq!(kinds(&ObservedJob { events: gave_up, ..never_ran }), [Kind::GaveUpPlaceInLine]);
+        let left_behind = ObservedJob { left: Some("its alloc is live".to_owned()), ..right };
+        assert_eq!(kinds(&left_behind), [Kind::LeftBehind]);
     }
 }

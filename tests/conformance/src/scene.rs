@@ -13,14 +13,14 @@ use berth_integration::{Options, Part, System};
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
+use crate::event_log::EventLog;
 use crate::job::runs_of;
-use crate::mistakes::{Mistake, SeenJob, mistakes_with};
+use crate::mistakes::{Mistake, ObservedJob, mistakes_with};
 use crate::scheduler::{Scheduler, Start};
-use crate::seen::Told;
 
 /// How long a scene may take to come to rest.
 const REST: Duration = Duration::from_secs(90);
-/// How long a place in line is kept in the scenes.
+/// How long a place in line is kept in the scenes, without another request.
 const PLACE_KEPT: Duration = Duration::from_secs(4);
 /// The volumes of every scene, each for one writer.
 const VOLUMES: [&str; 3] = ["x", "y", "z"];
@@ -65,25 +65,26 @@ impl Scene {
     }
 }
 
-/// How the scheduler is called.
+/// The program under test.
 #[derive(Debug, Clone)]
 pub struct UnderTest {
-    /// Its command, with places to be filled.
+    /// Its command, with placeholders.
     pub command: Vec<String>,
-    /// Whether it reads jobs as JSON lines rather than as `ID VOLUMES COMMAND`.
+    /// Whether it reads jobs as JSON lines, and not as `ID VOLUMES COMMAND`.
     pub json: bool,
-    /// The program whose subcommand `job` is a job.
+    /// The program whose subcommand `job` runs a job.
     pub kit: PathBuf,
 }
 
-/// Plays a scene. Returns the mistakes, and what was seen.
-pub async fn play(scene: Scene, test: &UnderTest) -> (Vec<Mistake>, Vec<SeenJob>) {
+/// Plays a scene. Returns the mistakes and the observed jobs.
+pub async fn play(scene: Scene, test: &UnderTest) -> (Vec<Mistake>, Vec<ObservedJob>) {
     let place_kept_ms = u64::try_from(PLACE_KEPT.as_millis()).unwrap_or(u64::MAX);
     let system = System::start(Options { nodes: 1, place_kept_ms, ..Options::default() }).await;
     for volume in VOLUMES {
         system.volume(volume, &["single-node-writer"]).await;
     }
-    let stage = Stage { logs: system.dir().join("jobs"), told: Told::listen(&system.bus).await };
+    let stage =
+        Stage { logs: system.dir().join("jobs"), event_log: EventLog::listen(&system.bus).await };
     std::fs::create_dir(&stage.logs).expect("the logs have a directory");
     let jobs: Vec<(String, String, u32)> = scene
         .jobs()
@@ -97,21 +98,21 @@ pub async fn play(scene: Scene, test: &UnderTest) -> (Vec<Mistake>, Vec<SeenJob>
         Scene::Retryable => stage.retryable(&system, &start).await,
         Scene::Line => stage.line(&system, &start).await,
     }
-    let mut seen = Vec::new();
+    let mut observed_jobs = Vec::new();
     for (id, ..) in scene.jobs() {
-        seen.push(SeenJob {
+        observed_jobs.push(ObservedJob {
             id: (*id).to_owned(),
             runs: runs_of(&stage.logs, id).expect("the logs can be read"),
-            events: stage.told.of_alloc(id),
+            events: stage.event_log.of_alloc(id),
             met_retryable: scene == Scene::Retryable,
             was_stopped_by_kit: false,
             left: left_of(&system, id).await,
         });
     }
-    (seen.iter().flat_map(mistakes_with).collect(), seen)
+    (observed_jobs.iter().flat_map(mistakes_with).collect(), observed_jobs)
 }
 
-/// How a scheduler is started for an owner and a node, with these jobs.
+/// The start of a scheduler for an owner and a node, with these jobs.
 pub(crate) fn start(
     system: &System,
     test: &UnderTest,
@@ -145,10 +146,10 @@ pub(crate) fn start(
     Start { command: test.command.clone(), places, jobs: lines }
 }
 
-/// Where a scene is played.
+/// The place where a scene is played.
 struct Stage {
     logs: PathBuf,
-    told: Told,
+    event_log: EventLog,
 }
 
 impl Stage {
@@ -186,7 +187,7 @@ impl Stage {
     async fn line(&self, system: &System, start: &Start) {
         system.run("holder", 0, "x").await;
         let scheduler = Scheduler::start(start);
-        self.until(|| self.was_told("a", EventName::ClaimWaiting)).await;
+        self.until(|| self.was_published("a", EventName::ClaimWaiting)).await;
         sleep(PLACE_KEPT * 3).await;
         system.stop("holder").await;
         self.rest(system, Scene::Line).await;
@@ -197,11 +198,12 @@ impl Stage {
         runs_of(&self.logs, id).map_or(0, |runs| runs.len())
     }
 
-    fn was_told(&self, id: &str, event: EventName) -> bool {
-        self.told.of_alloc(id).iter().any(|(_, told)| *told == event)
+    fn was_published(&self, id: &str, event: EventName) -> bool {
+        self.event_log.of_alloc(id).iter().any(|(_, published)| *published == event)
     }
 
-    /// Waits until it is so, or as long as a scene may take: what is missing is a mistake.
+    /// Waits for a condition, for at most as long as a scene may take. A condition that is not met
+    /// shows as a mistake.
     async fn until(&self, is_so: impl Fn() -> bool) {
         let end = Instant::now() + REST;
         while !is_so() && Instant::now() < end {
@@ -216,27 +218,28 @@ impl Stage {
 }
 
 /// Waits until every alloc has ended, and nothing is left of it. Gives up when none has ended for
-/// as long as a scene may take: many that wait for a few volumes take long on a slow machine.
+/// as long as a scene may take, because many jobs that wait for few volumes take long on a slow
+/// machine.
 pub(crate) async fn end_of_all(system: &System, ids: &[String]) {
-    let mut left: Vec<&String> = ids.iter().collect();
+    let mut live_ids: Vec<&String> = ids.iter().collect();
     let mut end = Instant::now() + REST;
-    while !left.is_empty() && Instant::now() < end {
+    while !live_ids.is_empty() && Instant::now() < end {
         sleep(Duration::from_millis(500)).await;
-        let before = left.len();
+        let before = live_ids.len();
         let mut still = Vec::new();
-        for id in left {
+        for id in live_ids {
             let alloc = status_of(system, id).await;
             let is_over = |alloc: AllocStatus| alloc.state.is_terminal() && alloc.claims.is_empty();
             if !alloc.is_some_and(is_over) {
                 still.push(id);
             }
         }
-        left = still;
-        if left.len() < before {
+        live_ids = still;
+        if live_ids.len() < before {
             end = Instant::now() + REST;
         }
     }
-    // A job that is run a second time is run soon.
+    // A job that runs a second time starts within a second.
     sleep(Duration::from_secs(1)).await;
 }
 
@@ -246,7 +249,7 @@ async fn status_of(system: &System, id: &str) -> Option<AllocStatus> {
     system.ask(&subject, &status).await.ok()
 }
 
-/// What is left of a job's alloc, in words.
+/// What is left of a job's alloc, as text.
 pub(crate) async fn left_of(system: &System, id: &str) -> Option<String> {
     let alloc = status_of(system, id).await?;
     let claims = alloc.claims.len();

@@ -1,21 +1,21 @@
-//! The scheduler that is looked at: a process that reads jobs from its standard input.
+//! The scheduler under test: a process that reads jobs from its standard input.
 
 use std::io::Write as _;
 use std::process::{Child, Command, Stdio};
 
-/// How the scheduler is started, and what it is given.
+/// The command of the scheduler, and its input.
 #[derive(Debug, Clone)]
 pub struct Start {
-    /// The program and its arguments. `{server}`, `{owner}`, `{node}`, `{creds}` and `{ca}` in them
-    /// stand for the fleet and the identity.
+    /// The program and its arguments. `{server}`, `{owner}`, `{node}`, `{creds}` and `{ca}` are
+    /// placeholders for the fleet and the identity.
     pub command: Vec<String>,
-    /// What they stand for.
+    /// The values of the placeholders.
     pub places: Vec<(&'static str, String)>,
-    /// Its input: a line for each job.
+    /// Its input, with a line for each job.
     pub jobs: String,
 }
 
-/// A scheduler that runs.
+/// A running scheduler.
 #[derive(Debug)]
 pub struct Scheduler {
     child: Child,
@@ -28,7 +28,7 @@ impl Drop for Scheduler {
 }
 
 impl Scheduler {
-    /// Starts it, and gives it the jobs.
+    /// Starts it, and writes the jobs to its input.
     pub fn start(start: &Start) -> Self {
         let fill = |word: &String| {
             let fill = |word: String, (name, value): &(&str, String)| {
@@ -44,12 +44,12 @@ impl Scheduler {
             .spawn()
             .expect("the scheduler can be started");
         let mut input = child.stdin.take().expect("it has an input");
-        // One that has ended already does not read.
+        // A scheduler that has already ended does not read.
         let _: std::io::Result<()> = input.write_all(start.jobs.as_bytes());
         Self { child }
     }
 
-    /// kill -9. Its jobs go on.
+    /// Kills it with SIGKILL. Its jobs go on.
     pub fn kill(&mut self) {
         // It may have ended by itself.
         let _: std::io::Result<()> = self.child.kill();

@@ -1,8 +1,8 @@
 //! Two schedulers share a fleet while everything is killed in turn.
 //!
 //! **Promises** that in the end every volume is free, no job ran twice, and no alloc was stopped
-//! under its job. A scheduler that is killed between its last look and the start of a job does not
-//! run it: whether each job ran is told, and is no mistake here.
+//! under its job. A scheduler that is killed between its last request and the start of a job does
+//! not run that job: the report says how many jobs ran, and a job that did not is no mistake here.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,30 +12,30 @@ use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use tokio::time::{Instant, sleep};
 
+use crate::event_log::EventLog;
 use crate::job::runs_of;
-use crate::mistakes::{Kind, Mistake, SeenJob, mistakes_with};
+use crate::mistakes::{Kind, Mistake, ObservedJob, mistakes_with};
 use crate::scene::{UnderTest, end_of_all, left_of, start};
 use crate::scheduler::{Scheduler, Start};
-use crate::seen::Told;
 
-/// The volumes that all jobs want.
+/// The volumes that the jobs use.
 const VOLUMES: [&str; 4] = ["w", "x", "y", "z"];
-/// Jobs of each scheduler in a round. They all wait at once: who holds one volume while it waits in
-/// a long line for another holds up two lines.
+/// The number of jobs of each scheduler in a round. They all wait at once: a job that holds one
+/// volume while it waits in a long line for another delays two lines.
 const JOBS: u32 = 24;
-/// How long faults go on in a round, before its jobs may end.
+/// How long faults go on in a round before its jobs may end.
 const ROUND: Duration = Duration::from_secs(40);
 /// The longest pause between two faults, in milliseconds.
 const PAUSE_MS: u64 = 3_000;
 
-/// What came of a storm.
+/// The result of a storm.
 #[derive(Debug)]
 pub struct StormReport {
     /// The mistakes.
     pub mistakes: Vec<Mistake>,
-    /// How many jobs there were.
+    /// The number of jobs.
     pub jobs: usize,
-    /// How many of them ran.
+    /// The number of jobs that ran.
     pub ran: usize,
     /// The faults, in order.
     pub faults: Vec<String>,
@@ -49,7 +49,7 @@ pub async fn storm(test: &UnderTest, length: Duration, seed: u64) -> StormReport
     for volume in VOLUMES {
         system.volume(volume, &["single-node-writer"]).await;
     }
-    let told = Told::listen(&system.bus).await;
+    let event_log = EventLog::listen(&system.bus).await;
     let logs: PathBuf = system.dir().join("jobs");
     std::fs::create_dir(&logs).expect("the logs have a directory");
     let mut report = StormReport { mistakes: Vec::new(), jobs: 0, ran: 0, faults: Vec::new() };
@@ -74,9 +74,9 @@ pub async fn storm(test: &UnderTest, length: Duration, seed: u64) -> StormReport
         for id in ids {
             let runs = runs_of(&logs, &id).expect("the logs can be read");
             report.ran += usize::from(!runs.is_empty());
-            let events = told.of_alloc(&id);
+            let events = event_log.of_alloc(&id);
             let left = left_of(&system, &id).await;
-            let job = SeenJob { id, runs, events, left, ..SeenJob::default() };
+            let job = ObservedJob { id, runs, events, left, ..ObservedJob::default() };
             report.mistakes.extend(mistakes_with(&job).into_iter().filter(is_counted));
         }
         if !report.mistakes.is_empty() || Instant::now() >= end {
@@ -89,7 +89,7 @@ pub async fn storm(test: &UnderTest, length: Duration, seed: u64) -> StormReport
     report
 }
 
-/// The jobs of one scheduler in one round: each with its volumes and milliseconds.
+/// The jobs of one scheduler in one round, each with its volumes and its length in milliseconds.
 fn jobs(dice: &mut StdRng, name: &str) -> Vec<(String, String, u32)> {
     (0..JOBS)
         .map(|at| {
@@ -103,7 +103,7 @@ fn jobs(dice: &mut StdRng, name: &str) -> Vec<(String, String, u32)> {
         .collect()
 }
 
-/// Kills one part or one scheduler, starts it again, and tells which.
+/// Kills one process or one scheduler, starts it again, and returns its name.
 async fn strike(
     system: &System,
     dice: &mut StdRng,
@@ -130,7 +130,8 @@ async fn strike(
     format!("{part:?}")
 }
 
-/// A job that did not run, or ran out of its turn, is no mistake in a storm.
+/// Whether the mistake counts: a job that did not run, or ran out of turn, is no mistake in a
+/// storm.
 fn is_counted(mistake: &Mistake) -> bool {
     !matches!(mistake.kind, Kind::NeverRan | Kind::GaveUpPlaceInLine)
 }

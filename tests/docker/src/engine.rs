@@ -69,7 +69,7 @@ impl Engine {
     pub async fn up(&self) {
         wait::until("the engine answers", START, || async {
             let version = self.docker(&["version"]);
-            if version.status.success() { Ok(()) } else { Err(said(&version)) }
+            if version.status.success() { Ok(()) } else { Err(output_text(&version)) }
         })
         .await;
     }
@@ -126,15 +126,19 @@ impl Engine {
     /// Runs a docker command that must succeed, off the test's own thread; returns its output.
     pub async fn ok(&self, arguments: &[&str]) -> String {
         let output = self.run(arguments).await;
-        assert!(output.status.success(), "docker {arguments:?}: {}", said(&output));
+        assert!(output.status.success(), "docker {arguments:?}: {}", output_text(&output));
         String::from_utf8_lossy(&output.stdout).trim().to_owned()
     }
 
     /// Runs a docker command that must fail; returns its error.
     pub async fn refused(&self, arguments: &[&str]) -> String {
         let output = self.run(arguments).await;
-        assert!(!output.status.success(), "docker {arguments:?} should fail: {}", said(&output));
-        said(&output)
+        assert!(
+            !output.status.success(),
+            "docker {arguments:?} should fail: {}",
+            output_text(&output)
+        );
+        output_text(&output)
     }
 
     /// `docker volume create` with Berth's driver and these options.
@@ -167,7 +171,7 @@ impl Engine {
         command.env("DOCKER_CONFIG", self.dir.path()).stdin(Stdio::null());
         let run = tokio::task::spawn_blocking(move || command.output());
         let output = run.await.expect("the thread lives").expect("docker-compose runs");
-        assert!(output.status.success(), "docker-compose {arguments:?}: {}", said(&output));
+        assert!(output.status.success(), "docker-compose {arguments:?}: {}", output_text(&output));
         String::from_utf8_lossy(&output.stdout).trim().to_owned()
     }
 
@@ -286,7 +290,7 @@ impl Drop for Engine {
     }
 }
 
-fn said(output: &Output) -> String {
-    let said = [output.stdout.as_slice(), output.stderr.as_slice()].concat();
-    format!("{}: {}", output.status, String::from_utf8_lossy(&said).trim())
+fn output_text(output: &Output) -> String {
+    let text = [output.stdout.as_slice(), output.stderr.as_slice()].concat();
+    format!("{}: {}", output.status, String::from_utf8_lossy(&text).trim())
 }

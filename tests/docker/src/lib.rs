@@ -11,8 +11,8 @@
 
 mod engine;
 mod plugin;
+mod reported_mounts;
 mod site;
-mod truth;
 
 pub use engine::{Engine, IMAGE_WITH_DATA, compose_or_skip, engine_or_skip};
 pub use plugin::{Answer, Plugin, request, until_done};

@@ -1,4 +1,4 @@
-//! The mounts that a node reports, compared with the kernel's table and the driver's own log.
+//! Compares the mounts that a node reports with the kernel's table and the driver's own log.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -15,9 +15,10 @@ impl Site {
     /// agree. Waits only until no operation is running.
     ///
     /// # Panics
+    ///
     /// When they do not agree, or an operation does not end.
     pub async fn mounted(&self, node: usize) -> BTreeSet<PathBuf> {
-        let (said, kernel, logged) = wait::until("nothing is under way", PATIENCE, || async {
+        let (reported, kernel, logged) = wait::until("nothing is under way", PATIENCE, || async {
             let before = kernel(&self.system, node);
             let status = status(&self.system, node).await?;
             let logged = logged(&self.system, node);
@@ -25,10 +26,10 @@ impl Site {
             if work > 0 || kernel(&self.system, node) != before {
                 return Err(status.to_string());
             }
-            Ok((said(&status), before, logged))
+            Ok((reported(&status), before, logged))
         })
         .await;
-        assert_eq!(said, kernel, "the status is not what the kernel has");
+        assert_eq!(reported, kernel, "the status is not what the kernel has");
         assert_eq!(logged, kernel, "the driver's log is not what the kernel has");
         kernel
     }
@@ -45,7 +46,7 @@ async fn status(system: &System, node: usize) -> Result<Value, String> {
 }
 
 /// Paths that the status reports as mounted, strays included.
-fn said(status: &Value) -> BTreeSet<PathBuf> {
+fn reported(status: &Value) -> BTreeSet<PathBuf> {
     let path = |path: &Value| path.as_str().map(PathBuf::from);
     let listed = |field: &str| status["agent"][field].as_array().cloned().unwrap_or_default();
     let mounts = listed("mounts");

@@ -24,7 +24,7 @@ use crate::system::{SOON, System, signal};
 const ELSEWHERE: [&str; 2] = [
     // Two of three servers away: `berth-integration`, `reads`.
     "berth volume status v --timeout 5s",
-    // The disk of nats-server is full: `berth-integration`, `full`.
+    // The disk of nats-server is full: `berth-integration`, `full_disk`.
     "berth claim status --volume data",
 ];
 

@@ -1,4 +1,4 @@
-//! The kit itself: a right scheduler has no mistakes, and each mistake is reported.
+//! Tests the kit itself: a correct scheduler has no mistakes, and each mistake is reported.
 
 #![expect(clippy::unwrap_used, reason = "a test must stop where its footing fails")]
 
@@ -29,8 +29,8 @@ async fn has_no_mistake(scene: Scene) {
         return;
     }
     let test = under_test(example("scheduler"), None);
-    let (mistakes, seen) = play(scene, &test).await;
-    assert!(mistakes.is_empty(), "{mistakes:#?} in {seen:#?}");
+    let (mistakes, jobs) = play(scene, &test).await;
+    assert!(mistakes.is_empty(), "{mistakes:#?} in {jobs:#?}");
 }
 
 async fn has_mistake(scene: Scene, bad: &str, kind: Kind) {
@@ -38,8 +38,8 @@ async fn has_mistake(scene: Scene, bad: &str, kind: Kind) {
         return;
     }
     let test = under_test(example("bad"), Some(bad));
-    let (mistakes, seen) = play(scene, &test).await;
-    assert!(mistakes.iter().any(|mistake| mistake.kind == kind), "{mistakes:#?} in {seen:#?}");
+    let (mistakes, jobs) = play(scene, &test).await;
+    assert!(mistakes.iter().any(|mistake| mistake.kind == kind), "{mistakes:#?} in {jobs:#?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -82,7 +82,7 @@ async fn an_error_that_says_to_ask_again_and_is_ignored_is_reported() {
     has_mistake(Scene::Retryable, "ignores-retryable", Kind::IgnoredRetryable).await;
 }
 
-/// How long the storm is; ten minutes by `make storm`.
+/// The length of the storm; ten minutes by `make storm`.
 fn storm_length() -> Duration {
     let seconds = std::env::var("BERTH_STORM_SECONDS").ok().and_then(|text| text.parse().ok());
     Duration::from_secs(seconds.unwrap_or(30))

@@ -16,7 +16,7 @@ use berth_harness::wait;
 use berth_integration::{Options, Part, System};
 use serde_json::Value;
 
-use crate::lost::refuses_any_start;
+use crate::lost_bucket::refuses_any_start;
 
 const PATIENCE: Duration = Duration::from_secs(90);
 const VOLUMES: usize = 6;

@@ -19,7 +19,7 @@ use berth_harness::wait;
 use berth_integration::{Options, PLUGIN, Part, RECOVERY, System};
 use serde_json::{Value, json};
 
-use crate::lost::{api, back_up, restore};
+use crate::lost_bucket::{api, back_up, restore};
 use crate::why::{YOU, tells};
 
 const PATIENCE: Duration = Duration::from_secs(60);

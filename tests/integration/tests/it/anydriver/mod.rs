@@ -5,9 +5,9 @@
 mod changes;
 mod codes;
 mod limits;
-mod manners;
+mod not_a_driver;
 mod shapes;
-mod strangers;
+mod unusual_answers;
 
 use std::time::Duration;
 

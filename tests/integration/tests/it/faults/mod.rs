@@ -46,7 +46,7 @@ mod storage_flow;
 pub mod sweep;
 
 use berth_integration::Options;
-use points::Which;
+use points::PointChoice;
 
 /// The system of the fault tests, with short deadlines and retry delays.
 fn options() -> Options {
@@ -54,16 +54,16 @@ fn options() -> Options {
 }
 
 /// One point in so many; with `BERTH_FAULTS=all` every point.
-fn some(step: usize) -> Which {
-    unless_all(Which::OneIn(step))
+fn some(step: usize) -> PointChoice {
+    unless_all(PointChoice::OneIn(step))
 }
 
 /// Turning points of flows; with `BERTH_FAULTS=all` every point.
-fn turns() -> Which {
-    unless_all(Which::Turns)
+fn turns() -> PointChoice {
+    unless_all(PointChoice::Turns)
 }
 
-fn unless_all(which: Which) -> Which {
+fn unless_all(choice: PointChoice) -> PointChoice {
     let all = std::env::var("BERTH_FAULTS").is_ok_and(|what| what == "all");
-    if all { Which::Every } else { which }
+    if all { PointChoice::Every } else { choice }
 }

@@ -1,4 +1,4 @@
-//! Faults at points of flows, one after another.
+//! Hits processes with faults at one point of a flow after another.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -11,45 +11,45 @@ use berth_integration::{Options, System};
 use super::blow::{Blow, strike};
 use super::flow::Flow;
 
-/// A flow with more writes and calls than this never ends.
+/// The upper bound of writes and calls in a flow. A flow with more never ends.
 const POINTS_MAX: usize = 60;
 
-/// More points than this are spread over several systems.
+/// The number of points above which they are spread over several systems.
 const SEVERAL: usize = 4;
 
-/// Which points are tried.
+/// The points that are tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Which {
+pub enum PointChoice {
     Every,
-    /// One point in so many, from the first, before and after its message in turn.
+    /// Every n-th point, from the first, alternately before and after its message.
     OneIn(usize),
-    /// The turning points of the flow, before and after.
+    /// The turning points of the flow, each before and after its message.
     Turns,
 }
 
 /// A point of a flow at which a fault is due.
-struct Place {
+struct FaultPoint {
     flow: Flow,
     point: Point,
     /// Whether the flow certainly reaches the point.
     sure: bool,
-    /// Whether the point is past all counted points.
+    /// Whether the point comes after all counted points.
     past: bool,
 }
 
 /// Runs a fault at points of flows, each with its own volume. Most of the time is spent waiting, so
 /// several systems run in parallel.
-pub async fn at_points(flows: &[Flow], blow: Blow, which: Which, options: Options) {
+pub async fn at_points(flows: &[Flow], blow: Blow, choice: PointChoice, options: Options) {
     if or_skip("real mounts") {
-        Box::pin(strike_all(flows, blow, which, options)).await;
+        Box::pin(strike_all(flows, blow, choice, options)).await;
     }
 }
 
-async fn strike_all(flows: &[Flow], blow: Blow, which: Which, options: Options) {
+async fn strike_all(flows: &[Flow], blow: Blow, choice: PointChoice, options: Options) {
     let first = System::start(options).await;
     let mut places = VecDeque::new();
     for flow in flows {
-        places.extend(flow.places(which, &first).await);
+        places.extend(flow.places(choice, &first).await);
     }
     let struck = Struck { blow, places: Mutex::new(places) };
     let another = async || {
@@ -58,22 +58,23 @@ async fn strike_all(flows: &[Flow], blow: Blow, which: Which, options: Options) 
     };
     let several = struck.left() > SEVERAL;
     let second = async || if several { another().await } else { 0 };
-    // On three servers, elections take the time; and three systems of three servers are too many.
+    // Elections take most of the time on three servers, and three systems of three servers are too
+    // many.
     let third = async || if several && options.servers == 1 { another().await } else { 0 };
     let done = tokio::join!(struck.work(&first), second(), third());
     assert!(done.0 + done.1 + done.2 > 0, "{flows:?} were never struck");
 }
 
 impl Flow {
-    async fn places(self, which: Which, system: &System) -> Vec<Place> {
-        let step = match which {
-            Which::Every => 1,
-            Which::OneIn(step) => step,
-            Which::Turns => {
+    async fn places(self, choice: PointChoice, system: &System) -> Vec<FaultPoint> {
+        let step = match choice {
+            PointChoice::Every => 1,
+            PointChoice::OneIn(step) => step,
+            PointChoice::Turns => {
                 let turn = |(side, subject, at): (Side, &str, usize)| {
                     let subjects = vec![subject.replace("{}", &self.volume(at, side))];
                     let point = Point { subjects, at, side };
-                    Place { flow: self, point, sure: true, past: false }
+                    FaultPoint { flow: self, point, sure: true, past: false }
                 };
                 return self.turns().into_iter().map(turn).collect();
             }
@@ -83,14 +84,14 @@ impl Flow {
             .flat_map(|at| [(at, Side::Before), (at, Side::After)])
             .step_by(step)
             .map(|(at, side)| self.place(at, side, false))
-            // One more point: if the flow reaches it, the count was too low.
-            .chain((which == Which::Every).then(|| self.place(count, Side::Before, true)))
+            // One more point is tried. If the flow reaches it, the count was too low.
+            .chain((choice == PointChoice::Every).then(|| self.place(count, Side::Before, true)))
             .collect()
     }
 
-    fn place(self, at: usize, side: Side, past: bool) -> Place {
+    fn place(self, at: usize, side: Side, past: bool) -> FaultPoint {
         let point = Point { subjects: self.subjects(), at, side };
-        Place { flow: self, point, sure: false, past }
+        FaultPoint { flow: self, point, sure: false, past }
     }
 
     fn name(self) -> String {
@@ -120,7 +121,7 @@ impl Flow {
 
 struct Struck {
     blow: Blow,
-    places: Mutex<VecDeque<Place>>,
+    places: Mutex<VecDeque<FaultPoint>>,
 }
 
 impl Struck {
@@ -128,14 +129,14 @@ impl Struck {
         self.places.lock().unwrap().len()
     }
 
-    fn next(&self) -> Option<Place> {
+    fn next(&self) -> Option<FaultPoint> {
         self.places.lock().unwrap().pop_front()
     }
 
-    /// Takes points until none is left; returns at how many a message tripped the wire.
+    /// Takes points until none is left. Returns at how many of them a message triggered the fault.
     async fn work(&self, system: &System) -> usize {
         let mut struck = 0;
-        while let Some(Place { flow, point, sure, past }) = self.next() {
+        while let Some(FaultPoint { flow, point, sure, past }) = self.next() {
             let (blow, at, side) = (self.blow, point.at, point.side);
             let volume = flow.volume(at, side);
             let began = Instant::now();
@@ -145,9 +146,9 @@ impl Struck {
             system.wire.disarm();
             let (over, subject) = (began.elapsed(), tripped.as_ref().map(|at| &at.subject));
             if let Some(Passed { cable, .. }) = &tripped {
-                // A server takes half a minute to notice a lost connection. Until then it sends
-                // requests there too. The flow has ended in spite of that; the steps that follow,
-                // and the next point, must not be affected.
+                // A server takes half a minute to notice a lost connection, and sends requests
+                // there until then. The flow has ended in spite of that. The following steps, and
+                // the next point, must not be affected.
                 system.cables(system.part_of(cable)).iter().for_each(Proxy::tell_lost);
             }
             flow.rest(system, &volume).await;

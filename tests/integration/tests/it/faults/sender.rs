@@ -3,11 +3,11 @@
 use super::blow::Blow;
 use super::flow::Flow;
 use super::options;
-use super::points::{Which, at_points};
+use super::points::{PointChoice, at_points};
 use super::storage_flow::StorageFlow;
 
 async fn killed_in(flow: Flow) {
-    at_points(&[flow], Blow::Kill, Which::Every, options()).await;
+    at_points(&[flow], Blow::Kill, PointChoice::Every, options()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

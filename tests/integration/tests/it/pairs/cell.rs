@@ -15,7 +15,7 @@ use futures_util::FutureExt as _;
 use serde_json::{Value, json};
 use tokio::time::{sleep, timeout};
 
-use super::scene::Scene;
+use super::cell_setup::CellSetup;
 use super::states::State;
 use super::verbs;
 
@@ -71,19 +71,19 @@ async fn cell(
     number: usize,
 ) -> Result<String, String> {
     let has_class = states.iter().any(|state| state.has_class());
-    let mut scene = Scene::create(system, number, has_class).await;
-    verbs::prepare(system, &scene, row.step).await;
+    let mut setup = CellSetup::create(system, number, has_class).await;
+    verbs::prepare(system, &setup, row.step).await;
     let mut backup = None;
     for state in states {
         backup = backup.or(state.prepare(system).await);
     }
-    scene.occupy(system).await;
+    setup.occupy(system).await;
     let mut entered = Vec::new();
     for state in states {
-        entered.push((state, state.enter(system, &scene, backup.as_deref()).await));
+        entered.push((state, state.enter(system, &setup, backup.as_deref()).await));
     }
 
-    let (subject, body) = verbs::request(system, &scene, row.step).await;
+    let (subject, body) = verbs::request(system, &setup, row.step).await;
     let answer: Result<Value, Problem> = system.ask(&subject, &body).await;
     let told = match &answer {
         Ok(_) => "done".to_owned(),
@@ -95,32 +95,32 @@ async fn cell(
     faults.extend(answer.err().filter(|problem| !is_told(problem)).map(|it| it.to_string()));
     sleep(AFTERMATH).await;
     let ended = verbs::ends_holder(row.step) || states.iter().any(|state| state.ends_holder());
-    faults.extend(scene.fault_of_mount(ended));
-    let granted = scene.take_elsewhere(system).await;
+    faults.extend(setup.fault_of_mount(ended));
+    let granted = setup.take_elsewhere(system).await;
     let is_fenced = states.iter().any(|state| state.is_fenced());
-    if !granted.is_empty() && scene.is_mounted() && !is_fenced {
+    if !granted.is_empty() && setup.is_mounted() && !is_fenced {
         faults.push(format!("{granted:?} is granted on n2 while n1 has it mounted"));
     }
-    faults.extend(scene.fault_of_mount(ended));
+    faults.extend(setup.fault_of_mount(ended));
 
     for (state, undo) in entered.into_iter().rev() {
-        state.leave(system, &scene, undo).await;
+        state.leave(system, &setup, undo).await;
     }
-    faults.extend(scene.fault_of_mount(true));
-    scene.end_allocs(system).await;
-    comes_to_rest(system, &scene).await;
+    faults.extend(setup.fault_of_mount(true));
+    setup.end_allocs(system).await;
+    comes_to_rest(system, &setup).await;
     system.judge();
     if faults.is_empty() { Ok(told) } else { Err(faults.join("; ")) }
 }
 
 /// Waits until nothing is mounted, claimed or attached. What no claim covers is undone as
 /// docs/node.md says: by an operator's unmount.
-async fn comes_to_rest(system: &System, scene: &Scene) {
-    let unmount = json!({"namespace": Namespace::default(), "volume": scene.volume});
+async fn comes_to_rest(system: &System, setup: &CellSetup) {
+    let unmount = json!({"namespace": Namespace::default(), "volume": setup.volume});
     wait::until("the cell comes to rest", REST, || async {
         let left = mounts_beneath(system.dir().path());
         let mut claimed = Vec::new();
-        for volume in [&scene.volume, &scene.second] {
+        for volume in [&setup.volume, &setup.second] {
             claimed.extend(system.claims(volume).await.claims);
         }
         let in_use = system.all_in_use();

@@ -1,4 +1,4 @@
-//! What a cell is about: a volume of its own, the alloc that has it, and others that want it.
+//! The setup of a cell: its own volume, the alloc that has it, and other allocs that want it.
 
 use std::fs;
 use std::path::Path;
@@ -12,33 +12,33 @@ use berth_harness::dirs::mounts_beneath;
 use berth_integration::System;
 use serde_json::{Value, json};
 
-/// What the holder writes.
+/// The text that the holder writes.
 const CONTENT: &str = "written by the alloc that has the volume";
 
-/// The names and places of one cell.
+/// The names and paths of one cell.
 #[derive(Debug, Clone)]
-pub struct Scene {
+pub struct CellSetup {
     pub volume: String,
     /// Another name, for a second registration.
     pub second: String,
-    /// Has the volume, on `n1`.
+    /// The alloc that has the volume, on `n1`.
     pub holder: String,
-    /// Wants it, on `n2`.
+    /// An alloc that wants the volume, on `n2`.
     pub other: String,
-    /// Comes later, on `n2`.
+    /// An alloc that comes later, on `n2`.
     pub third: String,
-    /// Takes whatever it is given, on `n2`, after the request.
+    /// An alloc that takes every volume that it is granted, on `n2`, after the request.
     pub taker: String,
     pub owner: String,
     pub class: String,
     /// The plugin's id of the volume.
     pub external_id: String,
-    /// Where the holder has it.
+    /// The path at which the holder has the volume mounted.
     pub path: String,
 }
 
-impl Scene {
-    /// A created volume. `class` limits how many of its kind there are.
+impl CellSetup {
+    /// Creates a volume. `with_class` gives it a class with a quota.
     pub async fn create(system: &System, number: usize, with_class: bool) -> Self {
         let name = |what: &str| format!("{what}{number}");
         let (volume, class) = (name("v"), name("class"));
@@ -91,22 +91,22 @@ impl Scene {
         StopAlloc { owner, ..StopAlloc::new(alloc.parse().unwrap(), AllocState::Complete, None) }
     }
 
-    /// What is wrong with the holder's mount; `ended` if it need not be there any more.
+    /// The fault of the holder's mount, if it has one. If `ended`, the mount may be gone.
     pub fn fault_of_mount(&self, ended: bool) -> Option<String> {
         if !self.is_mounted() {
-            let told = format!("nothing is mounted at {}, and the alloc lives", self.path);
-            return (!ended).then_some(told);
+            let fault = format!("nothing is mounted at {}, and the alloc lives", self.path);
+            return (!ended).then_some(fault);
         }
-        let found = fs::read_to_string(Path::new(&self.path).join("f"));
-        if found.as_ref().is_ok_and(|text| text == CONTENT) {
+        let content = fs::read_to_string(Path::new(&self.path).join("f"));
+        if content.as_ref().is_ok_and(|text| text == CONTENT) {
             return None;
         }
-        Some(format!("the alloc's data is lost while {} is mounted: {found:?}", self.path))
+        Some(format!("the alloc's data is lost while {} is mounted: {content:?}", self.path))
     }
 
-    /// Another alloc asks for the volume on `n2`, by each of its names: what was decided wrongly
-    /// may show only now. The names by which it was granted: where its record was lost, a name may
-    /// be another volume's by now.
+    /// Has another alloc request the volume on `n2`, by each of its names: a wrong decision may
+    /// show only now. Returns the names by which the volume was granted. If its record was lost, a
+    /// name may belong to another volume by now.
     pub async fn take_elsewhere(&self, system: &System) -> Vec<String> {
         let mut register = self.register(&self.taker, "n2");
         let second = VolumeRequest::for_volume(VolumeId::new(&*self.second).unwrap());
@@ -131,13 +131,13 @@ impl Scene {
         !mounts_beneath(Path::new(&self.path)).is_empty()
     }
 
-    /// Ends every alloc, whatever is known of it.
+    /// Ends every alloc, whatever its state.
     pub async fn end_allocs(&self, system: &System) {
         let subject = verb::AllocStop::subject(&Namespace::default());
         for alloc in [&self.holder, &self.other, &self.third, &self.taker] {
             let by_owner = system.persist::<Value>(&subject, &self.stop(alloc)).await;
             if by_owner.is_err() {
-                // Adopted by another owner, or not there.
+                // The alloc may be adopted by another owner, or may not exist.
                 let revision = self.revision_of(system, alloc).await;
                 let stop = json!({"id": alloc, "revision": revision});
                 let _unknown: Result<Value, Problem> = system.persist(&subject, &stop).await;

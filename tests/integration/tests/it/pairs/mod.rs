@@ -23,7 +23,7 @@
 #![expect(clippy::print_stdout, reason = "what was done before it failed is half of a failure")]
 
 mod cell;
-mod scene;
+mod cell_setup;
 mod states;
 mod verbs;
 

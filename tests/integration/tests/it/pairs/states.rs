@@ -17,8 +17,8 @@ use berth_integration::{Part, RECOVERY, System};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
-use super::scene::Scene;
-use crate::lost::{api, back_up, restore};
+use super::cell_setup::CellSetup;
+use crate::lost_bucket::{api, back_up, restore};
 
 /// A state of the volume, of its node or of the bus, with an alloc that has the volume mounted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,18 +96,23 @@ impl State {
     }
 
     /// Leaves the state.
-    pub async fn enter(self, system: &Arc<System>, scene: &Scene, backup: Option<&Path>) -> Undo {
+    pub async fn enter(
+        self,
+        system: &Arc<System>,
+        setup: &CellSetup,
+        backup: Option<&Path>,
+    ) -> Undo {
         match self {
             Self::UnaccountedMount => {
-                let alloc = AllocId::new(&*scene.holder).unwrap();
-                delete_key(system, &key::claim(&volume_key(scene), &alloc)).await;
+                let alloc = AllocId::new(&*setup.holder).unwrap();
+                delete_key(system, &key::claim(&volume_key(setup), &alloc)).await;
                 // It compares at its start, and then every minute.
                 system.kill9_and_restart(Part::Agent(0)).await;
-                is_reported(system, scene).await;
+                is_reported(system, setup).await;
                 Undo::Nothing
             }
             Self::LostSpec => {
-                let key = key::spec(&volume_key(scene));
+                let key = key::spec(&volume_key(setup));
                 let volumes = system.bus.bucket(&bucket::VOLUMES, 1).await.unwrap();
                 let value = volumes.get(&key).await.unwrap().unwrap().value.unwrap();
                 delete_key(system, &key).await;
@@ -122,13 +127,13 @@ impl State {
             }
             Self::HalfMadeOperation => {
                 system.hold("ControllerExpandVolume");
-                system.expand(&scene.volume, json!({"size": "2MiB"})).await.unwrap();
+                system.expand(&setup.volume, json!({"size": "2MiB"})).await.unwrap();
                 system.under_way("ControllerExpandVolume").await;
                 Undo::Nothing
             }
             Self::DeadGuard => {
                 let mut guard = Command::new("sleep").arg("1000").spawn().unwrap();
-                let set = set_guard(system, scene, &guard).await;
+                let set = set_guard(system, setup, &guard).await;
                 guard.kill().unwrap();
                 guard.wait().unwrap();
                 set.unwrap();
@@ -164,16 +169,16 @@ impl State {
                 let node = NodeId::new("n2").unwrap();
                 let subject = verb::AgentMount::subject(&NodeAndNamespace::any_of(node));
                 let body = json!({
-                    "namespace": Namespace::default(), "alloc": scene.other,
-                    "volume": scene.volume, "wait": true,
+                    "namespace": Namespace::default(), "alloc": setup.other,
+                    "volume": setup.volume, "wait": true,
                 });
                 // It ends with its alloc, with a grant, or at its deadline.
                 let wait = tokio::spawn(async move {
                     drop(waiting.ask::<Value>(&subject, &body).await);
                 });
                 wait::until("it waits", RECOVERY, || async {
-                    let claims = system.claims(&scene.volume).await.claims;
-                    let is_there = claims.iter().any(|one| one.alloc.as_str() == scene.other);
+                    let claims = system.claims(&setup.volume).await.claims;
+                    let is_there = claims.iter().any(|one| one.alloc.as_str() == setup.other);
                     if is_there { Ok(()) } else { Err(format!("{claims:?}")) }
                 })
                 .await;
@@ -183,13 +188,13 @@ impl State {
     }
 
     /// Undoes the state, as an operator would.
-    pub async fn leave(self, system: &System, scene: &Scene, undo: Undo) {
+    pub async fn leave(self, system: &System, setup: &CellSetup, undo: Undo) {
         match undo {
             Undo::Nothing => {}
             Undo::Spec(value) => {
                 // A volume that was made under the name since stays.
-                if system.volume_status(&scene.volume).await.is_err() {
-                    let key = key::spec(&volume_key(scene));
+                if system.volume_status(&setup.volume).await.is_err() {
+                    let key = key::spec(&volume_key(setup));
                     put_key(system, &key, &value).await;
                 }
             }
@@ -226,8 +231,8 @@ impl State {
     }
 }
 
-fn volume_key(scene: &Scene) -> VolumeKey {
-    VolumeKey::new(Namespace::default(), VolumeId::new(&*scene.volume).unwrap())
+fn volume_key(setup: &CellSetup) -> VolumeKey {
+    VolumeKey::new(Namespace::default(), VolumeId::new(&*setup.volume).unwrap())
 }
 
 /// As `nats kv del` does.
@@ -244,9 +249,9 @@ async fn put_key(system: &System, key: &str, value: &[u8]) {
     assert!(stored["seq"].is_u64(), "{stored}");
 }
 
-async fn is_reported(system: &System, scene: &Scene) {
+async fn is_reported(system: &System, setup: &CellSetup) {
     wait::until("the mount is reported", RECOVERY, || async {
-        let said = system.volume_status(&scene.volume).await;
+        let said = system.volume_status(&setup.volume).await;
         let said = said.map_err(|problem| problem.to_string())?;
         if said.unaccounted.is_empty() { Err(format!("{said:?}")) } else { Ok(()) }
     })
@@ -266,12 +271,12 @@ async fn is_down(system: &System) -> u64 {
 
 async fn set_guard(
     system: &System,
-    scene: &Scene,
+    setup: &CellSetup,
     guard: &Child,
 ) -> Result<Value, berth_contract::problem::Problem> {
     let guard = process_guard(guard.id()).unwrap();
     let body = json!({
-        "namespace": Namespace::default(), "alloc": scene.holder, "owner": scene.owner,
+        "namespace": Namespace::default(), "alloc": setup.holder, "owner": setup.owner,
         "guard": guard,
     });
     let node = NodeId::new("n1").unwrap();

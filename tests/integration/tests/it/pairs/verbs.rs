@@ -14,21 +14,21 @@ use berth_integration::{PLUGIN, System};
 use berth_service::clock;
 use serde_json::{Value, json};
 
-use super::scene::Scene;
+use super::cell_setup::CellSetup;
 
 /// How a verb is played.
 struct Play {
     step: &'static str,
     /// Whether the holder's mount may go by it.
     ends_holder: bool,
-    request: fn(&Scene) -> (String, Value),
+    request: fn(&CellSetup) -> (String, Value),
 }
 
-const fn play(step: &'static str, request: fn(&Scene) -> (String, Value)) -> Play {
+const fn play(step: &'static str, request: fn(&CellSetup) -> (String, Value)) -> Play {
     Play { step, ends_holder: false, request }
 }
 
-const fn ending(step: &'static str, request: fn(&Scene) -> (String, Value)) -> Play {
+const fn ending(step: &'static str, request: fn(&CellSetup) -> (String, Value)) -> Play {
     Play { step, ends_holder: true, request }
 }
 
@@ -54,28 +54,28 @@ fn at(id: &str) -> NodeAndNamespace {
 }
 
 const PLAYS: &[Play] = &[
-    play("agent.mount", |scene| {
-        let (alloc, volume) = (&scene.other, &scene.volume);
+    play("agent.mount", |setup| {
+        let (alloc, volume) = (&setup.other, &setup.volume);
         let body = json!({"namespace": here(), "alloc": alloc, "volume": volume});
         (verb::AgentMount::subject(&at("n2")), body)
     }),
-    play("agent.mount-all", |scene| {
-        let body = json!({"namespace": here(), "alloc": scene.other});
+    play("agent.mount-all", |setup| {
+        let body = json!({"namespace": here(), "alloc": setup.other});
         (verb::AgentMountAll::subject(&at("n2")), body)
     }),
-    play("agent.guard", |scene| {
+    play("agent.guard", |setup| {
         let guard = process_guard(start_guard()).unwrap();
         let body = json!({
-            "namespace": here(), "alloc": scene.holder, "owner": scene.owner, "guard": guard,
+            "namespace": here(), "alloc": setup.holder, "owner": setup.owner, "guard": guard,
         });
         (verb::AgentGuard::subject(&at("n1")), body)
     }),
-    play("agent.republish", |scene| {
-        let body = json!({"namespace": here(), "volume": scene.volume});
+    play("agent.republish", |setup| {
+        let body = json!({"namespace": here(), "volume": setup.volume});
         (verb::AgentRepublish::subject(&node("n1")), body)
     }),
-    ending("agent.unmount", |scene| {
-        let body = json!({"namespace": here(), "volume": scene.volume});
+    ending("agent.unmount", |setup| {
+        let body = json!({"namespace": here(), "volume": setup.volume});
         (verb::AgentUnmount::subject(&node("n1")), body)
     }),
     play("agent.plugin-stop", |_| {
@@ -85,60 +85,60 @@ const PLAYS: &[Play] = &[
     play("agent.plugin-start", |_| {
         (verb::AgentPluginStart::subject(&node("n1")), json!({"plugin": PLUGIN}))
     }),
-    play("alloc.register", |scene| {
-        let body = json!(scene.register(&scene.third, "n2"));
+    play("alloc.register", |setup| {
+        let body = json!(setup.register(&setup.third, "n2"));
         (verb::AllocRegister::subject(&here()), body)
     }),
-    play("alloc.register-many", |scene| {
-        let body = json!({"allocs": [scene.register(&scene.third, "n2")]});
+    play("alloc.register-many", |setup| {
+        let body = json!({"allocs": [setup.register(&setup.third, "n2")]});
         (verb::AllocRegisterMany::subject(&here()), body)
     }),
-    ending("alloc.stop", |scene| {
-        (verb::AllocStop::subject(&here()), json!(scene.stop(&scene.holder)))
+    ending("alloc.stop", |setup| {
+        (verb::AllocStop::subject(&here()), json!(setup.stop(&setup.holder)))
     }),
-    ending("alloc.stop-many", |scene| {
-        let body = json!({"stops": [scene.stop(&scene.holder)]});
+    ending("alloc.stop-many", |setup| {
+        let body = json!({"stops": [setup.stop(&setup.holder)]});
         (verb::AllocStopMany::subject(&here()), body)
     }),
-    ending("alloc.stop-owned", |scene| {
-        (verb::AllocStopOwned::subject(&here()), json!({"owner": scene.owner}))
+    ending("alloc.stop-owned", |setup| {
+        (verb::AllocStopOwned::subject(&here()), json!({"owner": setup.owner}))
     }),
-    play("alloc.adopt", |scene| {
-        let body = json!({"from": scene.owner, "owner": format!("{}-next", scene.owner)});
+    play("alloc.adopt", |setup| {
+        let body = json!({"from": setup.owner, "owner": format!("{}-next", setup.owner)});
         (verb::AllocAdopt::subject(&here()), body)
     }),
-    play("alloc.forget", |scene| {
-        let body = json!({"id": scene.holder, "before": clock::now()});
+    play("alloc.forget", |setup| {
+        let body = json!({"id": setup.holder, "before": clock::now()});
         (verb::AllocForget::subject(&here()), body)
     }),
-    play("owner.hold", |scene| {
-        let body = json!({"owner": scene.owner, "holder": "p1", "ttl_s": 5});
+    play("owner.hold", |setup| {
+        let body = json!({"owner": setup.owner, "holder": "p1", "ttl_s": 5});
         (verb::OwnerHold::subject(&here()), body)
     }),
-    play("owner.yield", |scene| {
-        let body = json!({"owner": scene.owner, "holder": "p1"});
+    play("owner.yield", |setup| {
+        let body = json!({"owner": setup.owner, "holder": "p1"});
         (verb::OwnerYield::subject(&here()), body)
     }),
-    play("claim.take", |scene| {
-        let body = json!({"alloc": scene.other, "volume": scene.volume, "node": "n2"});
+    play("claim.take", |setup| {
+        let body = json!({"alloc": setup.other, "volume": setup.volume, "node": "n2"});
         (verb::ClaimTake::subject(&here()), body)
     }),
-    ending("claim.release", |scene| {
-        let body = json!({"alloc": scene.holder, "volume": scene.volume, "reason": "by hand"});
+    ending("claim.release", |setup| {
+        let body = json!({"alloc": setup.holder, "volume": setup.volume, "reason": "by hand"});
         (verb::ClaimRelease::subject(&here()), body)
     }),
-    play("class.put", |scene| {
+    play("class.put", |setup| {
         let body = json!({
-            "id": scene.class, "plugin": PLUGIN, "quota_volumes": 1,
+            "id": setup.class, "plugin": PLUGIN, "quota_volumes": 1,
             "capability": [{"access": "single-node-writer"}],
         });
         (verb::ClassPut::subject(&()), body)
     }),
-    play("class.delete", |scene| (verb::ClassDelete::subject(&()), json!({"id": scene.class}))),
+    play("class.delete", |setup| (verb::ClassDelete::subject(&()), json!({"id": setup.class}))),
     play("gc.force", |_| (verb::GcForce::subject(&()), json!({"grace_ms": 0}))),
     play("level.hold", |_| (verb::LevelHold::subject(&()), json!({"hold": true}))),
-    play("plugin.expect", |scene| {
-        let body = json!({"plugin": PLUGIN, "job": scene.owner, "controllers": 2, "nodes": 2});
+    play("plugin.expect", |setup| {
+        let body = json!({"plugin": PLUGIN, "job": setup.owner, "controllers": 2, "nodes": 2});
         (verb::PluginExpect::subject(&()), body)
     }),
     play("plugin.delete", |_| (verb::PluginDelete::subject(&()), json!({"id": PLUGIN}))),
@@ -148,52 +148,52 @@ const PLAYS: &[Play] = &[
         let body = json!({"node": "n1", "kind": "confirmed", "by": "ada@console", "seen": 0});
         (verb::NodeGone::subject(&()), body)
     }),
-    play("snapshot.create", |scene| {
-        let body = json!({"volumes": [scene.volume], "snapshot": "played"});
+    play("snapshot.create", |setup| {
+        let body = json!({"volumes": [setup.volume], "snapshot": "played"});
         (verb::SnapshotCreate::subject(&here()), body)
     }),
-    play("snapshot.delete", |scene| {
-        let body = json!({"volume": scene.volume, "snapshot": "before"});
+    play("snapshot.delete", |setup| {
+        let body = json!({"volume": setup.volume, "snapshot": "before"});
         (verb::SnapshotDelete::subject(&here()), body)
     }),
-    play("snapshot.adopt", |scene| {
+    play("snapshot.adopt", |setup| {
         let body = json!({
-            "volume": scene.second, "snapshot": "adopted", "plugin": PLUGIN,
-            "external_id": format!("snap-of-{}", scene.volume),
+            "volume": setup.second, "snapshot": "adopted", "plugin": PLUGIN,
+            "external_id": format!("snap-of-{}", setup.volume),
         });
         (verb::SnapshotAdopt::subject(&here()), body)
     }),
     // The same name: where its record is lost, a second volume.
-    play("volume.create", |scene| {
+    play("volume.create", |setup| {
         let body = json!({
-            "id": scene.volume, "plugin": PLUGIN, "size": "1MiB",
+            "id": setup.volume, "plugin": PLUGIN, "size": "1MiB",
             "capability": [{"access": "single-node-writer"}],
         });
         (verb::VolumeCreate::subject(&here()), body)
     }),
-    play("volume.delete", |scene| {
-        (verb::VolumeDelete::subject(&here()), json!({"id": scene.volume}))
+    play("volume.delete", |setup| {
+        (verb::VolumeDelete::subject(&here()), json!({"id": setup.volume}))
     }),
-    play("volume.expand", |scene| {
-        (verb::VolumeExpand::subject(&here()), json!({"id": scene.volume, "size": "3MiB"}))
+    play("volume.expand", |setup| {
+        (verb::VolumeExpand::subject(&here()), json!({"id": setup.volume, "size": "3MiB"}))
     }),
-    play("volume.modify", |scene| {
-        let body = json!({"id": scene.volume, "parameters": {"tier": "gold"}});
+    play("volume.modify", |setup| {
+        let body = json!({"id": setup.volume, "parameters": {"tier": "gold"}});
         (verb::VolumeModify::subject(&here()), body)
     }),
     // The same volume of the plugin under another name.
-    play("volume.register", |scene| {
+    play("volume.register", |setup| {
         let body = json!({
-            "id": scene.second, "plugin": PLUGIN, "external_id": scene.external_id,
+            "id": setup.second, "plugin": PLUGIN, "external_id": setup.external_id,
             "capability": [{"access": "single-node-writer"}],
         });
         (verb::VolumeRegister::subject(&here()), body)
     }),
-    play("volume.deregister", |scene| {
-        (verb::VolumeDeregister::subject(&here()), json!({"id": scene.volume}))
+    play("volume.deregister", |setup| {
+        (verb::VolumeDeregister::subject(&here()), json!({"id": setup.volume}))
     }),
-    play("volume.detach", |scene| {
-        (verb::VolumeDetach::subject(&here()), json!({"id": scene.volume, "node": "n1"}))
+    play("volume.detach", |setup| {
+        (verb::VolumeDetach::subject(&here()), json!({"id": setup.volume, "node": "n1"}))
     }),
 ];
 
@@ -211,20 +211,20 @@ pub fn ends_holder(step: &str) -> bool {
 }
 
 /// Makes what the verb is about, where that is not the volume itself.
-pub async fn prepare(system: &System, scene: &Scene, step: &str) {
+pub async fn prepare(system: &System, setup: &CellSetup, step: &str) {
     if step == "snapshot.delete" {
-        system.snapshot(&[&scene.volume], "before", json!({})).await.unwrap();
-        system.snapshot_is(&scene.volume, "before", SnapshotState::Ready).await;
+        system.snapshot(&[&setup.volume], "before", json!({})).await.unwrap();
+        system.snapshot_is(&setup.volume, "before", SnapshotState::Ready).await;
     }
     if step == "class.delete" {
-        system.class(&scene.class, json!({"quota_volumes": 1})).await.unwrap();
+        system.class(&setup.class, json!({"quota_volumes": 1})).await.unwrap();
     }
 }
 
 /// The subject and the body.
-pub async fn request(system: &System, scene: &Scene, step: &str) -> (String, Value) {
+pub async fn request(system: &System, setup: &CellSetup, step: &str) -> (String, Value) {
     let play = find(step).unwrap_or_else(|| panic!("{step} is not played"));
-    let (subject, mut body) = (play.request)(scene);
+    let (subject, mut body) = (play.request)(setup);
     if step == "node.gone" {
         let nodes = system.nodes().await.map_or_else(|_| Vec::new(), |nodes| nodes.nodes);
         let seen = nodes.iter().find(|node| node.id.as_str() == "n1").map(|node| node.revision);

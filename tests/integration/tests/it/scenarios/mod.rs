@@ -2,7 +2,7 @@
 //! processes and the development driver, and is judged at the end by the drivers' own logs.
 //!
 //! `s02` (failover of a dead node by a proof) and `s03` (a removed node) are in
-//! [`gone`](crate::gone).
+//! [`gone_nodes`](crate::gone_nodes).
 
 mod s01_failed_workload;
 mod s04_drain;
@@ -13,8 +13,8 @@ mod s08_slow_stop;
 mod s09_flips;
 mod s10_hung_call;
 mod s11_operator;
+mod s12_derived_answers;
 mod s12_namespaces;
-mod s12_truth;
 
 use std::process::Output;
 use std::time::Duration;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use berth_client::scheduler::{Alloc, Deadlines, Lost, Refusal, process_guard};
+use berth_client::scheduler::{Alloc, Deadlines, LossReason, Refusal, process_guard};
 use berth_contract::code::Code;
 use berth_contract::message::agent::Guard;
 use berth_contract::message::alloc::WaitUntil;
@@ -72,7 +72,7 @@ async fn notice_end(job: &Alloc, guard: Sleeper) {
     assert!(timeout(Duration::from_millis(100), job.lost()).await.is_err(), "it lives");
     drop(guard);
     let lost = timeout(SOON, job.lost()).await.unwrap();
-    assert!(matches!(lost, Lost::Ended { state: AllocState::Failed, .. }), "{lost:?}");
+    assert!(matches!(lost, LossReason::Ended { state: AllocState::Failed, .. }), "{lost:?}");
     job.wait(WaitUntil::Free, SOON).await.unwrap();
 }
 

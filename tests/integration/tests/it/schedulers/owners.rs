@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use berth_client::scheduler::{Deadlines, Lost, Refusal};
+use berth_client::scheduler::{Deadlines, LossReason, Refusal};
 use berth_contract::code::Code;
 use berth_contract::event::EventName;
 use berth_contract::message::alloc::{self, AllocStatus, RegisterAlloc, StopAlloc};
@@ -74,7 +74,7 @@ async fn two_instances_cannot_stop_each_others_allocs() {
     let right = StopAlloc { revision: Some(seen.modify_index), ..stop };
     ask::<verb::AllocStop>(&system, &right).await.unwrap();
     let lost = timeout(SOON, lost).await.unwrap().unwrap();
-    assert!(matches!(lost, Lost::Ended { state: AllocState::Stopped, .. }), "{lost:?}");
+    assert!(matches!(lost, LossReason::Ended { state: AllocState::Stopped, .. }), "{lost:?}");
     // Repeated, also with the revision of before: it has ended.
     ask::<verb::AllocStop>(&system, &right).await.unwrap();
     job.stop(AllocState::Complete, "late").await.unwrap();

@@ -2,12 +2,12 @@
 
 mod bound;
 mod classes;
+mod creation_to_deletion;
 mod expansion;
-mod late;
-mod life;
+mod late_answers;
 mod listed;
+mod plugin_returns;
 mod refusals;
-mod returning;
 mod scratch;
 mod snapshots;
-mod wrong;
+mod wrong_answers;
