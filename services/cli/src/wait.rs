@@ -194,7 +194,7 @@ mod tests {
         let until = || Instant::now() + Duration::from_secs(10);
         let mut waiter = Waiter::begin("change");
         let mut reads = 0;
-        let waited = waiter.poll(until(), pause, async |_| {
+        let reply = waiter.poll(until(), pause, async |_| {
             reads += 1;
             match reads {
                 1 => Err(Problem::new(Code::NoAnswer, "away").retryable()),
@@ -202,7 +202,7 @@ mod tests {
                 _ => Ok(Break(reads)),
             }
         });
-        assert_eq!(waited.await.unwrap(), Some(3));
+        assert_eq!(reply.await.unwrap(), Some(3));
         let none = waiter.poll(until(), pause, async |_| Ok(Continue::<()>(())));
         assert_eq!(none.await.unwrap(), None);
         let refused = Problem::new(Code::NotAllowed, "no");

@@ -49,9 +49,9 @@ const CHECKPOINT_TIMEOUT: Duration = Duration::from_secs(15);
 const SECOND_REQUEST_AFTER: Duration = Duration::from_secs(2);
 /// How long each later request waits before the next one is sent. The queue group may have chosen
 /// the same replica, and does so until nats-server drops it (`ping_interval`).
-const NEXT_REQUEST_AFTER: Duration = Duration::from_secs(2);
+const REQUEST_GAP: Duration = Duration::from_secs(2);
 /// Most later requests in progress at once.
-const LATER_REQUESTS_MAX: usize = 4;
+const REQUESTS_MAX: usize = 4;
 /// The pause after a request that no claim service answered, plus or minus half of it.
 const UNREACHABLE_PAUSE: Duration = Duration::from_millis(500);
 
@@ -234,7 +234,7 @@ impl Driver {
                     }
                     answer => return answer,
                 },
-                () = tokio::time::sleep(NEXT_REQUEST_AFTER), if requests.len() < LATER_REQUESTS_MAX => {
+                () = tokio::time::sleep(REQUEST_GAP), if requests.len() < REQUESTS_MAX => {
                     requests.push(ask());
                 }
             }

@@ -207,8 +207,8 @@ mod tests {
 
     #[test]
     fn a_name_may_hold_anything() {
-        let fields = " S 1 42 43 34816 44 4194304 1 0 0 0 0 0 0 0 20 0 1 0 777 0 0 0 0 0 0 0 0 0 0 0 \
-            0 0 0 0 17 0 0 0 0 0 0 0 0 0 0 0 0 0 0";
+        let fields = " S 1 42 43 34816 44 4194304 1 0 0 0 0 0 0 0 20 0 1 0 777 0 0 0 0 0 0 0 0 0 \
+            0 0 0 0 0 0 17 0 0 0 0 0 0 0 0 0 0 0 0 0 0";
         let stat = parse_stat(format!("7 (a) b){fields}").as_bytes()).unwrap();
         assert_eq!((stat.pid, stat.comm.as_str(), stat.state), (7, "a) b", 'S'));
         assert_eq!((stat.ppid, stat.pgrp, stat.tpgid, stat.starttime), (1, 42, 44, 777));

@@ -54,7 +54,7 @@ pub async fn expect(args: &PluginExpect, session: &Session) -> Result<(), Failur
         nodes: *nodes,
     };
     let expected = session.ask_service::<verb::PluginExpect>(&(), &body).await?;
-    session.output.reply(&expected, |expected| match (expected.changed, body.controllers, body.nodes) {
+    session.output.reply(&expected, |reply| match (reply.changed, body.controllers, body.nodes) {
         (false, ..) => format!("nothing has changed for plugin {id}"),
         (true, 0, 0) => format!("job {job} is taken back from plugin {id}"),
         (true, controllers, nodes) => {

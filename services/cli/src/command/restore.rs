@@ -58,8 +58,8 @@ pub async fn restore(args: &BusRestore, global: &Global) -> Result<(), Failure> 
         ));
     }
     let session = Session::open_within(global, STEP_MAX).await?;
-    let began = Instant::now();
-    let progress = |step: RestoreStep| print_step(began, show::restore_step(&step));
+    let start = Instant::now();
+    let progress = |step: RestoreStep| print_step(start, show::restore_step(&step));
     let next = "repeat the command: it finishes, and nobody serves the buckets before";
     let begun = session.bus.restore_buckets(&backups, progress).await;
     let begun = begun.map_err(|error| explain(&error, "bus.restore", next))?;

@@ -43,8 +43,8 @@ pub fn examine(facts: &SystemFacts) -> Examined {
             Some(Ok(replicas)) if !replicas.is_empty() => {
                 counts.push(format!("{} {}", name.trim_start_matches("berth-"), replicas.len()));
                 if replicas.len() == 1 && facts.copies_max() > 1 {
-                    let sentence = "one replica runs, although the streams have several copies: the \
-                                loss of its host stops it";
+                    let sentence = "one replica runs, although the streams have several copies: \
+                                the loss of its host stops it";
                     let finding = DoctorFinding::warning(name, sentence);
                     findings.push(finding.next(next::start_service(name, "a second host")));
                 }

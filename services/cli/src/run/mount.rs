@@ -12,7 +12,7 @@ use berth_domain::{VolumeId, limits};
 use berth_host::MountTable;
 
 use super::plan::{CommandVolume, Mounted, Plan};
-use super::queue_position;
+use super::queue_position::print_queue_position;
 use crate::failure::Failure;
 use crate::output::print_note;
 use crate::session::{Patience, Session};
@@ -46,7 +46,7 @@ pub async fn mount_all(
         let asked = session.pursue_while::<verb::AgentMount>(&to, &body, patience, is_retried);
         let reply = tokio::select! {
             reply = asked => reply?,
-            never = queue_position::print_queue_position(session, plan, volume), if waits => match never {},
+            never = print_queue_position(session, plan, volume), if waits => match never {},
         };
         let path = PathBuf::from(reply.path);
         check_visible(plan, volume, &path)?;

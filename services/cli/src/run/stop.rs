@@ -32,7 +32,7 @@ pub async fn stop(
 ) -> bool {
     let mut is_stopped = false;
     let outcome = tokio::select! {
-        outcome = try_to_stop(session, plan, state, note, no_wait_release, &mut is_stopped) => outcome,
+        end = try_to_stop(session, plan, state, note, no_wait_release, &mut is_stopped) => end,
         signal = signals.ending() => {
             print_note(format_args!("{signal}: no longer watching the release"));
             Err(None)

@@ -358,7 +358,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn scopes_are_apart_if_none_is_a_prefix_of_another(scopes in prop::collection::vec("[ab.]{1,6}", 0..12)) {
+        fn prefix_free_scopes_are_apart(scopes in prop::collection::vec("[ab.]{1,6}", 0..12)) {
             let mut taken = BTreeSet::new();
             for scope in &scopes {
                 let apart = taken

@@ -352,11 +352,11 @@ mod tests {
                 r#"{{"since":"2026-01-01T00:00:00Z",{mounts}{more},"schema":1,"state":"ready"}}"#
             )
         };
-        let known_handle = r#"{"namespace":"default","volume":"d","alloc":"a","path":"/p","plugin":"p",
+        let shared = r#"{"namespace":"default","volume":"d","alloc":"a","path":"/p","plugin":"p",
             "external_id":"x"}"#;
         let older = r#"{"namespace":"default","volume":"d","alloc":"a","path":"/p"}"#;
         let mut nodes = Nodes::default();
-        nodes.put("n1", 1, record(known_handle, "").as_bytes());
+        nodes.put("n1", 1, record(shared, "").as_bytes());
         nodes.put("n2", 2, record(older, r#","uncompared":true"#).as_bytes());
         let nodes_found = |nodes: &Nodes, id: &str, handle: &Handle| {
             let (key, mut on) = (key(id), Vec::new());
