@@ -10,10 +10,12 @@ use crate::world::{TIMEOUT, World, create, driver, proxy};
 #[tokio::test]
 async fn its_socket_appears_once_the_driver_answers() {
     let dir = Dir::new("early");
+    // Builds the driver where that was not done: the proxy does not wait for so long.
+    let driver = driver(dir.path(), &[]);
     let proxy = proxy(dir.path()).start();
     let client = Client::new(dir.path().join("csi.sock"));
     assert!(!client.socket().exists(), "nothing is behind it");
-    let driver = driver(dir.path(), &[]).start();
+    let driver = driver.start();
     let world = World { proxy, driver, client, dir };
     world.ready().await;
     assert_eq!(world.call(v1::GetPluginInfoRequest {}).await.unwrap().name, "dev.berth");

@@ -160,7 +160,8 @@ impl Scheduler {
     ) -> Result<Vec<Result<Alloc, Refusal>>, Refusal> {
         let mut all = Vec::with_capacity(registers.len());
         let owner = Some(self.0.owner.clone());
-        let mut pending = registers.into_iter().map(|one| RegisterAlloc { owner: owner.clone(), ..one });
+        let mut pending =
+            registers.into_iter().map(|one| RegisterAlloc { owner: owner.clone(), ..one });
         loop {
             let allocs: Vec<RegisterAlloc> = pending.by_ref().take(BULK).collect();
             if allocs.is_empty() {
