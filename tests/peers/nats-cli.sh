@@ -12,7 +12,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 readonly VERSION=v0.5.1
 readonly MODULE=github.com/nats-io/natscli/nats
 readonly PLACE="$PWD/.bin/nats-cli-$VERSION"
-readonly TEST=lost::buckets_are_backed_up_and_restored_by_the_commands_of_the_page
+readonly TEST=lost_bucket::buckets_are_backed_up_and_restored_by_the_commands_of_the_page
 
 fail() { printf 'nats-cli: %s\n' "$*" >&2; exit 1; }
 

@@ -68,7 +68,7 @@ impl Gate for OneAtATime {
     }
 }
 
-/// The snapshots and groups that a call acts on, and what it makes: a volume and a snapshot of one
+/// The snapshots and groups that a call changes, and what it makes: a volume and a snapshot of one
 /// name are two things.
 fn named_in(call: &LoggedCall) -> impl Iterator<Item = String> + '_ {
     let made = match call.rpc {
@@ -81,8 +81,10 @@ fn named_in(call: &LoggedCall) -> impl Iterator<Item = String> + '_ {
     let group = call.arg("group_snapshot_id").map(|id| format!("group {id}"));
     let members = call.args.get("snapshot_ids").and_then(Value::as_array).into_iter().flatten();
     let snapshots = call.arg("snapshot_id").into_iter().chain(members.filter_map(Value::as_str));
-    let is_filter = call.rpc == Rpc::ListSnapshots;
-    let snapshots = snapshots.filter(move |_| !is_filter).map(|id| format!("snapshot {id}"));
+    let is_read =
+        matches!(call.rpc, Rpc::ListSnapshots | Rpc::GetSnapshot | Rpc::GetVolumeGroupSnapshot);
+    let group = group.filter(|_| !is_read);
+    let snapshots = snapshots.filter(move |_| !is_read).map(|id| format!("snapshot {id}"));
     name.into_iter().chain(group).chain(snapshots)
 }
 

@@ -41,7 +41,7 @@ impl Collector {
             let message = "another sweep is under way and did not end in time";
             return Err(Problem::new(Code::Overloaded, message).retryable().at_step(STEP));
         };
-        let plan = self.plan(order).await?;
+        let plan = self.plan(order).await.map_err(|problem| problem.at_step(STEP))?;
         let mut sweep = Sweep { collected: Vec::new(), kept: plan.kept };
         let chance = clock::jitter() as usize;
         let sorts = [

@@ -1,4 +1,4 @@
-//! Whom a request is from, until when it is answered, and of what it is a part.
+//! Who sent a request, how long they wait, and its trace.
 
 use berth_contract::code::Code;
 use berth_contract::problem::Problem;
@@ -12,7 +12,7 @@ pub struct RequestContext {
     pub trace: TraceContext,
 }
 
-/// The context of a request: all but what it asks for.
+/// Who sent a request, until when they wait, and its trace.
 #[derive(Debug, Clone)]
 pub struct Caller {
     /// Who sent it, as records and events name the sender.

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use crate::caller::{Caller, RequestContext};
 use crate::fleet::events::EventPublisher;
-use crate::mounts::{Expanding, Guards, MountRequests, Mounting, NodeStatus, Unmounting};
+use crate::mounts::{Expanding, Guards, MountHandlers, Mounting, NodeStatus, Unmounting};
 use crate::roster::PluginOrders;
 
 /// Largest number of requests of one kind under way at once. A mount may wait for minutes, and
@@ -26,7 +26,7 @@ const PLUGIN_REQUESTS_MAX: u32 = 16;
 
 /// Who answers the requests to this node.
 pub struct Handlers {
-    pub requests: Arc<MountRequests>,
+    pub requests: Arc<MountHandlers>,
     pub mounting: Arc<Mounting>,
     pub unmounting: Arc<Unmounting>,
     pub expanding: Arc<Expanding>,
@@ -35,7 +35,8 @@ pub struct Handlers {
     pub plugins: PluginOrders,
 }
 
-/// Answers each verb with the handler behind its arrow, of this part of the agent.
+/// `Verb => part.handler`: answers the verb with the method `handler` of the field `part` of
+/// [`Handlers`].
 macro_rules! answer {
     ($on:ident.$kind:ident: $($verb:ident => $part:ident.$handler:ident),* $(,)?) => {$({
         let part = $on.handlers.$part.clone();

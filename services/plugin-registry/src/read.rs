@@ -6,7 +6,7 @@
 
 use berth_contract::code::Code;
 use berth_contract::key;
-use berth_contract::message::query::Newer;
+use berth_contract::message::query::LongPoll;
 use berth_contract::message::registry::{
     ListNodes, ListPlugins, NodeStatus, Nodes as Listed, PluginStatus, PluginType, Plugins,
 };
@@ -199,7 +199,7 @@ impl State {
     /// index adds the revisions of both buckets, so that it grows with each change.
     async fn snapshot<T>(
         &self,
-        newer: Newer,
+        newer: LongPoll,
         deadline: Instant,
         show: impl Fn(&Instances, &Nodes) -> T,
     ) -> Result<(u64, T), Problem> {

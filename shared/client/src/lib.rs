@@ -101,7 +101,7 @@ impl Client {
     ) -> Result<V::Reply, Problem> {
         self.requests.fetch_add(1, Ordering::Relaxed);
         let is_brief = V::ROW.effect == Effect::BriefChange;
-        let call = call.hedged(V::ROW.any_replica_answers()).again_early(is_brief);
+        let call = call.hedged(V::ROW.any_replica_answers()).sent_again_early(is_brief);
         self.bus.ask_service::<V>(to, request, &call).await.map_err(|error| {
             let problem = error.into_problem(V::STEP).trace(call.trace.trace_id());
             let mut problem = with_capability::<V>(problem);

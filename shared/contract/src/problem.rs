@@ -110,7 +110,7 @@ impl Problem {
             grpc: self.grpc,
             node: self.node.as_ref().and_then(|node| NodeId::new(node.clone()).ok()),
             processes: self.processes.iter().take(PROCESSES_MAX).map(short).collect(),
-            next: self.own_advice().map(|next| shorten(next.to_owned())),
+            next: self.specific_advice().map(|next| shorten(next.to_owned())),
         }
     }
 
@@ -202,7 +202,7 @@ impl Problem {
     }
 
     /// What to try, where it is more than the code itself says.
-    pub fn own_advice(&self) -> Option<&str> {
+    pub fn specific_advice(&self) -> Option<&str> {
         let general = Self { next: self.code.next().to_owned(), ..self.clone() }.fill();
         (general.next != self.next).then_some(self.next.as_str())
     }
@@ -291,9 +291,9 @@ mod tests {
     fn the_next_step_is_filled_in_whichever_is_known_first() {
         let asked = || Problem::new(Code::PluginUnhealthy, "");
         assert!(asked().plugin("p").next.contains("`berth plugin status p`"));
-        assert_eq!(asked().plugin("p").own_advice(), None);
+        assert_eq!(asked().plugin("p").specific_advice(), None);
         let own = asked().plugin("p").next("restart p");
-        assert_eq!(own.own_advice(), Some("restart p"));
+        assert_eq!(own.specific_advice(), Some("restart p"));
         assert_eq!(own.node("NODE").next, "restart p");
     }
 

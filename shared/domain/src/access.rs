@@ -55,7 +55,7 @@ pub enum Mode {
 pub struct Capability {
     /// How it may be shared.
     pub access: AccessMode,
-    /// What it is to its workload.
+    /// File system or block device.
     pub attachment: AttachmentMode,
 }
 
@@ -68,9 +68,9 @@ impl fmt::Display for Capability {
 /// Which of a volume's capabilities will do. A part that is not named is left to the volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CapabilityFilter {
-    /// How it is to be shared.
+    /// Only those that may be shared so.
     pub access: Option<AccessMode>,
-    /// What it is to be to its workload.
+    /// Only file systems, or only block devices.
     pub attachment: Option<AttachmentMode>,
 }
 

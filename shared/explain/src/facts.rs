@@ -11,6 +11,7 @@ use berth_contract::message::registry::{NodeStatus, PluginStatus};
 use berth_contract::message::snapshot::SnapshotStub;
 use berth_contract::message::volume::{NodePlacement, VolumeStatus};
 use berth_contract::problem::Problem;
+use berth_domain::access::AccessMode;
 use berth_domain::{
     AllocId, Namespace, NodeId, PluginId, SnapshotId, Timestamp, VolumeId, VolumeKey,
 };
@@ -51,6 +52,15 @@ pub struct ServiceInfo {
     pub access: Option<AccessReport>,
 }
 
+/// The claims that hold a volume, or those of them that decide what others wait for.
+#[derive(Debug, Clone, Default)]
+pub struct Holders {
+    /// How they share the volume.
+    pub access: Option<AccessMode>,
+    /// The claims.
+    pub claims: Vec<ClaimStatus>,
+}
+
 /// Everything that was read. An unrequested fact is absent from its map.
 #[derive(Debug, Clone, Default)]
 pub struct Facts {
@@ -63,7 +73,7 @@ pub struct Facts {
     /// Volumes with their claims.
     pub volumes: BTreeMap<VolumeKey, SourceAnswer<VolumeStatus>>,
     /// Claims that hold a volume, where the volume was not read.
-    pub holders: BTreeMap<VolumeKey, Vec<ClaimStatus>>,
+    pub holders: BTreeMap<VolumeKey, Holders>,
     /// Snapshots of a volume that are not ready.
     pub snapshots: BTreeMap<VolumeKey, SourceAnswer<Vec<SnapshotStub>>>,
     /// Snapshots that were named, in any state.

@@ -35,7 +35,7 @@ pub use at_storage::AtStorage;
 pub use cause::{Actor, Cause};
 pub use change::{delete_command, name_operation};
 pub use claim::{STORES_NOTHING, behind_other_name, no_room};
-pub use facts::{Facts, Names, ServiceInfo, SnapshotName, SourceAnswer};
+pub use facts::{Facts, Holders, Names, ServiceInfo, SnapshotName, SourceAnswer};
 pub use finding::{Diagnoses, Diagnosis, Finding};
 pub use name::names;
 pub use node::{

@@ -1,6 +1,7 @@
 //! Each cause from its own facts.
 
 mod golden;
+mod holders;
 mod order;
 mod page;
 mod problems;

@@ -42,16 +42,39 @@ pub(super) fn find_false_reports(row: &LogRow) -> Vec<(Rule, String)> {
     }
 }
 
+/// The shortest id that is recognised as a part of a name. Shorter ones, like `1`, are in the names
+/// of other volumes, too.
+const LONG_ID_BYTES: usize = 12;
+
+/// Whether a directory has the name of the volume with this id: the id itself, also with its
+/// special characters as `%XX`, or a name around a long id (`csi-<id>`).
+fn is_named_after(name: &str, id: &str) -> bool {
+    let plain = decode_percents(name);
+    plain == id.as_bytes() || (id.len() >= LONG_ID_BYTES && name.contains(id))
+}
+
+/// The name with each `%XX` as its byte.
+fn decode_percents(name: &str) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(name.len());
+    let mut rest = name.as_bytes();
+    while let [first, after @ ..] = rest {
+        let hex = (*first == b'%').then(|| after.get(..2)).flatten();
+        let hex = hex.and_then(|hex| u8::from_str_radix(str::from_utf8(hex).ok()?, 16).ok());
+        bytes.push(hex.unwrap_or(*first));
+        rest = if hex.is_some() { &after[2..] } else { after };
+    }
+    bytes
+}
+
 /// Where the kernel has a deleted volume mounted: a workload there writes into nothing. The
-/// directory of a volume has the volume's id as a name in its path. A part of a name proves
-/// nothing, because ids may be as short as `1`. What a fenced node has mounted, at the paths that
-/// are cut off, could not write before either.
+/// directory of a volume is named after the volume's id. What a fenced node has mounted, at the
+/// paths that are cut off, could not write before either.
 pub(super) fn find_destroyed(row: &LogRow, cut_off: &BTreeSet<String>) -> Option<(Rule, String)> {
     if row.rpc != Some(Rpc::DeleteVolume) || row.effect != Some(CallEffect::Done) {
         return None;
     }
     let id = &row.args.volume_id;
-    let is_of_it = |mount: &KernelMount| mount.root.split('/').any(|name| name == &**id);
+    let is_of_it = |mount: &KernelMount| mount.root.split('/').any(|name| is_named_after(name, id));
     let kernel = row.kernel.as_deref().unwrap_or_default();
     let there: Vec<&str> = kernel
         .iter()

@@ -126,7 +126,6 @@ impl<'a> Replay<'a> {
 
     fn begin(&mut self, row: LogRow, line: LogLine) {
         let now_us = row.time_us();
-        self.attaches |= row.rpc == Some(Rpc::ControllerPublishVolume);
         let Some(open) = OpenCall::from_row(row, line) else { return };
         self.last_id += 1;
         let by = self.last_id;
@@ -294,6 +293,7 @@ impl<'a> Replay<'a> {
 
     fn end(&mut self, row: &LogRow, line: LogLine) {
         let Some(rpc) = row.rpc else { return };
+        self.attaches |= rpc == Rpc::ControllerPublishVolume && row.is_known_success();
         let found = self.in_flight.find(row);
         let by = found.unwrap_or_else(|| {
             self.last_id += 1;

@@ -8,7 +8,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use berth_bus::caller::wait_aside;
-use berth_contract::message::query::Newer;
+use berth_contract::message::query::LongPoll;
 use berth_contract::problem::Problem;
 use berth_domain::limits;
 use tokio::time::{Instant, timeout_at};
@@ -28,7 +28,7 @@ pub struct Until {
 
 impl Until {
     /// The times of a request with this deadline.
-    pub fn for_request(newer: Newer, deadline: Instant) -> Self {
+    pub fn for_request(newer: LongPoll, deadline: Instant) -> Self {
         let now = Instant::now();
         let remaining = deadline.saturating_duration_since(now);
         let reserved = ANSWER_BEFORE.min(remaining / 2);
@@ -44,7 +44,7 @@ impl Until {
 /// Waits until `arrival` brings something newer than the reader has, or until the wait ends. Does
 /// not wait if `is_newer` returns true.
 pub async fn await_newer<A: Future>(
-    newer: Newer,
+    newer: LongPoll,
     until: Until,
     is_newer: impl FnOnce(u64) -> bool,
     arrival: impl FnOnce(u64) -> A,
@@ -60,13 +60,13 @@ mod tests {
 
     use super::*;
 
-    const LONG: Newer = Newer { than: Some(5), wait_ms: None };
+    const LONG: LongPoll = LongPoll { than: Some(5), wait_ms: None };
 
-    fn until(newer: Newer) -> Until {
+    fn until(newer: LongPoll) -> Until {
         Until::for_request(newer, Instant::now() + Duration::from_secs(10))
     }
 
-    async fn waits(newer: Newer, index: u64) -> Result<Duration, Problem> {
+    async fn waits(newer: LongPoll, index: u64) -> Result<Duration, Problem> {
         let began = Instant::now();
         let until = until(newer);
         let waited = await_newer(newer, until, |than| index > than, |_| pending::<()>()).await;
@@ -75,9 +75,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_reader_waits_only_for_what_is_newer_and_no_longer_than_its_request_lives() {
-        assert_eq!(waits(Newer::default(), 5).await, Ok(Duration::ZERO));
+        assert_eq!(waits(LongPoll::default(), 5).await, Ok(Duration::ZERO));
         assert_eq!(waits(LONG, 6).await, Ok(Duration::ZERO));
-        let short = Newer { wait_ms: Some(300), ..LONG };
+        let short = LongPoll { wait_ms: Some(300), ..LONG };
         assert_eq!(waits(short, 5).await, Ok(Duration::from_millis(300)));
         assert_eq!(waits(LONG, 5).await, Ok(Duration::from_millis(9500)));
         // A reader with little time has half of it left for the answer.
@@ -102,7 +102,7 @@ mod tests {
     async fn no_wait_is_longer_than_one_may_be_held_whatever_the_deadline() {
         let far = Instant::now() + Duration::from_secs(86_400);
         for wait_ms in [None, Some(86_400_000)] {
-            let until = Until::for_request(Newer { wait_ms, ..LONG }, far);
+            let until = Until::for_request(LongPoll { wait_ms, ..LONG }, far);
             assert_eq!(until.wait, Instant::now() + limits::HELD_MAX);
         }
     }

@@ -292,19 +292,19 @@ mod tests {
         let waker = Waker::default();
         let (trigger, shutdown) = Shutdown::new();
         let inside = Arc::new(AtomicUsize::new(0));
-        let calls_seen = Arc::new(AtomicUsize::new(0));
+        let last_truth_seen = Arc::new(AtomicUsize::new(0));
         let truth = Arc::new(AtomicUsize::new(0));
         let work = {
-            let (inside, calls_seen, truth) =
-                (Arc::clone(&inside), Arc::clone(&calls_seen), Arc::clone(&truth));
+            let (inside, last_truth_seen, truth) =
+                (Arc::clone(&inside), Arc::clone(&last_truth_seen), Arc::clone(&truth));
             move |_key: u32| {
-                let (inside, calls_seen, truth) =
-                    (Arc::clone(&inside), Arc::clone(&calls_seen), Arc::clone(&truth));
+                let (inside, last_truth_seen, truth) =
+                    (Arc::clone(&inside), Arc::clone(&last_truth_seen), Arc::clone(&truth));
                 async move {
                     assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
                     let at_start = truth.load(Ordering::SeqCst);
                     tokio::time::sleep(Duration::from_millis(7)).await;
-                    calls_seen.store(at_start, Ordering::SeqCst);
+                    last_truth_seen.store(at_start, Ordering::SeqCst);
                     inside.fetch_sub(1, Ordering::SeqCst);
                     Next::AwaitChange
                 }
@@ -317,7 +317,11 @@ mod tests {
             tokio::time::sleep(Duration::from_millis(3)).await;
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
-        assert_eq!(calls_seen.load(Ordering::SeqCst), 100, "the last change was not worked on");
+        assert_eq!(
+            last_truth_seen.load(Ordering::SeqCst),
+            100,
+            "the last change was not worked on"
+        );
         trigger.request();
         runner.await.unwrap();
     }

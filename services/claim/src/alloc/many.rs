@@ -11,7 +11,7 @@ use berth_contract::message::alloc::{AllocStatus, AllocStub};
 use berth_contract::message::many::{
     Adopt, AllocAnswer, AllocAnswers, ChangedAllocs, RegisterMany, StopMany, StopOwned,
 };
-use berth_contract::message::query::Newer;
+use berth_contract::message::query::LongPoll;
 use berth_contract::problem::Problem;
 use berth_domain::alloc::Alloc;
 use berth_domain::limits::OWNED_BATCH_MAX;
@@ -150,7 +150,7 @@ async fn live_allocs(
     caller: &Caller,
     is_meant: impl Fn(&AllocId, &Alloc) -> bool,
 ) -> Result<(Vec<AllocId>, bool), Problem> {
-    let reader = Reader::new(Newer::default(), caller.deadline);
+    let reader = Reader::new(LongPoll::default(), caller.deadline);
     state.catch_up_with_leader(reader, &state.allocs, ">").await?;
     let mut ids: Vec<AllocId> = state.allocs.mirror.read(|allocs| {
         let live = allocs.iter().filter(|(their, id, alloc)| {

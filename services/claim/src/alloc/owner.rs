@@ -19,7 +19,7 @@ use berth_contract::lease::OwnerHolder;
 use berth_contract::message::owner::{
     HoldOwner, ListOwners, OwnerHeld, OwnerStub, OwnerYielded, Owners, YieldOwner,
 };
-use berth_contract::message::query::Newer;
+use berth_contract::message::query::LongPoll;
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
 use berth_domain::{Namespace, OwnerId};
@@ -173,7 +173,7 @@ pub async fn list_owners(
         Some((OwnerId::new(name).ok()?, by.to_owned()))
     };
     let after = after(&query.page, parse)?;
-    let reader = Reader::new(Newer::default(), deadline);
+    let reader = Reader::new(LongPoll::default(), deadline);
     let (allocs, leases) = tokio::join!(
         state.catch_up_with_leader(reader, &state.allocs, ">"),
         state.catch_up_with_leader(reader, &state.owners, OwnerLeases::FILTER),

@@ -5,7 +5,7 @@
 
 use berth_contract::code::Code;
 use berth_contract::message::alloc::{AllocQuery, AllocStatus, Wait, WaitUntil, Waited};
-use berth_contract::message::query::Newer;
+use berth_contract::message::query::LongPoll;
 use berth_contract::problem::Problem;
 use berth_domain::alloc::Alloc;
 use berth_domain::volume::{Claim, NodeMountState, State as ClaimState};
@@ -29,7 +29,7 @@ pub async fn wait_for_alloc(
     if let Some(answer) = answer(read.await, until)? {
         return Ok(answer);
     }
-    let reader = Reader::new(Newer { than: Some(0), wait_ms }, deadline);
+    let reader = Reader::new(LongPoll { than: Some(0), wait_ms }, deadline);
     state.wait_for_alloc_change(reader, |_| state.is_decided(namespace, &id, until)).await?;
     let last = super::alloc_status(state, namespace, AllocQuery::current(id), &anyone).await;
     let left = last.clone();

@@ -1,7 +1,6 @@
 //! `claim.status`: claims, of a volume, of an alloc, or all.
 
-use std::borrow::Cow;
-use std::cell::{OnceCell, RefCell};
+use std::cell::RefCell;
 
 use berth_contract::key::{self, VolumeEntry};
 use berth_contract::message::claim::{ClaimStatus, ClaimWait, Claims, ListClaims};
@@ -10,7 +9,7 @@ use berth_contract::record::UnreadableRecord;
 use berth_domain::alloc::Alloc;
 use berth_domain::volume::{Attempt, Claim, OtherClaim, State as ClaimState};
 use berth_domain::{AllocId, Namespace, PluginId, VolumeKey};
-use berth_explain::{Facts, WaitReason};
+use berth_explain::{Holders, WaitReason};
 use berth_service::clock;
 use berth_service::page::{Room, after, page};
 use berth_service::projection::{Nodes, Subtree, VolumeChange, Volumes};
@@ -223,8 +222,6 @@ struct ShownVolume<'a> {
     key: &'a VolumeKey,
     subtree: &'a Subtree,
     line: VolumeQueue<'a>,
-    /// The claims that those in line wait for, with what explains them.
-    holders: OnceCell<Facts>,
 }
 
 impl<'a> ShownVolume<'a> {
@@ -235,7 +232,7 @@ impl<'a> ShownVolume<'a> {
         subtree: &'a Subtree,
     ) -> Self {
         let line = VolumeQueue::new(&subtree.volume);
-        Self { records, volumes, key, subtree, line, holders: OnceCell::new() }
+        Self { records, volumes, key, subtree, line }
     }
 
     fn show_claim(&self, alloc: &AllocId) -> Option<ClaimStatus> {
@@ -339,34 +336,37 @@ impl<'a> ShownVolume<'a> {
             let other = self.other_name(self.subtree.volume.claims.get(&shown.alloc)?)?;
             return berth_explain::behind_other_name(&self.key.namespace, &other).hint();
         }
-        let mut facts = if shown.state == ClaimState::Waiting {
-            Cow::Borrowed(self.holders.get_or_init(|| self.read_holders()))
+        if shown.state == ClaimState::Waiting {
+            self.add_holders();
         } else {
-            let mut facts = ReplyRecords::facts();
-            self.records.add(&mut facts, shown);
-            Cow::Owned(facts)
-        };
+            self.records.add(shown);
+        }
+        let mut facts = self.records.facts.borrow_mut();
         if let Some(record) = unreadable {
-            facts.to_mut().volumes.insert(self.key.clone(), Err(record.problem()));
+            facts.volumes.insert(self.key.clone(), Err(record.problem()));
         }
         if let Some(record) = unreadable_alloc(state, self.key, &shown.alloc) {
             let alloc = (self.key.namespace.clone(), shown.alloc.clone());
-            facts.to_mut().allocs.insert(alloc, Err(record.problem()));
+            facts.allocs.insert(alloc, Err(record.problem()));
         }
         berth_explain::find_claim(&facts, shown).hint()
     }
 
-    fn read_holders(&self) -> Facts {
+    /// Adds the claims that those in line wait for, with what explains them.
+    fn add_holders(&self) {
+        if self.records.facts.borrow().holders.contains_key(self.key) {
+            return;
+        }
         let nodes = &self.records.state.nodes.mirror;
         let holders = nodes.read(|nodes| self.line.first_holders(|node| nodes.is_ready(node)));
         let holders = holders.into_iter().filter_map(|alloc| self.show_without_hint(alloc));
-        let holders: Vec<ClaimStatus> = holders.collect();
-        let mut facts = ReplyRecords::facts();
-        for holder in &holders {
-            self.records.add(&mut facts, holder);
+        let claims: Vec<ClaimStatus> = holders.collect();
+        for holder in &claims {
+            self.records.add(holder);
         }
-        facts.holders.insert(self.key.clone(), holders);
-        facts
+        let access = self.line.access();
+        let holders = Holders { access, claims };
+        self.records.facts.borrow_mut().holders.insert(self.key.clone(), holders);
     }
 }
 

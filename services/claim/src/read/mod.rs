@@ -22,7 +22,7 @@ mod wait;
 
 use berth_bus::Fold;
 use berth_contract::code::Code;
-use berth_contract::message::query::Newer;
+use berth_contract::message::query::LongPoll;
 use berth_contract::message::registry::{InstanceStatus, NodeStatus};
 use berth_contract::problem::Problem;
 use berth_contract::record::UnreadableRecord;
@@ -62,12 +62,12 @@ pub fn read_node(
 /// A reader, and the time that it waits.
 #[derive(Debug, Clone, Copy)]
 pub struct Reader {
-    newer: Newer,
+    newer: LongPoll,
     until: Until,
 }
 
 impl Reader {
-    pub fn new(newer: Newer, deadline: Instant) -> Self {
+    pub fn new(newer: LongPoll, deadline: Instant) -> Self {
         Self { newer, until: Until::for_request(newer, deadline) }
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use berth_bus::Incarnation;
 use berth_contract::code::Code;
 use berth_contract::message::many::{PlaceMany, PlacementAnswer, PlacementAnswers};
-use berth_contract::message::query::Newer;
+use berth_contract::message::query::LongPoll;
 use berth_contract::message::volume::{
     ListPlacements, NodePlacement, Obstacle, Placements, PluginSlots, VolumeDemand,
 };
@@ -63,7 +63,7 @@ pub async fn place_many(
     let (many, mut left) = (request.placements.len(), limits::PAGE_BYTES_MAX);
     let mut answers = Vec::new();
     for (at, one) in request.placements.into_iter().enumerate() {
-        let query = ListPlacements { newer: Newer::default(), ..one };
+        let query = ListPlacements { newer: LongPoll::default(), ..one };
         let done = match left / (many - at) {
             0 => Err(Problem::new(Code::Overloaded, "the answers before this one fill the reply")
                 .retryable()

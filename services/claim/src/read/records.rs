@@ -20,40 +20,36 @@ use crate::store::state::StateInner;
 /// A node with the halves of one plugin.
 type NodeOfPlugin = (NodeId, Option<PluginId>);
 
-/// The records of nodes and plugins for one reply. Each is read once: the health of a plugin is
-/// counted over all its nodes.
+/// What one reply says of the claims of several volumes. Each record is read once: the health of a
+/// plugin is counted over all its nodes.
 pub struct ReplyRecords<'a> {
     pub state: &'a StateInner,
+    /// What was read so far. It grows with the reply.
+    pub facts: RefCell<Facts>,
     nodes: RefCell<BTreeMap<NodeOfPlugin, SourceAnswer<NodeStatus>>>,
-    plugins: RefCell<BTreeMap<PluginId, SourceAnswer<PluginStatus>>>,
 }
 
 impl<'a> ReplyRecords<'a> {
     pub fn new(state: &'a StateInner) -> Self {
-        Self { state, nodes: RefCell::default(), plugins: RefCell::default() }
+        let facts = Facts { now: clock::now(), ..Facts::default() };
+        Self { state, facts: RefCell::new(facts), nodes: RefCell::default() }
     }
 
-    /// Facts of now.
-    pub fn facts() -> Facts {
-        Facts { now: clock::now(), ..Facts::default() }
-    }
-
-    /// The claim's node, and its plugin. The plugin is read only for a call of its controller.
-    pub fn add(&self, facts: &mut Facts, shown: &ClaimStatus) {
+    /// Adds the claim's node, with the halves of the claim's plugin there, and the plugin for a
+    /// call of its controller.
+    pub fn add(&self, shown: &ClaimStatus) {
         let (node, plugin) = (shown.node.clone(), shown.plugin.clone());
         let of_node = (node.clone(), plugin.clone());
         let mut nodes = self.nodes.borrow_mut();
         let read = nodes.entry(of_node).or_insert_with_key(|(node, plugin)| {
             self.read(|nodes, plugins| read_halves(nodes, plugins, node, plugin.as_ref()))
         });
+        let mut facts = self.facts.borrow_mut();
         facts.nodes.insert(node, read.clone());
         let calls_controller = shown.step.is_some_and(CallKind::is_controller);
         let Some(plugin) = plugin.filter(|_| calls_controller) else { return };
-        let mut plugins = self.plugins.borrow_mut();
-        let read = plugins
-            .entry(plugin.clone())
-            .or_insert_with_key(|id| self.read(|nodes, plugins| read_plugin(nodes, plugins, id)));
-        facts.plugins.insert(plugin, read.clone());
+        let read = |id: &PluginId| self.read(|nodes, plugins| read_plugin(nodes, plugins, id));
+        facts.plugins.entry(plugin).or_insert_with_key(read);
     }
 
     fn read<T>(&self, read: impl FnOnce(&Nodes, &Instances) -> T) -> T {

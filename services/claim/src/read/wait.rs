@@ -1,5 +1,8 @@
 //! What a claim waits for; pure. `berth-explain` has the words, and what an operator can do.
 
+use std::collections::BTreeMap;
+
+use berth_domain::access::AccessMode;
 use berth_domain::plugin::{Node, NodeState};
 use berth_domain::volume::{CallKind, Claim, NodeMount, NodeMountState, State, Volume};
 use berth_domain::{AllocId, NodeId, Timestamp};
@@ -27,15 +30,24 @@ impl<'a> VolumeQueue<'a> {
         Self { volume, first: volume.holders().take(NAMED_MAX).collect(), holders, waiting }
     }
 
-    /// The first claim of each state that holds the volume: the one on a node that is not ready, or
-    /// else the oldest. One of them keeps the volume from those in line.
+    /// Of the claims that hold the volume, one of each state and mode: one whose node keeps it
+    /// there, or else one that has failed, or else the oldest. They are all that those in line may
+    /// be told of.
     pub fn first_holders(&self, is_ready: impl Fn(&NodeId) -> bool) -> Vec<&'a AllocId> {
-        let states = [State::Publishing, State::Taken, State::Unpublishing, State::NodeDetached];
-        let first_in = |state: State| {
-            let holders = self.volume.holders().filter(|(_, held)| held.state == state);
-            holders.min_by_key(|(_, held)| (is_ready(&held.node), held.since))
-        };
-        states.into_iter().filter_map(first_in).map(|(alloc, _)| alloc).collect()
+        let mut first = BTreeMap::new();
+        for (alloc, held) in self.volume.holders() {
+            let needs_node = matches!(held.state, State::Taken | State::Unpublishing);
+            let goes_on = !needs_node || is_ready(&held.node);
+            let rank = (goes_on, held.progress.tries == 0, held.since);
+            let best = first.entry((held.state, held.mode)).or_insert((rank, alloc));
+            *best = (*best).min((rank, alloc));
+        }
+        first.into_values().map(|(_, alloc)| alloc).collect()
+    }
+
+    /// How the holders share the volume.
+    pub fn access(&self) -> Option<AccessMode> {
+        self.first.first().map(|(_, held)| held.access)
     }
 
     /// How many claims in line are before this one.

@@ -1,7 +1,8 @@
 //! What is stored: the buckets and their mirrors, one transition of one volume, and the records
 //! beside it.
 //!
-//! **Owns** all writes. **Never** answers a request by itself: the shelves above do.
+//! **Owns** all writes. **Never** decides what a request may do: the shelves above do. What needs
+//! no decision is answered here: the level that an operator holds, and the secrets of a due call.
 
 pub mod class_guard;
 pub mod events;

@@ -169,7 +169,7 @@ pub struct SnapshotRestore {
     pub snapshot: String,
     /// The id of the new volume
     pub volume: String,
-    /// What it is to be.
+    /// Its properties.
     #[command(flatten)]
     pub new: NewVolumeArgs,
     /// Whether to wait.

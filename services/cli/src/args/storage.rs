@@ -104,7 +104,7 @@ pub struct VolumeCreate {
     /// stdin
     #[arg(value_name = "ID|FILE")]
     pub what: String,
-    /// What it is to be.
+    /// Its properties.
     #[command(flatten)]
     pub new: NewVolumeArgs,
     /// Copy this volume

@@ -9,7 +9,7 @@ use std::time::Duration;
 use berth_contract::message::alloc::AllocStub;
 use berth_contract::message::claim::ClaimStatus;
 use berth_contract::message::paged::PagedReply;
-use berth_contract::message::query::Newer;
+use berth_contract::message::query::LongPoll;
 use berth_contract::message::registry::{NodeStatus, PluginStatus};
 use berth_contract::message::snapshot::SnapshotStub;
 use berth_contract::message::volume::VolumeStub;
@@ -98,7 +98,7 @@ pub async fn list<V: ListVerb<Entry: Listed>>(
     to: &V::To,
     view: &ListView,
     none: Option<&str>,
-    request: impl Fn(Newer) -> V::Request,
+    request: impl Fn(LongPoll) -> V::Request,
 ) -> Result<(), Failure> {
     let sort = view.sort.as_deref();
     check_sort::<V::Entry>(sort)?;
@@ -132,7 +132,7 @@ pub async fn ask_newer<V: Verb>(
     session: &Session,
     to: &V::To,
     request: &V::Request,
-    newer: Newer,
+    newer: LongPoll,
 ) -> Result<V::Reply, Failure> {
     if newer.than.is_none() {
         return session.ask_service::<V>(to, request).await;
@@ -146,10 +146,10 @@ pub async fn ask_newer<V: Verb>(
 pub async fn show<T: Serialize>(
     session: &Session,
     watch: bool,
-    ask: impl AsyncFn(Newer) -> Result<PollAnswer<T>, Failure>,
+    ask: impl AsyncFn(LongPoll) -> Result<PollAnswer<T>, Failure>,
     table: impl Fn(&T) -> String,
 ) -> Result<(), Failure> {
-    let mut answer = ask(Newer::default()).await?;
+    let mut answer = ask(LongPoll::default()).await?;
     if !watch {
         session.output.reply(&answer.shown, &table);
         more(answer.next.as_ref());
@@ -174,7 +174,7 @@ pub async fn show<T: Serialize>(
             }
             last = now;
         }
-        let newer = Newer { than: Some(answer.index), wait_ms };
+        let newer = LongPoll { than: Some(answer.index), wait_ms };
         let next = tokio::select! {
             next = async { sleep(POLL_REST).await; ask(newer).await } => next,
             _ = &mut stop => return Ok(()),

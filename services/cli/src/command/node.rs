@@ -7,7 +7,7 @@ use berth_client::poll;
 use berth_contract::code::Code;
 use berth_contract::message::agent;
 use berth_contract::message::claim::{self, ClaimStatus};
-use berth_contract::message::query::Newer;
+use berth_contract::message::query::LongPoll;
 use berth_contract::message::registry::{Declared, Gone, Leave, ListNodes, NodeStatus, Nodes};
 use berth_contract::problem::Problem;
 use berth_contract::record::UnreadableRecord;
@@ -38,7 +38,7 @@ const PAGES_MAX: usize = 100;
 /// Lists nodes, or shows one.
 pub async fn status(args: &args::NodeStatus, session: &Session) -> Result<(), Failure> {
     if let Some(id) = &args.id {
-        let ask = async |newer: Newer| {
+        let ask = async |newer: LongPoll| {
             if newer.than.is_some() {
                 // The agent's mounts have no revision: they are read at intervals.
                 sleep(OVERVIEW_POLL).await;

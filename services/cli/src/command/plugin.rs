@@ -1,7 +1,7 @@
 //! `berth plugin …`
 
 use berth_contract::code::Code;
-use berth_contract::message::registry::{Delete, Deleted, Expect, ListPlugins, Plugins};
+use berth_contract::message::registry::{Delete, Deleted, ExpectInstances, ListPlugins, Plugins};
 use berth_contract::problem::Problem;
 use berth_contract::verb;
 use berth_service::clock;
@@ -46,7 +46,7 @@ pub async fn status(args: &PluginStatus, session: &Session) -> Result<(), Failur
 /// Sets how many instances a job must have.
 pub async fn expect(args: &PluginExpect, session: &Session) -> Result<(), Failure> {
     let PluginExpect { id, job, controllers, nodes } = args;
-    let body = Expect {
+    let body = ExpectInstances {
         plugin: id.clone(),
         namespace: session.namespace.clone(),
         job: job.clone(),

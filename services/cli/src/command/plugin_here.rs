@@ -1,6 +1,8 @@
 //! The `berth plugin` commands that a node's agent answers.
 
-use berth_contract::message::plugin::{AgentPluginsQuery, Ordered, StartPlugin, StopPlugin};
+use berth_contract::message::plugin::{
+    AgentPluginsQuery, OrderedInstances, StartPlugin, StopPlugin,
+};
 use berth_contract::verb;
 use berth_domain::NodeId;
 use berth_service::clock;
@@ -43,7 +45,7 @@ pub async fn start(args: &PluginStart, session: &Session) -> Result<(), Failure>
     Ok(())
 }
 
-fn ordered_text(ordered: &Ordered, outcome: &str, node: &NodeId) -> String {
+fn ordered_text(ordered: &OrderedInstances, outcome: &str, node: &NodeId) -> String {
     match &ordered.instances[..] {
         [] => format!("nothing is to be {outcome}: it was before\n"),
         some => format!("{} on {node}: being {outcome}\n", some.join(", ")),

@@ -1,6 +1,6 @@
 //! `berth volume …`
 
-use berth_contract::message::query::Newer;
+use berth_contract::message::query::LongPoll;
 use berth_contract::message::storage::Create;
 use berth_contract::message::volume::{
     self, Deregistered, ListPlacements, ListVolumes, RegisterVolume, VolumeQuery, VolumeStatus,
@@ -69,7 +69,7 @@ pub async fn placement(args: &args::Placement, session: &Session) -> Result<(), 
         index: args.per_alloc,
         node: args.node.clone(),
         page: (&args.page).into(),
-        newer: Newer::default(),
+        newer: LongPoll::default(),
     };
     let nodes = session.ask_service::<verb::VolumePlacement>(&session.namespace, &body).await?;
     session.output.reply(&nodes, show::placements);

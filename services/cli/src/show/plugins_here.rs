@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use berth_contract::message::plugin::{Here, InstanceHere};
+use berth_contract::message::plugin::{AgentPlugins, LocalInstance};
 use berth_domain::Timestamp;
 
 use super::health_word;
@@ -10,7 +10,7 @@ use crate::span::ago;
 use crate::table::{Table, plain};
 
 /// Each instance, and the faults of their sources.
-pub fn plugins_here(here: &Here, now: Timestamp) -> String {
+pub fn plugins_here(here: &AgentPlugins, now: Timestamp) -> String {
     let columns = [
         "PLUGIN",
         "INSTANCE",
@@ -69,7 +69,7 @@ pub fn plugins_here(here: &Here, now: Timestamp) -> String {
 }
 
 /// Whether the instance gets calls, and whether it is kept.
-fn calls(instance: &InstanceHere) -> &'static str {
+fn calls(instance: &LocalInstance) -> &'static str {
     match (instance.serves, instance.leaving) {
         (true, false) => "here",
         (true, true) => "here, leaving",

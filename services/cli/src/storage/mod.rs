@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use berth_contract::code::Code;
 use berth_contract::hint::volume_argument;
-use berth_contract::message::query::Newer;
+use berth_contract::message::query::LongPoll;
 use berth_contract::message::storage::StorageWait;
 use berth_contract::message::volume::{VolumeQuery, VolumeStatus};
 use berth_contract::problem::Problem;
@@ -48,7 +48,7 @@ pub struct Change<'a> {
     pub namespace: &'a Namespace,
     /// The volume.
     pub id: &'a VolumeId,
-    /// What it is to lead to.
+    /// What ends the wait.
     pub goal: &'a StorageGoal,
     /// The revision of the request.
     pub index: u64,
@@ -177,9 +177,9 @@ impl Change<'_> {
 }
 
 /// A request for a newer status, which waits until the deadline `until` at most.
-fn newer(than: u64, until: Instant) -> Newer {
+fn newer(than: u64, until: Instant) -> LongPoll {
     let remaining = until.saturating_duration_since(Instant::now()).min(ASK_FOR);
-    Newer { than: Some(than), wait_ms: u64::try_from(remaining.as_millis()).ok() }
+    LongPoll { than: Some(than), wait_ms: u64::try_from(remaining.as_millis()).ok() }
 }
 
 /// The change that is under way, in one line.

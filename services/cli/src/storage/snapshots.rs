@@ -3,7 +3,7 @@
 use std::ops::ControlFlow::{Break, Continue};
 
 use berth_contract::hint::{namespace_option, quoted};
-use berth_contract::message::query::{Newer, Page};
+use berth_contract::message::query::{LongPoll, Page};
 use berth_contract::message::snapshot::{ListSnapshots, SnapshotStub};
 use berth_contract::problem::Problem;
 use berth_contract::verb;
@@ -127,7 +127,7 @@ pub async fn read_snapshot(
     volume: &VolumeId,
     id: &SnapshotId,
 ) -> Result<Option<SnapshotStub>, Failure> {
-    let body = list_one(volume, id, Newer::default());
+    let body = list_one(volume, id, LongPoll::default());
     let page = session.ask_service::<verb::SnapshotList>(&session.namespace, &body).await?;
     Ok(page.snapshots.into_iter().find(|snapshot| snapshot.snapshot == *id))
 }
@@ -136,7 +136,7 @@ async fn read_one(
     session: &Session,
     volume: &VolumeId,
     id: &SnapshotId,
-    newer: Newer,
+    newer: LongPoll,
 ) -> Result<(u64, Option<SnapshotStub>), Problem> {
     let body = list_one(volume, id, newer);
     let deadline = Instant::now() + ASK_FOR + ASK_MARGIN;
@@ -146,7 +146,7 @@ async fn read_one(
 
 /// The request for a list that begins with this snapshot, because its id sorts before all longer
 /// ids with this prefix.
-pub fn list_one(volume: &VolumeId, id: &SnapshotId, newer: Newer) -> ListSnapshots {
+pub fn list_one(volume: &VolumeId, id: &SnapshotId, newer: LongPoll) -> ListSnapshots {
     ListSnapshots {
         volume: Some(volume.clone()),
         prefix: id.to_string(),

@@ -11,7 +11,7 @@ use berth_contract::code::Code;
 use berth_contract::message::agent::{self, AgentStatus, MountHealth, MountStatus};
 use berth_contract::message::alloc::{self, AllocStatus};
 use berth_contract::message::claim::{self, ClaimStatus};
-use berth_contract::message::query::Newer;
+use berth_contract::message::query::LongPoll;
 use berth_contract::message::registry::{ListNodes, ListPlugins};
 use berth_contract::message::snapshot::{self, SnapshotStub};
 use berth_contract::message::volume::{self, ListPlacements};
@@ -265,7 +265,7 @@ async fn ask_inquiry(session: &Session, inquiry: Inquiry) -> Entry {
             Box::new(move |facts| drop(facts.snapshots.insert(key, answer)))
         }
         Inquiry::Snapshot(key, id) => {
-            let query = list_one(&key.volume, &id, Newer::default());
+            let query = list_one(&key.volume, &id, LongPoll::default());
             let answer = once::<verb::SnapshotList>(session, &key.namespace, &query).await;
             let answer = answer.and_then(|page| {
                 let page = page.snapshots.into_iter().find(|snapshot| snapshot.snapshot == id);

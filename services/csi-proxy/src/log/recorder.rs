@@ -109,8 +109,8 @@ impl Recorder {
             Rpc::DeleteVolume => observe_deleted(),
             _ => mount_paths(&call).and_then(observe_mounts),
         };
-        // Of a planted code the driver knows nothing.
-        let is_answered = self.foreign && fault.is_none();
+        // Of a planted code the driver knows nothing. An answer that is lost was its own.
+        let is_answered = self.foreign && matches!(fault, None | Some(FaultMark::Lost));
         let effect = if is_answered && is_found_gone(&call, code, kernel.as_deref()) {
             CallEffect::Done
         } else {

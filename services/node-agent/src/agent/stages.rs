@@ -45,7 +45,7 @@ use crate::fleet::unaccounted::UnaccountedMounts;
 use crate::mounts::health::MountHealths;
 use crate::mounts::runs;
 use crate::mounts::{
-    Binds, ClaimService, Expanding, Guards, LocalVolumes, MountRequests, Mounting, NodePlugins,
+    Binds, ClaimService, Expanding, Guards, LocalVolumes, MountHandlers, Mounting, NodePlugins,
     NodeStatus, Unmounting, watch_mounts,
 };
 use crate::plugins::record::InstanceRecords;
@@ -271,7 +271,7 @@ impl Startup<'_> {
             healths: healths.clone(),
             events: events.clone(),
         });
-        let requests = MountRequests::new(Arc::clone(&mounting), &own.runs, config.place_kept);
+        let requests = MountHandlers::new(Arc::clone(&mounting), &own.runs, config.place_kept);
         let unmounting = Unmounting {
             local: local.clone(),
             plugins: plugins.clone(),

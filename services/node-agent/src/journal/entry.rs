@@ -18,6 +18,11 @@ use thiserror::Error;
 
 use super::options::OptionsFingerprint;
 
+/// Largest number of `JournalledDetach` that are kept. The oldest are forgotten. The agent needs
+/// an entry as long as a handler may still receive a grant of its epoch or of an earlier one. No
+/// handler waits longer than [`WAIT_MAX`](berth_domain::limits::WAIT_MAX).
+pub(super) const DETACHED_MAX: usize = 16_384;
+
 /// The schema that this version writes.
 const SCHEMA: u32 = 1;
 
@@ -137,7 +142,7 @@ pub enum EntryError {
     #[error("no key of this journal")]
     Key,
     #[error("its form is {found}; this version reads up to {SCHEMA}")]
-    Newer { found: u64 },
+    LongPoll { found: u64 },
     #[error("no value of this journal")]
     Value(#[source] serde_json::Error),
 }
@@ -200,7 +205,7 @@ pub(super) fn encode_value<T: Serialize>(entry: &T) -> Result<Vec<u8>, serde_jso
 fn parse_value<T: DeserializeOwned>(value: &[u8]) -> Result<T, EntryError> {
     let value: Value = serde_json::from_slice(value).map_err(EntryError::Value)?;
     match value.get("schema").and_then(Value::as_u64) {
-        Some(found) if found > u64::from(SCHEMA) => Err(EntryError::Newer { found }),
+        Some(found) if found > u64::from(SCHEMA) => Err(EntryError::LongPoll { found }),
         _ => serde_json::from_value(value).map_err(EntryError::Value),
     }
 }

@@ -5,12 +5,7 @@ use std::path::PathBuf;
 use berth_durable::DurableError;
 use thiserror::Error;
 
-use super::entry::EntryError;
-
-/// Largest number of `JournalledDetach` that are kept. The oldest are forgotten. The agent needs
-/// an entry as long as a handler may still receive a grant of its epoch or of an earlier one. No
-/// handler waits longer than [`WAIT_MAX`](berth_domain::limits::WAIT_MAX).
-pub(super) const DETACHED_MAX: usize = 16_384;
+use super::entry::{DETACHED_MAX, EntryError};
 
 /// Why the journal cannot be opened, read or written.
 #[derive(Debug, Error)]

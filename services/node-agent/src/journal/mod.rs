@@ -37,8 +37,8 @@ pub use options::OptionsFingerprint;
 
 use berth_durable::in_turn;
 use berth_service::fault_report::FaultReport;
+use entry::DETACHED_MAX;
 use entry::JournalChange;
-use error::DETACHED_MAX;
 use index::JournalIndex;
 use store::JournalStore;
 

@@ -18,7 +18,7 @@ use berth_domain::volume::SecretCall;
 use berth_domain::{PluginId, Timestamp};
 use berth_host::HostPool;
 
-use super::local::{local_problem, read_mount_table};
+use super::node_faults::{local_problem, read_mount_table};
 use super::unstaged::RefusedPaths;
 use super::{dirs, still_mounted};
 use crate::controllers::may_be_at_work;
@@ -64,14 +64,14 @@ impl NodePlugins {
     }
 
     /// A caller without an operator's word that nothing of the volume is left here.
-    pub(super) fn caller(
+    pub(super) fn calls_for(
         &self,
         plugin: &Plugin,
         external_id: &str,
         host: VolumeHost,
         deadline: Timestamp,
-    ) -> NodeCaller {
-        NodeCaller {
+    ) -> VolumeCalls {
+        VolumeCalls {
             plugin: plugin.clone(),
             external_id: external_id.to_owned(),
             host,
@@ -84,7 +84,7 @@ impl NodePlugins {
 
 /// Makes the node calls of one volume, while its lock is held.
 #[derive(Debug, Clone)]
-pub(super) struct NodeCaller {
+pub(super) struct VolumeCalls {
     pub(super) plugin: Plugin,
     pub(super) external_id: String,
     pub(super) host: VolumeHost,
@@ -96,7 +96,7 @@ pub(super) struct NodeCaller {
     pub(super) unstaged_by: Option<Proof>,
 }
 
-impl NodeCaller {
+impl VolumeCalls {
     pub(super) async fn take_down(&self, calls: &[NodeCall]) -> Result<(), Problem> {
         for call in calls {
             match call {

@@ -24,8 +24,8 @@ use berth_domain::{AllocId, NodeId, VolumeKey};
 use berth_host::MountTable;
 use tokio::time::Instant;
 
-use super::calls::{NodeCaller, NodePlugins};
-use super::local::{local_problem, read_mount_table};
+use super::calls::{NodePlugins, VolumeCalls};
+use super::node_faults::{local_problem, read_mount_table};
 use super::volume_size::read_size;
 use super::volumes::LocalVolumes;
 use crate::caller::{Caller, RequestContext};
@@ -138,7 +138,7 @@ impl Expanding {
         let secrets = self.secrets.read(volume, call.secrets.as_ref(), deadline, trace).await?;
         let place = self.local.paths.volume_paths(&call.plugin, volume, alloc);
         let host = self.plugins.host(&plugin.id, &place);
-        let caller = self.plugins.caller(plugin, &call.external_id, host, deadline);
+        let caller = self.plugins.calls_for(plugin, &call.external_id, host, deadline);
         let wish = NodeExpansion {
             path: entry.target.clone(),
             staging: entry.staging.clone(),
@@ -156,7 +156,7 @@ impl Expanding {
 /// does not keep the volume from its workload: the volumewatcher repeats the call.
 pub(super) async fn expand_pending(
     journal: &Journal,
-    caller: &NodeCaller,
+    caller: &VolumeCalls,
     (volume, grant): (&VolumeKey, &Grant),
     (path, staging): (&Path, Option<&Path>),
     secrets: &Secrets,
@@ -179,7 +179,7 @@ pub(super) async fn expand_pending(
 /// Makes the call, between two writes of the journal. Returns the size that the plugin answers.
 async fn expand_and_check(
     journal: &Journal,
-    caller: &NodeCaller,
+    caller: &VolumeCalls,
     (volume, alloc): (&VolumeKey, &AllocId),
     wish: &NodeExpansion,
     secrets: Secrets,

@@ -14,7 +14,7 @@ use super::claims::ClaimService;
 use crate::caller::{Caller, check_namespace};
 use crate::mounts::runs::on_host;
 
-/// Names what runs allocs here.
+/// Answers `agent.guard`: records what runs an alloc.
 pub struct Guards {
     pub claims: ClaimService,
     pub runs: Runs,

@@ -21,7 +21,7 @@ use berth_domain::{AllocId, NodeId, VolumeKey};
 use berth_host::{DeviceNumber, Holder, HostMounts, MountContent, MountPlace, MountTable};
 use tokio::time::{sleep, timeout};
 
-use super::local::local_problem;
+use super::node_faults::local_problem;
 use super::processes::{fact_of, name_all};
 use super::volumes::LocalVolumes;
 use crate::host::paths::VolumePaths;

@@ -14,7 +14,7 @@
 //!
 //! | | |
 //! | --- | --- |
-//! | [`MountRequests`] | `agent.mount`, `agent.mount-all`: who waits for which volumes |
+//! | [`MountHandlers`] | `agent.mount`, `agent.mount-all`: who waits for which volumes |
 //! | [`Mounting`] | mounts what is granted; `agent.republish` |
 //! | [`Unmounting`] | `agent.detach`, `agent.unmount`, and all once the node counted as gone |
 //! | [`Expanding`] | `agent.expand` |
@@ -33,7 +33,7 @@ mod expand;
 mod guard;
 pub(crate) mod health;
 mod holders;
-mod local;
+mod node_faults;
 mod plan;
 mod processes;
 pub(crate) mod runs;
@@ -52,6 +52,6 @@ pub use down::Unmounting;
 pub use expand::Expanding;
 pub use guard::Guards;
 pub use status::{NodeStatus, log_leftovers};
-pub use up::{MountRequests, Mounting};
+pub use up::{MountHandlers, Mounting};
 pub use volumes::LocalVolumes;
 pub use watch::watch_mounts;

@@ -13,7 +13,7 @@ use berth_domain::access::AttachmentMode;
 use berth_domain::{AllocId, Timestamp, VolumeKey};
 
 use super::guard;
-use super::local::read_mount_table;
+use super::node_faults::read_mount_table;
 use super::volumes::LocalVolumes;
 use crate::caller::Caller;
 use crate::controllers::{CreationAnswers, HostedControllers};

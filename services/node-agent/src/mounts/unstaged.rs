@@ -20,7 +20,7 @@ use berth_domain::access::AttachmentMode;
 use berth_host::process::list_pids;
 use berth_host::{DeviceNumber, HolderProcess, name_process};
 
-use super::local::local_problem;
+use super::node_faults::local_problem;
 use super::processes::fact_of;
 use crate::host::pool::VolumeHost;
 use crate::journal::JournalledUse;

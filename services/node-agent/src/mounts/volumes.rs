@@ -8,8 +8,8 @@ use crate::fleet::unaccounted::UnaccountedMounts;
 use crate::host::paths::Paths;
 use crate::journal::Journal;
 
-/// Where volumes are on this node, and what is known of them. What has only this calls no plugin,
-/// and tells nobody. Cheap to clone.
+/// Where volumes are on this node, and what is known of them. Its functions may write the journal;
+/// they call no plugin and send nothing. Cheap to clone.
 #[derive(Clone)]
 pub struct LocalVolumes {
     pub node: NodeId,

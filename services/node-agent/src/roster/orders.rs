@@ -2,7 +2,7 @@
 
 use berth_contract::code::Code;
 use berth_contract::event::EventName;
-use berth_contract::message::plugin::{Ordered, StartPlugin, StopPlugin};
+use berth_contract::message::plugin::{OrderedInstances, StartPlugin, StopPlugin};
 use berth_contract::problem::Problem;
 use berth_domain::PluginId;
 
@@ -19,7 +19,7 @@ impl Roster {
         });
     }
 
-    fn stop_instances(&mut self, stop: &StopPlugin) -> Result<Ordered, Problem> {
+    fn stop_instances(&mut self, stop: &StopPlugin) -> Result<OrderedInstances, Problem> {
         let meant = self.find_commanded(&stop.plugin, stop.instance.as_deref())?;
         if !stop.even_with_mounts {
             for key in &meant {
@@ -57,10 +57,10 @@ impl Roster {
             seat.order(ProcessOrder::Stop);
             instances.push(key);
         }
-        Ok(Ordered { instances })
+        Ok(OrderedInstances { instances })
     }
 
-    fn start_instances(&mut self, start: &StartPlugin) -> Result<Ordered, Problem> {
+    fn start_instances(&mut self, start: &StartPlugin) -> Result<OrderedInstances, Problem> {
         let meant = self.find_commanded(&start.plugin, start.instance.as_deref())?;
         let mut instances = Vec::new();
         for key in meant {
@@ -72,7 +72,7 @@ impl Roster {
             seat.order(ProcessOrder::Run);
             instances.push(key);
         }
-        Ok(Ordered { instances })
+        Ok(OrderedInstances { instances })
     }
 
     fn find_commanded(

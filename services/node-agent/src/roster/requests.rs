@@ -4,7 +4,7 @@ use std::future::{Ready, ready};
 
 use berth_contract::code::Code;
 use berth_contract::message::plugin::{
-    AgentPluginsQuery, Here, InstanceHere, Ordered, StartPlugin, StopPlugin,
+    AgentPlugins, AgentPluginsQuery, LocalInstance, OrderedInstances, StartPlugin, StopPlugin,
 };
 use berth_contract::problem::Problem;
 use berth_domain::NodeId;
@@ -35,7 +35,7 @@ pub enum RosterOrder {
 impl RosterRequest {
     /// Carries the order out if its caller still waits. A caller that has given up may have sent
     /// the opposite order since.
-    pub fn answer(self, carry_out: impl FnOnce(RosterOrder) -> Result<Ordered, Problem>) {
+    pub fn answer(self, carry_out: impl FnOnce(RosterOrder) -> Result<OrderedInstances, Problem>) {
         let Self { order, deadline, reply } = self;
         let answer = deadline::check(deadline).and_then(|()| carry_out(order));
         // The caller may no longer wait.
@@ -51,7 +51,7 @@ pub struct PluginOrders {
     pub orders: mpsc::Sender<RosterRequest>,
 }
 
-type OrderedReply = oneshot::Sender<Result<Ordered, Problem>>;
+type OrderedReply = oneshot::Sender<Result<OrderedInstances, Problem>>;
 
 impl PluginOrders {
     /// Every instance here. Answered at once.
@@ -60,7 +60,7 @@ impl PluginOrders {
         node: NodeId,
         _: AgentPluginsQuery,
         _: Instant,
-    ) -> Ready<Result<Here, Problem>> {
+    ) -> Ready<Result<AgentPlugins, Problem>> {
         ready(Ok(list(node, &self.plugins, &self.journal)))
     }
 
@@ -69,7 +69,7 @@ impl PluginOrders {
         _: NodeId,
         stop: StopPlugin,
         deadline: Instant,
-    ) -> Result<Ordered, Problem> {
+    ) -> Result<OrderedInstances, Problem> {
         self.order(RosterOrder::Stop(stop), deadline).await
     }
 
@@ -78,12 +78,16 @@ impl PluginOrders {
         _: NodeId,
         start: StartPlugin,
         deadline: Instant,
-    ) -> Result<Ordered, Problem> {
+    ) -> Result<OrderedInstances, Problem> {
         self.order(RosterOrder::Start(start), deadline).await
     }
 
     /// Answers with what the roster says to the order.
-    async fn order(&self, order: RosterOrder, deadline: Instant) -> Result<Ordered, Problem> {
+    async fn order(
+        &self,
+        order: RosterOrder,
+        deadline: Instant,
+    ) -> Result<OrderedInstances, Problem> {
         let (reply, ordered) = oneshot::channel();
         let ending = || Problem::new(Code::Overloaded, "the agent is stopping").retryable();
         let asked = RosterRequest { order, deadline, reply };
@@ -92,7 +96,7 @@ impl PluginOrders {
     }
 }
 
-fn list(node: NodeId, plugins: &Plugins, journal: &Journal) -> Here {
+fn list(node: NodeId, plugins: &Plugins, journal: &Journal) -> AgentPlugins {
     let uses = journal.uses();
     let mut instances = Vec::new();
     for plugin in plugins.list() {
@@ -101,13 +105,13 @@ fn list(node: NodeId, plugins: &Plugins, journal: &Journal) -> Here {
         let members = plugin.pool.list();
         instances.extend(members.iter().map(|member| instance_shown(&plugin, member, &mounted)));
     }
-    Here { node, instances, faults: plugins.faults() }
+    AgentPlugins { node, instances, faults: plugins.faults() }
 }
 
-fn instance_shown(plugin: &Plugin, member: &PluginInstance, mounted: &[&str]) -> InstanceHere {
+fn instance_shown(plugin: &Plugin, member: &PluginInstance, mounted: &[&str]) -> LocalInstance {
     let (record, candidate) = (member.record(), member.candidate());
     let view = candidate.view;
-    InstanceHere {
+    LocalInstance {
         plugin: plugin.id.clone(),
         instance: member.key.clone(),
         source: record.source.to_string(),
@@ -149,7 +153,7 @@ mod tests {
             let mut carried_out = false;
             RosterRequest { order, deadline: Instant::now() + left, reply }.answer(|_| {
                 carried_out = true;
-                Ok(Ordered { instances: Vec::new() })
+                Ok(OrderedInstances { instances: Vec::new() })
             });
             let refused = ordered.await.unwrap().err().map(|problem| problem.code);
             assert_eq!((refused, carried_out), (expected, expected.is_none()));

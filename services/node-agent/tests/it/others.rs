@@ -11,7 +11,7 @@ use berth_contract::code::Code;
 use berth_contract::message::alloc::{self, AllocStatus, StopAlloc};
 use berth_contract::message::claim::{Grant, Take};
 use berth_contract::message::node::{
-    FoundLease, Hold, LeaseAnswer, StoredEvents, Tell, ToldEvent, Yield, Yielded,
+    FoundLease, Hold, LeaseAnswer, StoredEvents, TellEvents, ToldEvent, Yield, Yielded,
 };
 use berth_contract::message::registry::{NodeReport, Reported};
 use berth_contract::problem::Problem;
@@ -162,7 +162,7 @@ async fn serve_writes(bus: &Bus, service: &Service) {
     let tells = move |request: VerbRequest<verb::NodeTell>| {
         let events = events.clone();
         async move {
-            let Tell { events: told } = request.message()?;
+            let TellEvents { events: told } = request.message()?;
             for ToldEvent { event, traceparent } in &told {
                 events.publish(&event.subject(), event, *traceparent);
             }

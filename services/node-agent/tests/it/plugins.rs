@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use berth_contract::code::Code;
 use berth_contract::message::plugin::{
-    AgentPluginsQuery, Here, InstanceHere, Ordered, StartPlugin, StopPlugin,
+    AgentPlugins, AgentPluginsQuery, LocalInstance, OrderedInstances, StartPlugin, StopPlugin,
 };
 use berth_contract::problem::Problem;
 use berth_contract::verb::{self, Verb};
@@ -77,7 +77,7 @@ impl Plant {
         plant
     }
 
-    pub async fn here(&self) -> Result<Here, Problem> {
+    pub async fn here(&self) -> Result<AgentPlugins, Problem> {
         self.ask_agent::<verb::AgentPlugins>(&AgentPluginsQuery {}).await
     }
 
@@ -118,9 +118,9 @@ impl Plant {
     }
 
     /// The instances of the plugin that come from a file or socket of this name.
-    pub async fn of(&self, name: &str) -> Vec<InstanceHere> {
+    pub async fn of(&self, name: &str) -> Vec<LocalInstance> {
         let here = self.here().await.unwrap();
-        let of_it = |one: &InstanceHere| one.source.contains(name);
+        let of_it = |one: &LocalInstance| one.source.contains(name);
         here.instances.into_iter().filter(of_it).collect()
     }
 
@@ -128,8 +128,8 @@ impl Plant {
     pub async fn one(
         &self,
         name: &str,
-        as_it_is_to_be: impl Fn(&InstanceHere) -> bool,
-    ) -> InstanceHere {
+        as_it_is_to_be: impl Fn(&LocalInstance) -> bool,
+    ) -> LocalInstance {
         wait::until(&format!("{name} is as it is to be"), LONG, async || {
             let all = self.of(name).await;
             let mut fit = all.iter().filter(|one| as_it_is_to_be(one));
@@ -166,7 +166,7 @@ impl Plant {
         .await;
     }
 
-    async fn stop(&self, even_with_mounts: bool) -> Result<Ordered, Problem> {
+    async fn stop(&self, even_with_mounts: bool) -> Result<OrderedInstances, Problem> {
         let (plugin, by) = (plugin(), "ada".to_owned());
         let stop = StopPlugin { plugin, instance: None, even_with_mounts, by };
         self.ask_agent::<verb::AgentPluginStop>(&stop).await
@@ -180,7 +180,7 @@ impl Plant {
     }
 }
 
-pub fn well(one: &InstanceHere) -> bool {
+pub fn well(one: &LocalInstance) -> bool {
     one.healthy
 }
 
@@ -303,7 +303,8 @@ async fn told_twice_it_is_stopped_and_started_when_told() {
     wait::until("the agent answers", LONG, async || plant.here().await).await;
     assert_eq!(plant.one("dev", |_| true).await.stopped_by.as_deref(), Some("ada"));
     let start = StartPlugin { plugin: plugin(), instance: None };
-    let started: Ordered = plant.ask_agent::<verb::AgentPluginStart>(&start).await.unwrap();
+    let started: OrderedInstances =
+        plant.ask_agent::<verb::AgentPluginStart>(&start).await.unwrap();
     assert_eq!(started, stopped);
     plant.one("dev", well).await;
     plant.detach("a", 10, 11).await.unwrap();
@@ -358,7 +359,7 @@ async fn a_command_that_crashes_is_started_again_with_backoff_in_sight() {
     let plant = Plant::start().await;
     plant.write("bad", "id = 'bad'\ncommand = ['/bin/sh', '-c', 'echo boom; exit 3']");
     plant.write("none", "id = 'none'\ncommand = ['/nowhere/at/all']");
-    let told = |one: &InstanceHere| one.description.contains("it exited with status 3");
+    let told = |one: &LocalInstance| one.description.contains("it exited with status 3");
     let bad = plant.one("bad", |one| one.restarts >= 2 && told(one)).await;
     assert!(!bad.healthy, "{bad:?}");
     let none = plant.one("none", |one| one.description.contains(", try ")).await;

@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, chown};
 
-use berth_contract::message::plugin::InstanceHere;
+use berth_contract::message::plugin::LocalInstance;
 use berth_harness::process::{Program, binary};
 use berth_harness::wait;
 
@@ -39,7 +39,7 @@ async fn a_plugin_of_a_stranger_is_told_nothing_until_the_stranger_is_trusted() 
         .start();
     let said = format!("id = 's'\nsocket = '{}'", socket.display());
     plant.write("s", &said);
-    let why = |one: &InstanceHere, words: &str| !one.healthy && one.description.contains(words);
+    let why = |one: &LocalInstance, words: &str| !one.healthy && one.description.contains(words);
     plant.one("s.toml", |one| why(one, "stranger belongs to user 4711")).await;
     // Also where nothing shows it but the process itself.
     wait::until("the driver serves", PATIENCE, async || {

@@ -34,7 +34,7 @@ pub async fn recover(state: &State, node: &NodeId, caller: &Caller) -> Result<()
     for mount in record.filter(is_gone).into_iter().flat_map(|record| record.unaccounted) {
         let Some(lost) = lost_claim(&mount, node) else { continue };
         let call = Call::within(caller.trace, caller.left());
-        let call = call.again_early(true);
+        let call = call.sent_again_early(true);
         let asked = state.bus.ask_service::<verb::ClaimRecover>(&mount.namespace, &lost, &call);
         match asked.await {
             Ok(_) => {

@@ -5,7 +5,7 @@
 
 use berth_contract::actor::Actor;
 use berth_contract::code::Code;
-use berth_contract::message::node::{StoredEvents, Tell, ToldEvent};
+use berth_contract::message::node::{StoredEvents, TellEvents, ToldEvent};
 use berth_contract::problem::Problem;
 use berth_telemetry::metric::EVENTS_REFUSED;
 use tokio::time::Instant;
@@ -16,7 +16,7 @@ use crate::store::state::State;
 /// Queues the events.
 pub async fn queue_events(
     state: &State,
-    request: Tell,
+    request: TellEvents,
     caller: &Caller,
 ) -> Result<StoredEvents, Problem> {
     let node = caller.sending_node()?;

@@ -5,7 +5,7 @@
 
 use berth_contract::code::Code;
 use berth_contract::key;
-use berth_contract::message::registry::{Expect, Expected};
+use berth_contract::message::registry::{ExpectInstances, Expected};
 use berth_contract::problem::Problem;
 use berth_domain::plugin::Job;
 use berth_domain::{Timestamp, limits};
@@ -17,7 +17,11 @@ use crate::store::events;
 use crate::store::state::State;
 
 /// Stores the announcement; one of no instances withdraws the job.
-pub async fn expect(state: &State, request: Expect, caller: &Caller) -> Result<Expected, Problem> {
+pub async fn expect(
+    state: &State,
+    request: ExpectInstances,
+    caller: &Caller,
+) -> Result<Expected, Problem> {
     let plugin = request.plugin.clone();
     state.catch_up(caller.deadline).await.map_err(|problem| problem.plugin(&plugin))?;
     let attempt = || store_job(state, &request, caller);
@@ -26,9 +30,13 @@ pub async fn expect(state: &State, request: Expect, caller: &Caller) -> Result<E
 }
 
 /// Returns whether anything was written.
-async fn store_job(state: &State, request: &Expect, caller: &Caller) -> Result<bool, StoreError> {
+async fn store_job(
+    state: &State,
+    request: &ExpectInstances,
+    caller: &Caller,
+) -> Result<bool, StoreError> {
     let (at, trace) = (caller.at, caller.trace);
-    let Expect { plugin, namespace, job: id, controllers, nodes } = request;
+    let ExpectInstances { plugin, namespace, job: id, controllers, nodes } = request;
     let key = key::job(plugin, namespace, id);
     let (revision, known) = state.plugins.read::<Job>(&key).await?;
     let wanted = wanted_job(known.as_ref(), *controllers, *nodes, at);

@@ -7,7 +7,7 @@ use berth_contract::actor::Actor;
 use berth_contract::code::Code;
 use berth_contract::event::{Event, EventName};
 use berth_contract::lease::Holder;
-use berth_contract::message::node::{Hold, LeaseAnswer, Tell, ToldEvent, Yield};
+use berth_contract::message::node::{Hold, LeaseAnswer, TellEvents, ToldEvent, Yield};
 use berth_contract::service::NODE_AGENT;
 use berth_contract::verb::{self, Verb};
 use berth_contract::{header, stream, subject};
@@ -164,8 +164,8 @@ fn mounted(node: &str) -> Event {
     }
 }
 
-fn tell(event: Event) -> Tell {
-    Tell { events: vec![ToldEvent { event, traceparent: trace() }] }
+fn tell(event: Event) -> TellEvents {
+    TellEvents { events: vec![ToldEvent { event, traceparent: trace() }] }
 }
 
 #[tokio::test]

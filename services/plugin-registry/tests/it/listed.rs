@@ -1,7 +1,7 @@
 //! Plugins by type (D7): what each is by its instances, or is to be by its jobs.
 
 use berth_contract::code::Code;
-use berth_contract::message::registry::{Expect, Plugins};
+use berth_contract::message::registry::{ExpectInstances, Plugins};
 use berth_contract::verb::{self};
 use berth_domain::plugin::Half;
 use berth_domain::{JobId, Namespace};
@@ -42,7 +42,7 @@ async fn plugins_are_listed_by_type() {
     let on_n2 = [("lone", node, sound()), ("split", node, instance(false))];
     site.report(&report("n2", &on_n2)).await;
     site.report(&report("n3", &[("split", controller, sound())])).await;
-    let job = Expect {
+    let job = ExpectInstances {
         plugin: plugin_id("announced"),
         namespace: Namespace::default(),
         job: JobId::new("controllers").unwrap(),

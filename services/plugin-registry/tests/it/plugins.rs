@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use berth_bus::{Change, Guard, Write};
 use berth_contract::code::Code;
-use berth_contract::message::registry::{Delete, Deleted, Expect, Leave, NodeLeft};
+use berth_contract::message::registry::{Delete, Deleted, ExpectInstances, Leave, NodeLeft};
 use berth_contract::verb::{self};
 use berth_contract::{bucket, key};
 use berth_domain::plugin::{Count, Half};
@@ -17,10 +17,10 @@ const PLUGIN: &str = "csi.example";
 /// No lease ends by itself in these tests.
 const TTL: Duration = Duration::from_secs(600);
 
-fn job(job: &str, controllers: u32, nodes: u32) -> Expect {
+fn job(job: &str, controllers: u32, nodes: u32) -> ExpectInstances {
     let namespace = Namespace::new("storage").unwrap();
     let job = JobId::new(job).unwrap();
-    Expect { plugin: plugin_id(PLUGIN), namespace, job, controllers, nodes }
+    ExpectInstances { plugin: plugin_id(PLUGIN), namespace, job, controllers, nodes }
 }
 
 fn count(healthy: usize, expected: usize) -> Count {
@@ -28,7 +28,7 @@ fn count(healthy: usize, expected: usize) -> Count {
 }
 
 impl Site {
-    async fn expect(&self, job: Expect) -> bool {
+    async fn expect(&self, job: ExpectInstances) -> bool {
         self.ask::<verb::PluginExpect>(&job).await.unwrap().changed
     }
 

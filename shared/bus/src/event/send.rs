@@ -14,7 +14,7 @@ use std::time::Duration;
 use async_nats::HeaderMap;
 use berth_contract::event::Event;
 use berth_contract::header;
-use berth_contract::message::node::{TOLD_MAX, Tell, ToldEvent};
+use berth_contract::message::node::{TOLD_MAX, TellEvents, ToldEvent};
 use berth_contract::shorten::shorten;
 use berth_contract::verb;
 use berth_domain::retry::Schedule;
@@ -205,7 +205,7 @@ async fn send_to_registry(bus: &Bus, events: Vec<QueuedEvent>) {
         event.detail = event.detail.map(shorten);
         Some(ToldEvent { event, traceparent: *trace })
     });
-    let request = Tell { events: told.collect() };
+    let request = TellEvents { events: told.collect() };
     let mut tries = 0;
     loop {
         let call = Call::within(trace, REGISTRY_ANSWER_MAX);

@@ -5,7 +5,7 @@
 //!
 //! **Promises** an end by the deadline, and an error that says whether the request may have been
 //! done. A request is sent once, unless its caller says otherwise ([`Call::hedged`],
-//! [`Call::again_early`]). Every request of Berth's is idempotent, so a caller may retry.
+//! [`Call::sent_again_early`]). Every request of Berth's is idempotent, so a caller may retry.
 //!
 //! **Never** queues: while disconnected a request fails at once. The client would deliver it after
 //! the reconnect, after its caller has stopped waiting.
@@ -46,11 +46,11 @@ pub struct Call {
     /// Whether the request is also sent to other replicas, which may answer sooner.
     hedged: bool,
     /// Whether the request is sent again before the deadline if no answer comes.
-    again_early: bool,
+    sent_again_early: bool,
 }
 
-/// How long the first replica has for a request that is [sent again early](Call::again_early); each
-/// later one has twice as long.
+/// How long the first replica has for a request that is
+/// [sent again early](Call::sent_again_early); each later one has twice as long.
 const FIRST_TRY_MAX: Duration = Duration::from_millis(1_200);
 
 impl Call {
@@ -61,7 +61,7 @@ impl Call {
 
     /// A call with this deadline.
     pub const fn until(trace: TraceContext, deadline: Instant) -> Self {
-        Self { trace, deadline, spanned: true, hedged: false, again_early: false }
+        Self { trace, deadline, spanned: true, hedged: false, sent_again_early: false }
     }
 
     /// The same call without a client span: the service's span becomes a child of the caller's. For
@@ -85,8 +85,8 @@ impl Call {
     /// no answer has come: its replica may have been killed. Each request carries the deadline of
     /// its own try, so a stalled replica does not begin it after that.
     #[must_use]
-    pub const fn again_early(self, is_brief: bool) -> Self {
-        Self { again_early: is_brief, ..self }
+    pub const fn sent_again_early(self, is_brief: bool) -> Self {
+        Self { sent_again_early: is_brief, ..self }
     }
 }
 
@@ -233,7 +233,7 @@ impl Bus {
         let trace = record.span.as_ref().map_or(call.trace, Span::context);
         let call = Call { trace, deadline: caller::earlier_deadline(call.deadline), ..*call };
         caller::set_blocker(|| format!("{subject} has not answered yet"));
-        let answer = if call.again_early {
+        let answer = if call.sent_again_early {
             self.ask_in_tries(subject, body, call).await
         } else {
             self.send(subject, body, &call).await

@@ -112,12 +112,13 @@ async fn a_brief_request_is_sent_again_before_its_deadline() {
     let (_server, bus) = one().await;
     let (service, count) = standing_still(&bus, 1).await;
     let began = Instant::now();
-    let answer: String = bus.request("half", &(), &call().again_early(true)).await.unwrap();
+    let answer: String = bus.request("half", &(), &call().sent_again_early(true)).await.unwrap();
     assert_eq!((answer.as_str(), *count.borrow()), ("another", 2));
     assert!(began.elapsed() < PATIENCE / 2, "{:?}", began.elapsed());
     drop(service);
     let (_service, count) = standing_still(&bus, 9).await;
-    let error = bus.request::<()>("half", &(), &within(4_500).again_early(true)).await.unwrap_err();
+    let error =
+        bus.request::<()>("half", &(), &within(4_500).sent_again_early(true)).await.unwrap_err();
     assert_eq!(error.into_problem("x").code, Code::NoAnswer);
     assert_eq!(*count.borrow(), 3, "1.2 s, 2.4 s, and what is left");
 }

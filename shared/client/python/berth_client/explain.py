@@ -108,17 +108,17 @@ async def why(
         following = "install the program `berth`, or name it in `program`"
         raise refuse("BERTH0001", f"{program} cannot be run: {fault}", following) from fault
     try:
-        printed, fault = await asyncio.wait_for(process.communicate(), overall)
+        printed, complaint = await asyncio.wait_for(process.communicate(), overall)
     except asyncio.TimeoutError as late:
         raise refuse("BERTH0004", f"{program} has not answered within {overall} s") from late
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
-    return read_answer(printed, fault, process.returncode)
+    return read_answer(printed, complaint, process.returncode)
 
 
-def read_answer(printed: bytes, fault: bytes, code: int | None) -> list[Explanation]:
+def read_answer(printed: bytes, complaint: bytes, code: int | None) -> list[Explanation]:
     """What the program has printed, in any form. A bus that is away is an answer, too."""
     if code == NOTHING_FOUND:
         return []
@@ -126,5 +126,5 @@ def read_answer(printed: bytes, fault: bytes, code: int | None) -> list[Explanat
         answer: dict[str, Any] = json.loads(printed)
         return [Explanation.parse(one) for one in answer["diagnoses"]]
     except (ValueError, LookupError, TypeError, AttributeError, StopIteration) as wrong:
-        said = (fault or printed).decode(errors="replace").strip()
+        said = (complaint or printed).decode(errors="replace").strip()
         raise refuse("BERTH0007", f"`berth why` ended with {code}: {said}") from wrong

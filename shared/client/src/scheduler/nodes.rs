@@ -1,7 +1,7 @@
 //! The nodes that can host volumes.
 
 use berth_bus::Call;
-use berth_contract::message::query::{Newer, Page};
+use berth_contract::message::query::{LongPoll, Page};
 use berth_contract::message::volume::{ListPlacements, NodePlacement, Obstacle, Placements};
 use berth_contract::trace::TraceContext;
 use berth_contract::verb;
@@ -65,7 +65,7 @@ impl Scheduler {
             index,
             node: None,
             page: Page::default(),
-            newer: Newer::default(),
+            newer: LongPoll::default(),
         };
         let asker = &self.0.asker;
         let mut nodes = Nodes::default();

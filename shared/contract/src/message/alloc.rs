@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::claim::ClaimStatus;
-use super::query::{Newer, Page, RefusedRequest, UnreadableRecord};
+use super::query::{LongPoll, Page, RefusedRequest, UnreadableRecord};
 use crate::decode::{Decode, Decoder};
 use crate::{decode_leaf, decode_struct, text};
 
@@ -232,14 +232,14 @@ pub struct AllocQuery {
     pub id: AllocId,
     /// Whether to wait.
     #[serde(flatten)]
-    pub newer: Newer,
+    pub newer: LongPoll,
 }
 decode_struct!(AllocQuery { id } + newer);
 
 impl AllocQuery {
     /// The alloc as it is now.
     pub fn current(id: AllocId) -> Self {
-        Self { id, newer: Newer::default() }
+        Self { id, newer: LongPoll::default() }
     }
 }
 
@@ -269,7 +269,7 @@ pub struct ListAllocs {
     pub page: Page,
     /// Whether to wait.
     #[serde(flatten)]
-    pub newer: Newer,
+    pub newer: LongPoll,
 }
 decode_struct!(ListAllocs {
     prefix = String::new(),

@@ -18,7 +18,7 @@ use berth_domain::{
 use serde::{Deserialize, Serialize};
 
 use super::call::ClaimCall;
-use super::query::{Newer, Page, UnreadableRecord};
+use super::query::{LongPoll, Page, UnreadableRecord};
 use crate::shorten::shorten;
 use crate::{decode_leaf, decode_struct};
 
@@ -62,7 +62,7 @@ pub struct Grant {
     pub mode: Mode,
     /// How the volume is shared.
     pub access: AccessMode,
-    /// What it is to the workload.
+    /// File system or block device.
     pub attachment: AttachmentMode,
     /// Mount options, volume's and request's merged (A11).
     #[serde(default, skip_serializing_if = "MountOptions::is_empty")]
@@ -313,7 +313,7 @@ pub struct ListClaims {
     pub page: Page,
     /// Whether to wait.
     #[serde(flatten)]
-    pub newer: Newer,
+    pub newer: LongPoll,
 }
 decode_struct!(ListClaims {
     prefix = String::new(),

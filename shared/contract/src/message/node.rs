@@ -112,11 +112,11 @@ pub struct Yielded {}
 
 /// `node.tell`: events of the sender's node, oldest first, at most [`TOLD_MAX`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Tell {
+pub struct TellEvents {
     /// The events.
     pub events: Vec<ToldEvent>,
 }
-decode_struct!(Tell { events });
+decode_struct!(TellEvents { events });
 
 /// An event, and the trace that it belongs to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -128,7 +128,7 @@ pub struct ToldEvent {
 }
 decode_struct!(ToldEvent { event, traceparent });
 
-impl Tell {
+impl TellEvents {
     /// What is wrong with it, by field. Agents tell of mounts, calls and plugins alone.
     pub fn faults(&self) -> Vec<Fault> {
         let mut faults = Vec::new();
@@ -167,7 +167,7 @@ mod tests {
         let at = Timestamp::from_unix_ms(1);
         let mounted = Event::new(EventName::VolumeMounted, at, NODE_AGENT);
         let traceparent = TraceContext::begin(&mut rand::rng());
-        let tell = |event: Event| Tell { events: vec![ToldEvent { event, traceparent }] };
+        let tell = |event: Event| TellEvents { events: vec![ToldEvent { event, traceparent }] };
         assert_eq!(tell(mounted.clone()).faults(), []);
         for forged in [
             Event::new(EventName::ClaimTaken, at, NODE_AGENT),
@@ -177,7 +177,7 @@ mod tests {
             assert_eq!(tell(forged).faults()[0].path, "events[0].event");
         }
         let many = vec![tell(mounted).events.remove(0); TOLD_MAX + 1];
-        assert_eq!(Tell { events: many }.faults()[0].path, "events");
+        assert_eq!(TellEvents { events: many }.faults()[0].path, "events");
     }
 
     #[test]

@@ -16,11 +16,11 @@ decode_struct!(AgentPluginsQuery {});
 
 /// Every plugin instance on a node, and what is wrong with where they come from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Here {
+pub struct AgentPlugins {
     /// The node.
     pub node: NodeId,
     /// The instances, by plugin; of one plugin the newest first.
-    pub instances: Vec<InstanceHere>,
+    pub instances: Vec<LocalInstance>,
     /// Files and sockets that are no plugin, and why; all of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub faults: Vec<SourceFault>,
@@ -29,7 +29,7 @@ pub struct Here {
 /// One instance of a plugin on a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[expect(clippy::struct_excessive_bools, reason = "each answers a question of its own")]
-pub struct InstanceHere {
+pub struct LocalInstance {
     /// The plugin.
     pub plugin: PluginId,
     /// Which instance of it: made from its source, and of what is said there.
@@ -105,7 +105,7 @@ decode_struct!(StartPlugin { plugin, instance });
 
 /// Which instances are being started or stopped now; those that already were are left out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ordered {
+pub struct OrderedInstances {
     /// The instances.
     pub instances: Vec<String>,
 }

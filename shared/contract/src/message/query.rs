@@ -24,7 +24,7 @@ decode_part!(Page { limit, after });
 
 /// Whether to answer at once, or when there is something newer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Newer {
+pub struct LongPoll {
     /// Answer only when there is something newer than this `index` (of one thing: `modify_index`),
     /// or the wait is over; at once when absent.
     #[serde(rename = "newer_than", default, skip_serializing_if = "Option::is_none")]
@@ -34,7 +34,7 @@ pub struct Newer {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait_ms: Option<u64>,
 }
-decode_part!(Newer { than as "newer_than", wait_ms });
+decode_part!(LongPoll { than as "newer_than", wait_ms });
 
 /// A stored record that this version cannot read. What it says may hold all the same, so nothing is
 /// decided without it.

@@ -16,7 +16,7 @@ use berth_domain::{ClockOffset, JobId, Namespace, NodeId, PluginId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::claim::ClaimStatus;
-use super::query::{Newer, Page, UnreadableRecord};
+use super::query::{LongPoll, Page, UnreadableRecord};
 use crate::{decode_leaf, decode_struct};
 
 /// The attribute of a node with the id of its agent's state directory.
@@ -234,7 +234,7 @@ pub struct Declared {
 /// `plugin.expect`: a job that provides a plugin says how many instances it is to have. It replaces
 /// what the job said before; with neither controllers nor nodes, the job is taken back.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Expect {
+pub struct ExpectInstances {
     /// The plugin.
     pub plugin: PluginId,
     /// The job's namespace.
@@ -249,7 +249,7 @@ pub struct Expect {
     #[serde(default)]
     pub nodes: u32,
 }
-decode_struct!(Expect {
+decode_struct!(ExpectInstances {
     plugin,
     namespace = Namespace::default(),
     job,
@@ -302,7 +302,7 @@ pub struct ListPlugins {
     pub page: Page,
     /// Whether to wait.
     #[serde(flatten)]
-    pub newer: Newer,
+    pub newer: LongPoll,
 }
 decode_leaf!(PluginType);
 decode_struct!(ListPlugins {
@@ -365,7 +365,7 @@ pub struct ListNodes {
     pub page: Page,
     /// Whether to wait.
     #[serde(flatten)]
-    pub newer: Newer,
+    pub newer: LongPoll,
 }
 decode_struct!(ListNodes {
     id,

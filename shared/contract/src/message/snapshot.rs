@@ -15,7 +15,7 @@ use berth_domain::{Namespace, PluginId, SnapshotId, Timestamp, VolumeId};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::query::{Newer, Page, UnreadableRecord};
+use super::query::{LongPoll, Page, UnreadableRecord};
 use super::storage::StorageWait;
 use crate::decode::{Decode, Decoder};
 use crate::{decode_leaf, decode_struct, text};
@@ -145,7 +145,7 @@ pub struct ListSnapshots {
     pub page: Page,
     /// Whether to wait.
     #[serde(flatten)]
-    pub newer: Newer,
+    pub newer: LongPoll,
 }
 decode_struct!(ListSnapshots { volume, prefix = String::new(), plugin } + page, newer);
 

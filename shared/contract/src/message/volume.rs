@@ -17,7 +17,7 @@ use berth_domain::{AllocId, ClassId, Namespace, NodeId, PluginId, VolumeId};
 use serde::{Deserialize, Serialize};
 
 use super::claim::ClaimStatus;
-use super::query::{Newer, Page, RefusedRequest, UnreadableRecord};
+use super::query::{LongPoll, Page, RefusedRequest, UnreadableRecord};
 pub use super::registration::{DOCUMENT_FIELDS, GivenSecrets, RegisterVolume, SEALED_FIELD};
 use super::storage::StorageStatus;
 use crate::code::Code;
@@ -129,14 +129,14 @@ pub struct VolumeQuery {
     pub id: VolumeId,
     /// Whether to wait.
     #[serde(flatten)]
-    pub newer: Newer,
+    pub newer: LongPoll,
 }
 decode_struct!(VolumeQuery { id } + newer);
 
 impl VolumeQuery {
     /// The volume as it is now.
     pub fn current(id: VolumeId) -> Self {
-        Self { id, newer: Newer::default() }
+        Self { id, newer: LongPoll::default() }
     }
 }
 
@@ -160,7 +160,7 @@ pub struct ListVolumes {
     pub page: Page,
     /// Whether to wait.
     #[serde(flatten)]
-    pub newer: Newer,
+    pub newer: LongPoll,
 }
 decode_struct!(ListVolumes {
     prefix = String::new(),
@@ -371,7 +371,7 @@ pub struct ListPlacements {
     pub page: Page,
     /// Whether to wait until the answer is another one.
     #[serde(flatten)]
-    pub newer: Newer,
+    pub newer: LongPoll,
 }
 decode_struct!(ListPlacements { volumes, index, node } + page, newer);
 

@@ -454,7 +454,7 @@ fn registry_agents_and_collection() {
     request("request-node-host", &registry::Host {});
     request("request-node-tell", &{
         let (event, traceparent) = (sample::event(), sample::trace());
-        node::Tell { events: vec![node::ToldEvent { event, traceparent }] }
+        node::TellEvents { events: vec![node::ToldEvent { event, traceparent }] }
     });
     request("request-node-leave", &{
         let (node, revision) = (sample::node_id(), Some(57));
@@ -463,7 +463,7 @@ fn registry_agents_and_collection() {
     request("request-plugin-delete", &registry::Delete { id: sample::plugin() });
     request("request-plugin-expect", &{
         let (plugin, namespace, job) = (sample::plugin(), sample::namespace(), sample::job_id());
-        registry::Expect { plugin, namespace, job, controllers: 2, nodes: 5 }
+        registry::ExpectInstances { plugin, namespace, job, controllers: 2, nodes: 5 }
     });
     request(
         "request-node-status",

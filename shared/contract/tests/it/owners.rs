@@ -1,7 +1,7 @@
 //! What owners of allocs send, and requests about many at once.
 
 use berth_contract::code::Code;
-use berth_contract::message::query::{Newer, Page};
+use berth_contract::message::query::{LongPoll, Page};
 use berth_contract::message::{alloc, many, owner, volume};
 use berth_contract::problem::Problem;
 use berth_domain::OwnerId;
@@ -69,7 +69,7 @@ fn many_allocs_and_their_owners() {
         index: Some(0),
         node: None,
         page: Page::default(),
-        newer: Newer::default(),
+        newer: LongPoll::default(),
     };
     request("request-volume-place-many", &many::PlaceMany { placements: vec![placement] });
     let answer = many::PlacementAnswer { placements: None, error: Some(error) };

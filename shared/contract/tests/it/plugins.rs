@@ -9,7 +9,7 @@ use crate::sample;
 fn plugins_of_a_node() {
     let instance = || "3f2c9a10b4de".to_owned();
     request("request-agent-plugins", &plugin::AgentPluginsQuery {});
-    let here = plugin::InstanceHere {
+    let here = plugin::LocalInstance {
         plugin: sample::plugin(),
         instance: instance(),
         source: "/etc/berth/plugins.d/ebs.toml".to_owned(),
@@ -32,17 +32,21 @@ fn plugins_of_a_node() {
     };
     reply(
         "reply-agent-plugins",
-        &plugin::Here { node: sample::node_id(), instances: vec![here], faults: vec![fault] },
+        &plugin::AgentPlugins {
+            node: sample::node_id(),
+            instances: vec![here],
+            faults: vec![fault],
+        },
     );
     let (id, by) = (sample::plugin(), "ada@host".to_owned());
     request(
         "request-agent-plugin-stop",
         &plugin::StopPlugin { plugin: id, instance: Some(instance()), even_with_mounts: true, by },
     );
-    reply("reply-agent-plugin-stop", &plugin::Ordered { instances: vec![instance()] });
+    reply("reply-agent-plugin-stop", &plugin::OrderedInstances { instances: vec![instance()] });
     request(
         "request-agent-plugin-start",
         &plugin::StartPlugin { plugin: sample::plugin(), instance: Some(instance()) },
     );
-    reply("reply-agent-plugin-start", &plugin::Ordered { instances: vec![instance()] });
+    reply("reply-agent-plugin-start", &plugin::OrderedInstances { instances: vec![instance()] });
 }

@@ -7,7 +7,7 @@ use berth_contract::event::{Event, EventName, PluginCall};
 use berth_contract::lease::{Holder, Leader, OwnerHolder};
 use berth_contract::message::access::AccessReport;
 use berth_contract::message::claim::Recover;
-use berth_contract::message::query::{Newer, Page, RefusedRequest};
+use berth_contract::message::query::{LongPoll, Page, RefusedRequest};
 use berth_contract::record::UnreadableRecord;
 use berth_contract::service;
 use berth_contract::trace::{SpanId, TraceContext};
@@ -47,8 +47,8 @@ pub fn page(after: &str) -> Page {
     Page { limit: Some(100), after: Some(after.to_owned()) }
 }
 
-pub fn newer(than: u64) -> Newer {
-    Newer { than: Some(than), wait_ms: Some(500) }
+pub fn newer(than: u64) -> LongPoll {
+    LongPoll { than: Some(than), wait_ms: Some(500) }
 }
 
 pub fn alloc_id() -> AllocId {

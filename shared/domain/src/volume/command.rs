@@ -104,7 +104,7 @@ pub enum Command {
     CutSnapshot {
         /// The snapshot.
         snapshot: SnapshotId,
-        /// What it is to be.
+        /// Its requested properties.
         wish: SnapshotWish,
     },
     /// Register a snapshot that the plugin has.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use berth_domain::access::{AccessMode, AttachmentMode, Mode};
+use berth_domain::access::{AccessMode, AttachmentMode, Capability, Mode};
 use berth_domain::volume::{
     Attempt, CallKind, CallOwner, Claim, Command, Context, HandleUse, Outcome, Policy, Progress,
     Refusal, State, Step, Take, Volume, step,
@@ -23,30 +23,17 @@ fn ago(wait: Duration) -> Timestamp {
 pub fn claim(access: AccessMode, state: State, node: &str) -> Claim {
     let is_held = state != State::Waiting;
     let device = BTreeMap::from([("device".to_owned(), format!("/dev/{node}"))]);
+    let capability = Capability { access, attachment: AttachmentMode::FileSystem };
+    let since = ago(Duration::from_secs(600));
     Claim {
-        state,
-        node: NodeId::new(node).unwrap(),
-        mode: Mode::Write,
-        progress: Progress::default(),
-        since: ago(Duration::from_secs(600)),
-        reason: None,
-        place_until: None,
-        exhausted: false,
-        denied: false,
-        unstaged_by: None,
-        proof: None,
         epoch: 10,
-        access,
-        attachment: AttachmentMode::FileSystem,
         controller: is_held,
         external_node: is_held.then(|| format!("ext-{node}")),
         publish_context: match state {
             State::Taken | State::Unpublishing => device,
             State::Waiting | State::Publishing | State::NodeDetached => BTreeMap::new(),
         },
-        mount: None,
-        plugin: None,
-        external_id: None,
+        ..Claim::new(state, NodeId::new(node).unwrap(), Mode::Write, capability, since)
     }
 }
 

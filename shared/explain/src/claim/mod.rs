@@ -2,12 +2,20 @@
 
 mod case;
 mod controller;
+mod holder;
 mod mount;
 mod node;
 mod rules;
 
 pub use case::Case;
 pub use controller::no_room;
-pub use rules::{
-    STORES_NOTHING, behind_holder, behind_other_name, find, find_holder, keeps_itself, state,
-};
+pub use holder::{Waiter, behind_holder, find_holder, keeps_itself};
+pub use rules::{STORES_NOTHING, behind_other_name, state};
+
+use crate::finding::Finding;
+
+/// The decisive cause. A claim that waits is explained by what keeps the holder of the volume.
+pub fn find(case: &Case<'_>) -> Finding {
+    let found = rules::find_own(case).or_else(|| holder::turn(case));
+    found.unwrap_or_else(|| case.at_rest())
+}

@@ -1,19 +1,17 @@
-//! Explains the state of one claim.
+//! Explains the state of one claim by what was read of it, its node and its plugin.
 //!
-//! Rules are tried in the order of [`Cause`]: the first finding decides. A claim that waits is
-//! explained by what keeps the holder of the volume, with the same rules.
+//! Rules are tried in the order of [`Cause`]: the first finding decides.
 
 use berth_contract::hint;
 use berth_contract::message::claim::{ClaimStatus, ClaimWait};
 use berth_contract::record::UnreadableRecord;
 use berth_contract::service::VOLUMEWATCHER;
+use berth_domain::Namespace;
 use berth_domain::volume::{OtherClaim, State};
-use berth_domain::{AllocId, Namespace};
 
 use super::case::Case;
 use super::{controller, mount, node};
 use crate::cause::{Actor, Cause};
-use crate::facts::Facts;
 use crate::finding::Finding;
 use crate::record::{is_unreadable, unreadable_record};
 use crate::span::ago;
@@ -41,7 +39,7 @@ const GRANTED: [Rule; 9] = [
 ];
 
 /// Rules for a claim that is being granted or released.
-const MOVING: [Rule; 11] = [
+const MOVING: [Rule; 10] = [
     unreadable,
     store,
     clock,
@@ -49,7 +47,6 @@ const MOVING: [Rule; 11] = [
     node::missing_right,
     node::journal,
     standing_use,
-    turn,
     plugin_down,
     last_error,
     held_back,
@@ -76,11 +73,10 @@ fn stray(case: &Case<'_>) -> Option<Finding> {
     case.claim.stray.then_some(finding)
 }
 
-/// The decisive cause.
-pub fn find(case: &Case<'_>) -> Finding {
+/// The first cause that a rule finds; none when no rule finds one.
+pub fn find_own(case: &Case<'_>) -> Option<Finding> {
     let rules: &[Rule] = if case.is_granted() { &GRANTED } else { &MOVING };
-    let found = rules.iter().find_map(|rule| rule(case));
-    found.unwrap_or_else(|| case.at_rest())
+    rules.iter().find_map(|rule| rule(case))
 }
 
 /// The claim's state in words, with the state of its mount on the node.
@@ -207,82 +203,4 @@ pub fn behind_other_name(namespace: &Namespace, other: &OtherClaim) -> Finding {
     Finding::new(Cause::RegisteredTwice, Actor::You, sentence)
         .next_if_known(is_visible.then(stop))
         .next("# if both volumes are registered, then deregister one of them")
-}
-
-/// A waiting claim: the cause is what keeps the volume's holder.
-fn turn(case: &Case<'_>) -> Option<Finding> {
-    let claim = case.claim;
-    if claim.state != State::Waiting {
-        return None;
-    }
-    let waits_for = claim.waits_for.clone().unwrap_or_else(|| "its turn".to_owned());
-    let claims = match case.volume() {
-        Some(volume) => &volume.claims[..],
-        None => case.facts.holders.get(&case.key()).map_or(&[][..], Vec::as_slice),
-    };
-    Some(behind_holder(case.facts, claims, &claim.alloc, &waits_for).unwrap_or_else(|| {
-        let sentence = format!("it waits for {waits_for}");
-        Finding::new(Cause::UnderWay, Actor::NOBODY, sentence)
-    }))
-}
-
-/// What keeps the holder of the volume, for an alloc that waits for it; none when no claim holds
-/// the volume.
-pub fn behind_holder(
-    facts: &Facts,
-    claims: &[ClaimStatus],
-    waiter: &AllocId,
-    waits_for: &str,
-) -> Option<Finding> {
-    let (holder, mut finding) = find_holder(facts, claims)?;
-    let ClaimStatus { alloc, node, state, .. } = holder.claim;
-    let since = ago(holder.claim.since, facts.now);
-    if keeps_itself(&holder, &finding) {
-        let sentence = format!(
-            "{alloc} on node {node} has held the volume for {since}; {waiter} is granted it in its \
-             turn"
-        );
-        let told = format!("{waiter} waits for {waits_for}");
-        return Some(Finding { sentence, who: Actor::NOBODY, ..finding }.shown_by([told]));
-    }
-    finding.sentence = format!("{waiter} waits for {alloc}: {}", finding.sentence);
-    let told = format!("{alloc} holds the volume on {node}: {state} for {since}");
-    finding.evidence.insert(0, told);
-    Some(finding)
-}
-
-/// The claim that keeps the volume from others, and why. Of several it is the first in the order of
-/// causes: a release that goes on by itself is not what a waiter waits for.
-pub fn find_holder<'a>(facts: &'a Facts, claims: &'a [ClaimStatus]) -> Option<(Case<'a>, Finding)> {
-    let holders = claims.iter().filter(|claim| claim.state != State::Waiting);
-    let found = holders.map(|claim| {
-        let case = Case { facts, claim };
-        (case, find_of_holder(&case))
-    });
-    found.min_by_key(|(Case { claim, .. }, finding)| {
-        // The claim service has read more records: a hint on a release is what keeps it.
-        let is_kept = finding.cause >= Cause::UnderWay && claim.hint.is_some();
-        let cause = if is_kept { Cause::HeldByOthers } else { finding.cause };
-        (cause, claim.state == State::Taken, claim.since)
-    })
-}
-
-/// Why a claim keeps the volume. A holder whose mount fails could still give the volume up; what
-/// comes before [`Cause::PluginRefuses`] would keep its release, too.
-fn find_of_holder(case: &Case<'_>) -> Finding {
-    let found = find(case);
-    if !case.is_granted() || found.cause < Cause::PluginRefuses {
-        return found;
-    }
-    let ClaimStatus { alloc, node, namespace, since, .. } = case.claim;
-    let sentence =
-        format!("{alloc} on node {node} has held the volume for {}", ago(*since, case.now()));
-    let when = "once its workload has ended, if it is to end now";
-    let stop = next::stop_alloc(alloc, namespace, when);
-    Finding::new(Cause::HeldByOthers, Actor::You, sentence).next(stop)
-}
-
-/// Whether nothing keeps the holder but its alloc.
-pub fn keeps_itself(holder: &Case<'_>, finding: &Finding) -> bool {
-    holder.is_granted() && finding.cause == Cause::HeldByOthers
 }

@@ -6,12 +6,13 @@ use berth_contract::message::alloc::AllocStatus;
 use berth_contract::message::volume::Obstacle;
 use berth_contract::problem::Problem;
 use berth_contract::service::{CLAIM, PLUGIN_REGISTRY};
-use berth_domain::alloc::AllocState;
+use berth_domain::access::Mode;
+use berth_domain::alloc::{AllocState, VolumeRequest};
 use berth_domain::{AllocId, VolumeId, VolumeKey};
 
 use super::worst::{is_of_claim, last_refusal, not_known, worst};
 use crate::cause::{Actor, Cause};
-use crate::claim::{self, Case};
+use crate::claim::{self, Case, Waiter};
 use crate::facts::Facts;
 use crate::finding::{Diagnosis, Finding};
 use crate::record::{is_none, read_record};
@@ -153,11 +154,16 @@ fn refused(facts: &Facts, alloc: &AllocStatus, id: &VolumeId, obstacle: &Obstacl
     let sentence =
         format!("volume {id} cannot be claimed on node {} now: {}", alloc.node, obstacle.message);
     let volume = facts.volume(id).and_then(|volume| volume.as_ref().ok());
-    if let Some(volume) = volume.filter(|_| obstacle.code == Code::Held)
-        && let Some(finding) =
-            claim::behind_holder(facts, &volume.claims, &alloc.id, &obstacle.message)
-    {
-        return finding.next(next::why_volume(id, &facts.namespace));
+    if let Some(volume) = volume.filter(|_| obstacle.code == Code::Held) {
+        let AllocStatus { id: waiter, node, index, volumes, .. } = alloc;
+        let is_for = |request: &&VolumeRequest| request.volume(*index).is_ok_and(|of| of == *id);
+        let reads = volumes.iter().filter(is_for).all(|request| request.read_only);
+        let mode = if reads { Mode::Read } else { Mode::Write };
+        let waiter = Waiter { alloc: waiter, node, mode, waits_for: &obstacle.message };
+        let access = volume.in_use.map(|used| used.access);
+        if let Some(finding) = claim::behind_holder(facts, access, &volume.claims, &waiter) {
+            return finding.next(next::why_volume(id, &facts.namespace));
+        }
     }
     let who = if obstacle.retryable { Actor::NOBODY } else { Actor::You };
     Finding::new(Cause::Refused, who, sentence)

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
+use crate::Holders;
 use crate::find_claim;
 
 /// The node and the plugin are well, and nobody was asked.
@@ -117,7 +118,8 @@ fn a_waiting_claim_names_what_keeps_the_holder() {
     let waiting = || json!({"alloc": "b", "node": "n2", "state": "waiting", "wait": "turn"});
     assert_eq!(hint(&facts, waiting()), None, "its turn has come");
     let hold = |facts: &mut Facts, holders: &[Value]| {
-        facts.holders.insert(data(), holders.iter().cloned().map(|it| read(claim(it))).collect());
+        let claims = holders.iter().cloned().map(|it| read(claim(it))).collect();
+        facts.holders.insert(data(), Holders { access: None, claims });
     };
     hold(&mut facts, &[json!({})]);
     let parts = ["a on node n1 has held the volume for 100s", "`berth alloc stop a` (once"];

@@ -44,7 +44,7 @@ fn everything_that_is_missing_is_told_at_once_with_the_remedy() {
         assert!(report.contains(part), "{report} lacks {part}");
     }
     assert_eq!(report.matches("missing: ").count(), check.missing.len());
-    // A service's identity cannot make itself another identity of its role.
+    // The identity `gc` is of another service: the remedy names the role that is needed.
     let remedy = write_remedy(&Role::Claim, "gc", &[]);
     assert_eq!(remedy, "berth access service claim --replace");
 }

@@ -18,7 +18,8 @@ use berth_domain::volume::{Claim, Handle, State};
 use berth_domain::{AllocId, NodeId, VolumeKey};
 use tokio::time::Instant;
 
-/// Agents compare their mounts at least every 75 s; this is long enough for that and a retry.
+/// Agents compare their mounts at least every 75 s; this is long enough for that, and for the
+/// comparison that confirms it.
 const KEPT_FOR: Duration = Duration::from_secs(120);
 /// Most claims that are kept.
 const MAX: usize = 100_000;

@@ -24,11 +24,11 @@ fn observe(runs: &Runs, alloc: &str) -> Option<ObservedRun> {
 fn seen_once(runs: &Runs, alloc: &str, is_so: impl Fn(&ObservedRun) -> bool) -> ObservedRun {
     let deadline = Instant::now() + Duration::from_secs(30);
     loop {
-        let observe = observe(runs, alloc).unwrap();
-        if is_so(&observe) {
-            return observe;
+        let observed = observe(runs, alloc).unwrap();
+        if is_so(&observed) {
+            return observed;
         }
-        assert!(Instant::now() < deadline, "{observe:?}");
+        assert!(Instant::now() < deadline, "{observed:?}");
         thread::sleep(Duration::from_millis(1));
     }
 }
@@ -65,11 +65,11 @@ fn a_run_is_over_when_runner_and_command_are_gone_or_when_it_says_so() {
     let held = announced.held().unwrap().0.try_clone().unwrap();
     let mut command = Command::new("cat").stdin(Stdio::piped()).stdout(held).spawn().unwrap();
     drop(announced);
-    let without_runner = seen_once(&runs, "a/b", |observe| !observe.has_runner);
+    let without_runner = seen_once(&runs, "a/b", |observed| !observed.has_runner);
     assert!(without_runner.is_held && !without_runner.is_over(), "{without_runner:?}");
     drop(command.stdin.take());
     command.wait().unwrap();
-    let over = seen_once(&runs, "a/b", |observe| !observe.is_held);
+    let over = seen_once(&runs, "a/b", |observed| !observed.is_held);
     assert!(over.is_over(), "{over:?}");
     assert_eq!(runs.list().unwrap().0.len(), 1);
     runs.forget(&over.name, &over.held_name).unwrap();
@@ -110,8 +110,8 @@ fn what_cannot_be_watched_is_not_begun() {
     assert!(matches!(runs.announce(run("a")), Err(AnnounceError::Write { .. })));
     runs.heal().unwrap();
     fs::write(runs.dir().join("x.json"), "{").unwrap();
-    let (observe, unread) = runs.list().unwrap();
-    assert!(observe.is_empty() && unread.len() == 1, "{observe:?} {unread:?}");
+    let (listed, unread) = runs.list().unwrap();
+    assert!(listed.is_empty() && unread.len() == 1, "{listed:?} {unread:?}");
 }
 
 #[test]
@@ -158,8 +158,8 @@ fn a_guard_is_known_while_either_of_its_two_directories_is_there() {
     assert!(matches!(set(&runs, "a", &process_guard()), Ok(GuardSet::Done)));
     for gone in ["runs", "known-runs"] {
         fs::remove_dir_all(dir.path().join(gone)).unwrap();
-        let observe = observe(&runs, "a").unwrap();
-        assert!(observe.has_runner && !observe.is_over(), "{observe:?}");
+        let observed = observe(&runs, "a").unwrap();
+        assert!(observed.has_runner && !observed.is_over(), "{observed:?}");
         assert_eq!(runs.list().unwrap().0.len(), 1);
         runs.heal().unwrap();
         assert!(dir.path().join(gone).is_dir());

@@ -11,7 +11,7 @@ use berth_contract::actor::Actor;
 use berth_contract::code::Code;
 use berth_contract::event::{Event, EventName};
 use berth_contract::lease::Holder;
-use berth_contract::message::node::{Hold, Tell, ToldEvent, Yield};
+use berth_contract::message::node::{Hold, TellEvents, ToldEvent, Yield};
 use berth_contract::message::{alloc, claim, registry, secret};
 use berth_contract::problem::Problem;
 use berth_contract::service::NODE_AGENT;
@@ -107,7 +107,7 @@ pub fn holder_of(id: &str) -> Holder {
     }
 }
 
-fn told(name: EventName, of: &str) -> Tell {
+fn told(name: EventName, of: &str) -> TellEvents {
     let event = Event {
         node: Some(node(of)),
         namespace: Some(Namespace::default()),
@@ -115,7 +115,7 @@ fn told(name: EventName, of: &str) -> Tell {
         detail: Some("x".repeat(1_000)),
         ..Event::new(name, clock::now(), NODE_AGENT)
     };
-    Tell { events: vec![ToldEvent { event, traceparent: clock::begin_trace() }] }
+    TellEvents { events: vec![ToldEvent { event, traceparent: clock::begin_trace() }] }
 }
 
 /// A report without anything in it.

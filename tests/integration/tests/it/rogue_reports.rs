@@ -8,7 +8,7 @@ use berth_bus::Bus;
 use berth_bus::event::Event as Stored;
 use berth_contract::actor::Actor;
 use berth_contract::event::{Event, EventName};
-use berth_contract::message::node::{Hold, Tell, ToldEvent};
+use berth_contract::message::node::{Hold, TellEvents, ToldEvent};
 use berth_contract::message::registry::{NodeReport, ReportedInstance};
 use berth_contract::service::NODE_AGENT;
 use berth_contract::verb::{self, Verb as _};
@@ -82,7 +82,7 @@ async fn reports_fill_no_more_of_the_event_stream_than_the_nodes_share() {
         },
         traceparent: clock::begin_trace(),
     };
-    let told = Tell { events: vec![told; 64] };
+    let told = TellEvents { events: vec![told; 64] };
     while send::<verb::NodeTell>(&thief, &(), &told).await.unwrap().stored == 64 {}
     let began = Instant::now();
     for healthy in [true, false, true] {

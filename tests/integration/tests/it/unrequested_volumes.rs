@@ -9,7 +9,7 @@ use berth_contract::actor::Actor;
 use berth_contract::code::Code;
 use berth_contract::event::{Event, EventName};
 use berth_contract::message::claim::Recover;
-use berth_contract::message::node::{Hold, Tell, ToldEvent};
+use berth_contract::message::node::{Hold, TellEvents, ToldEvent};
 use berth_contract::message::registry::{NodeReport, NodeStatus};
 use berth_contract::service::NODE_AGENT;
 use berth_contract::{stream, subject, verb};
@@ -142,7 +142,7 @@ async fn a_node_tells_users_nothing_of_what_it_has_not() {
     let began = clock::now();
     let (past, future) = (Timestamp::from_unix_ms(0), began.after(Duration::from_secs(86_400)));
     let events = vec![told("ghost", past), told("own", future)];
-    send::<verb::NodeTell>(&thief, &(), &Tell { events }).await.unwrap();
+    send::<verb::NodeTell>(&thief, &(), &TellEvents { events }).await.unwrap();
     wait::until("both are stored, and one names the volume", RECOVERY, || async {
         let found = stored(&system).await;
         let (named, nameless) =

@@ -73,10 +73,10 @@ fn a_long_line_is_counted_and_not_listed() {
     assert_eq!(words(&first), "its turn, which has come");
 }
 
-/// Of thousands that share a volume a few are explained: the oldest, and before it one whose node
-/// is down.
+/// Of thousands that share a volume a few are explained: the oldest, before it one that has failed,
+/// and before that one whose node keeps it there.
 #[test]
-fn one_holder_of_each_state_is_looked_at() {
+fn one_holder_of_each_state_and_mode_is_looked_at() {
     let late = NOW.after(Duration::from_secs(5));
     let held = |state, since, node: &str| Claim {
         since,
@@ -94,8 +94,19 @@ fn one_holder_of_each_state_is_looked_at() {
         holders.into_iter().map(ToString::to_string).collect::<Vec<_>>()
     };
     assert_eq!(first(&volume), ["b", "c"]);
-    volume.claims.insert(AllocId::new("e").unwrap(), held(State::Taken, late, "n9"));
-    assert_eq!(first(&volume), ["e", "c"]);
+    let mut add = |alloc: &str, claim: Claim| {
+        volume.claims.insert(AllocId::new(alloc).unwrap(), claim);
+        first(&volume)
+    };
+    assert_eq!(add("e", held(State::Taken, late, "n9")), ["e", "c"]);
+    let mut failed = held(State::Unpublishing, late.after(Duration::from_secs(5)), "n1");
+    failed.progress.tries = 2;
+    assert_eq!(add("f", failed), ["e", "f"]);
+    let reader = Claim { mode: Mode::Read, ..held(State::Taken, late, "n1") };
+    assert_eq!(add("g", reader).len(), 3);
+    // Nothing is left on its node: another node's detach says as much.
+    assert_eq!(add("h", held(State::NodeDetached, late, "n9")).last().unwrap(), "h");
+    assert_eq!(add("i", held(State::NodeDetached, NOW, "n1")).last().unwrap(), "i");
 }
 
 /// Each state says which call it is at; at rest it says nothing.

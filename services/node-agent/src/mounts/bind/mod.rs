@@ -37,7 +37,7 @@ use nix::errno::Errno;
 use tokio::time::timeout;
 
 use self::bind_mount::UnbindError;
-use super::local::{local_problem, read_mount_table};
+use super::node_faults::{local_problem, read_mount_table};
 use super::still_mounted;
 use crate::host::paths::{Paths, VolumePaths};
 use crate::host::pool::{CHANGE_MAX, INSPECT_MAX, VolumeHost};

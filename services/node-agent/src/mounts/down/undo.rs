@@ -18,7 +18,7 @@ use futures_util::{StreamExt as _, stream};
 use super::unmounting::{DepartingUse, Unmounting};
 use crate::caller::RequestContext;
 use crate::journal::JournalledUse;
-use crate::mounts::local::read_mount_table;
+use crate::mounts::node_faults::read_mount_table;
 
 /// Largest number of uses that are undone, or of allocs that are ended, at once.
 const AT_ONCE_MAX: usize = 16;

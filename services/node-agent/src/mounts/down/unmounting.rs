@@ -1,4 +1,4 @@
-//! What it takes to take a use of a volume down, and the order in which it is done.
+//! The parts that taking a use of a volume down needs, and the order of its steps.
 //!
 //! **Promises** that a detach is journalled before the first call, and that it is done when the
 //! mount tables of the host say so.
@@ -20,10 +20,10 @@ use crate::executor::{ExecutorWork, PluginVolume, VolumeExecutor, WorkTurn};
 use crate::fleet::events::{EventPublisher, UsedVolume};
 use crate::journal::{JournalledDetach, JournalledUse};
 use crate::mounts::account::{AccountedUse, ClaimsBeside};
-use crate::mounts::calls::{NodeCaller, NodePlugins};
+use crate::mounts::calls::{NodePlugins, VolumeCalls};
 use crate::mounts::claims::ClaimService;
 use crate::mounts::dirs;
-use crate::mounts::local::{local_problem, read_mount_table};
+use crate::mounts::node_faults::{local_problem, read_mount_table};
 use crate::mounts::plan::{self, DetachInput, NodeCall, VolumeOnNode};
 use crate::mounts::runs;
 use crate::mounts::unstaged;
@@ -166,8 +166,8 @@ impl Unmounting {
         if unstaged_by.is_some() {
             unstaged::check_device_unused(&host, noted).await?;
         }
-        let caller = self.plugins.caller(&plugin, external_id, host, context.deadline);
-        let caller = NodeCaller { unstaged_by: unstaged_by.clone(), ..caller };
+        let caller = self.plugins.calls_for(&plugin, external_id, host, context.deadline);
+        let caller = VolumeCalls { unstaged_by: unstaged_by.clone(), ..caller };
         caller.take_down(&calls).await?;
         departing.check_after(&caller.host, &plugin).await?;
         let failed = local_problem(Code::UnmountFailed);

@@ -15,7 +15,7 @@ use berth_service::clock;
 use crate::host::paths::VolumePaths;
 use crate::journal::Disk;
 use crate::mounts::health::{self, MountHealths, ProbeAnswer};
-use crate::mounts::local::read_mount_table;
+use crate::mounts::node_faults::read_mount_table;
 
 /// Time before the caller's deadline at which the agent answers that a mount hangs.
 const ANSWER_BEFORE_DEADLINE: Duration = Duration::from_millis(500);

@@ -23,8 +23,8 @@ use nix::mount::{MsFlags, mount};
 use crate::host::paths::VolumePaths;
 use crate::host::pool::VolumeHost;
 use crate::mounts::bind::flags::{self, Flags};
-use crate::mounts::calls::NodeCaller;
-use crate::mounts::local::local_problem;
+use crate::mounts::calls::VolumeCalls;
+use crate::mounts::node_faults::local_problem;
 use crate::mounts::plan::NodeCall;
 
 /// Flags that protect the host or the volume. A mount without a requested one is refused.
@@ -67,7 +67,7 @@ pub(super) async fn enforce_flags(
 
 /// Enforces the flags after a publish, and unpublishes the volume if it cannot.
 pub(super) async fn enforce_after_publish(
-    caller: &NodeCaller,
+    caller: &VolumeCalls,
     grant: &Grant,
     place: &VolumePaths,
 ) -> Result<Vec<String>, Problem> {

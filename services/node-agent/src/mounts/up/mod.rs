@@ -2,8 +2,8 @@
 //!
 //! **Owns** the requests of allocs that are under way, and the order of the steps up.
 //!
-//! **Promises** that a grant is used only by the request that took it (rule 10), and that a path is
-//! answered only once the volume there answers.
+//! **Promises** that a grant is used only by the request that took it (rule 10), and that no path
+//! is answered whose mount is known to be dead or hung.
 //!
 //! **Never** gives up a claim or a mount that another request uses.
 
@@ -19,4 +19,4 @@ mod requests;
 mod whole_mount;
 
 pub use mounting::Mounting;
-pub use requests::MountRequests;
+pub use requests::MountHandlers;

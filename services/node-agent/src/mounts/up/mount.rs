@@ -1,4 +1,5 @@
-//! `agent.mount`: claims a volume for an alloc, and mounts it (E4, rule 10).
+//! Takes one claim, and mounts what it grants (E4, rule 10): for `agent.mount` and
+//! `agent.mount-all`.
 
 use std::sync::Arc;
 
@@ -26,7 +27,7 @@ use crate::mounts::bind::BindPath;
 use crate::mounts::calls::GrantWithSecrets;
 use crate::mounts::claims;
 use crate::mounts::holders;
-use crate::mounts::local::{local_problem, read_mount_table};
+use crate::mounts::node_faults::{local_problem, read_mount_table};
 use crate::mounts::plan::{self, MountInput, MountRefusal, NodeCall, VolumeOnNode};
 use crate::plugins::Plugin;
 
@@ -40,7 +41,7 @@ struct MountTask {
 }
 
 /// One volume that is to be mounted.
-pub(super) struct MountRequest {
+pub(super) struct VolumeToMount {
     pub(super) mount: Mount,
     /// The path of the caller's choice.
     pub(super) spot: Option<BindPath>,
@@ -52,9 +53,9 @@ impl Mounting {
     /// Takes the claim, and mounts what it grants.
     pub(super) async fn claim_and_mount(
         self: Arc<Self>,
-        request: MountRequest,
+        request: VolumeToMount,
     ) -> Result<Mounted, Problem> {
-        let MountRequest { mount, context, .. } = &request;
+        let VolumeToMount { mount, context, .. } = &request;
         let volume = VolumeKey::new(mount.namespace.clone(), mount.volume.clone());
         let deadline = claims::held_until(mount.wait, context.deadline);
         let taking = self.claims.take_claim(mount, RequestContext { deadline, ..*context });
@@ -66,10 +67,10 @@ impl Mounting {
     /// Mounts what is granted.
     pub(super) async fn mount_with(
         self: Arc<Self>,
-        request: MountRequest,
+        request: VolumeToMount,
         grant: Grant,
     ) -> Result<Mounted, Problem> {
-        let MountRequest { mount, spot, pass, context } = request;
+        let VolumeToMount { mount, spot, pass, context } = request;
         let volume = VolumeKey::new(mount.namespace, mount.volume);
         let locate = |problem: Problem| self.local.locate_problem(problem, &volume);
         self.events.learn(&grant.namespace, &grant.alloc, grant.by.as_ref());
@@ -152,7 +153,8 @@ impl Mounting {
             let granted = GrantWithSecrets { grant, secrets };
             let began = Instant::now();
             let deadline = context.deadline;
-            let caller = self.plugins.caller(&plugin, &grant.external_id, host.clone(), deadline);
+            let caller =
+                self.plugins.calls_for(&plugin, &grant.external_id, host.clone(), deadline);
             if calls.iter().any(|call| matches!(call, NodeCall::Unpublish { .. })) {
                 self.local.binds.remove_binds(&host, &place).await?;
             }

@@ -31,15 +31,15 @@ use berth_domain::volume::deadlock::take_order;
 use berth_domain::{VolumeId, VolumeKey};
 
 use super::claims_before::{ClaimEpochs, ClaimsBefore};
-use super::mount::MountRequest;
-use super::requests::MountRequests;
+use super::mount::VolumeToMount;
+use super::requests::MountHandlers;
 use super::whole_mount::{Joined, NextRequest, WholeMount, WholeMounts};
 use crate::caller::{Caller, RequestContext, check_namespace};
 use crate::fleet::gate::GatePass;
 use crate::journal::UseState;
 use crate::mounts::bind::BindPath;
 use crate::mounts::claims::held_until;
-use crate::mounts::local::local_problem;
+use crate::mounts::node_faults::local_problem;
 
 /// How long it is tried to give the claims up, after the caller was refused.
 const UNDO_WITHIN: Duration = Duration::from_secs(10);
@@ -59,7 +59,7 @@ impl Drop for Listed {
     }
 }
 
-impl MountRequests {
+impl MountHandlers {
     /// Claims and mounts every volume of the alloc. Returns by the deadline; the work goes on.
     pub async fn mount_all(
         self: Arc<Self>,
@@ -270,7 +270,7 @@ impl MountRequests {
                 let mount = request_for(request, &volume, Some(name.clone()));
                 let spot = spots.remove(&name);
                 let context = RequestContext { deadline: work.kept_until(), trace };
-                let asked = MountRequest { mount, spot, pass, context };
+                let asked = VolumeToMount { mount, spot, pass, context };
                 let mounted = match first.take() {
                     Some(grant) => Arc::clone(&self.mounting).mount_with(asked, grant).await,
                     None => Arc::clone(&self.mounting).claim_and_mount(asked).await,

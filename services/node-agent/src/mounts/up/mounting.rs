@@ -1,4 +1,4 @@
-//! What it takes to mount a volume, and how the calls that publish it are made.
+//! The parts that mounting a volume needs, and the calls that publish it.
 //!
 //! **Promises** that a volume is journalled as staged before it is published.
 
@@ -19,11 +19,11 @@ use crate::fleet::gate::Gate;
 use crate::fleet::secret::SecretsReader;
 use crate::host::paths::VolumePaths;
 use crate::journal::{Disk, Journal, JournalledUse};
-use crate::mounts::calls::{GrantWithSecrets, NodeCaller, NodePlugins, NotPublished};
+use crate::mounts::calls::{GrantWithSecrets, NodePlugins, NotPublished, VolumeCalls};
 use crate::mounts::claims::ClaimService;
 use crate::mounts::expand::expand_pending;
 use crate::mounts::health::MountHealths;
-use crate::mounts::local::local_problem;
+use crate::mounts::node_faults::local_problem;
 use crate::mounts::plan::NodeCall;
 use crate::mounts::volumes::LocalVolumes;
 
@@ -97,7 +97,7 @@ impl Mounting {
     /// plugin left out, and the disk behind the mount.
     pub(super) async fn publish_granted(
         &self,
-        caller: &NodeCaller,
+        caller: &VolumeCalls,
         granted: &GrantWithSecrets<'_>,
         publication: Publication<'_>,
         context: RequestContext,
@@ -122,7 +122,7 @@ impl Mounting {
     }
 }
 
-impl NodeCaller {
+impl VolumeCalls {
     /// Makes the calls that publish a use. Its intent is in the journal. That the volume is staged
     /// is journalled before it is published.
     async fn bring_up(

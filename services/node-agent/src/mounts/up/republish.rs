@@ -32,7 +32,7 @@ use crate::journal::{Disk, JournalledUse, OptionsFingerprint, UseState};
 use crate::mounts::calls::GrantWithSecrets;
 use crate::mounts::health::{PROBE_TIMEOUT, ProbeAnswer};
 use crate::mounts::holders;
-use crate::mounts::local::{local_problem, read_mount_table};
+use crate::mounts::node_faults::{local_problem, read_mount_table};
 use crate::mounts::plan::{self, NodeCall, RepublishInput, VolumeOnNode};
 use crate::plugins::Plugin;
 
@@ -217,7 +217,7 @@ impl Mounting {
         drop(entered);
         let began = Instant::now();
         let host = self.plugins.host(&plugin.id, &place);
-        let caller = self.plugins.caller(&plugin, &first.external_id, host, context.deadline);
+        let caller = self.plugins.calls_for(&plugin, &first.external_id, host, context.deadline);
         for (alloc, ..) in &allocs {
             let place = self.local.paths.volume_paths(&plugin.id, volume, alloc);
             let undone = self.local.binds.remove_binds(&caller.host, &place).await;

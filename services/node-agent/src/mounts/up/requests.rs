@@ -11,14 +11,14 @@ use berth_domain::VolumeKey;
 use berth_service::runs::Runs;
 
 use super::claim_use::ClaimUsers;
-use super::mount::MountRequest;
+use super::mount::VolumeToMount;
 use super::mounting::Mounting;
 use super::whole_mount::WholeMounts;
 use crate::caller::{Caller, check_namespace};
 use crate::mounts::claims::time_left;
 
-/// Answers who asks for volumes: for one, or for all of an alloc.
-pub struct MountRequests {
+/// Answers `agent.mount` (one volume of an alloc) and `agent.mount-all` (all of them).
+pub struct MountHandlers {
     pub(super) mounting: Arc<Mounting>,
     /// The allocs whose volumes are claimed and mounted together.
     pub(super) whole_mounts: WholeMounts,
@@ -29,7 +29,7 @@ pub struct MountRequests {
     pub(super) state_dir: PathBuf,
 }
 
-impl MountRequests {
+impl MountHandlers {
     pub fn new(mounting: Arc<Mounting>, runs: &Runs, place_kept: Duration) -> Self {
         Self {
             mounting,
@@ -61,7 +61,7 @@ impl MountRequests {
         let using = self.claim_users.enter(use_key, time_left(context.deadline)).await;
         let _using = using.map_err(locate)?;
         let (namespace, alloc) = (request.namespace.clone(), request.alloc.clone());
-        let request = MountRequest { mount: request, spot, pass, context };
+        let request = VolumeToMount { mount: request, spot, pass, context };
         let mounted = Arc::clone(&self.mounting).claim_and_mount(request).await?;
         // While the claim is in use, so that it is not given up before this is noted.
         self.whole_mounts.acknowledge(&namespace, &alloc, &volume.volume);

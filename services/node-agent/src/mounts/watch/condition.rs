@@ -25,7 +25,7 @@ use crate::executor::{PluginVolume, VolumeExecutor, WorkTurn};
 use crate::journal::{Journal, JournalledUse, UseState};
 use crate::mounts::calls::NodePlugins;
 use crate::mounts::health::{MountHealths, PROBE_TIMEOUT, ProbeAnswer};
-use crate::mounts::local::read_mount_table;
+use crate::mounts::node_faults::read_mount_table;
 use crate::plugins::problem_from_call;
 
 /// How long a plugin may take to answer. A release waits for that long at most.

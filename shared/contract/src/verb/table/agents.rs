@@ -99,7 +99,7 @@ verbs! {
         step: "agent.plugins", endpoint: "plugins",
         subject: "berth.v1.agent.<node>.plugins", to: NodeId,
         service: NODE_AGENT, senders: [NODE_READ], effect: Read,
-        request: plugin::AgentPluginsQuery, reply: plugin::Here,
+        request: plugin::AgentPluginsQuery, reply: plugin::AgentPlugins,
         errors: [],
     }
 
@@ -108,7 +108,7 @@ verbs! {
         step: "agent.plugin-stop", endpoint: "plugin-stop",
         subject: "berth.v1.agent.<node>.plugin-stop", to: NodeId,
         service: NODE_AGENT, senders: [OPERATOR], effect: Change,
-        request: plugin::StopPlugin, reply: plugin::Ordered,
+        request: plugin::StopPlugin, reply: plugin::OrderedInstances,
         errors: [NoSuchPlugin, PluginHeld],
     }
 
@@ -117,7 +117,7 @@ verbs! {
         step: "agent.plugin-start", endpoint: "plugin-start",
         subject: "berth.v1.agent.<node>.plugin-start", to: NodeId,
         service: NODE_AGENT, senders: [OPERATOR], effect: Change,
-        request: plugin::StartPlugin, reply: plugin::Ordered,
+        request: plugin::StartPlugin, reply: plugin::OrderedInstances,
         errors: [NoSuchPlugin, PluginHeld],
     }
 }

@@ -18,7 +18,7 @@ verbs! {
         step: "plugin.expect", endpoint: "plugin-expect",
         subject: "berth.v1.plugin.expect", to: (),
         service: PLUGIN_REGISTRY, senders: [OPERATOR], effect: Change,
-        request: registry::Expect, reply: registry::Expected,
+        request: registry::ExpectInstances, reply: registry::Expected,
         errors: [TooManyJobs],
     }
 
@@ -82,7 +82,7 @@ verbs! {
         step: "node.tell", endpoint: "node-tell",
         subject: "berth.v1.node.tell", to: (),
         service: PLUGIN_REGISTRY, senders: [NODE_AGENT], effect: Report,
-        request: node::Tell, reply: node::StoredEvents,
+        request: node::TellEvents, reply: node::StoredEvents,
         errors: [],
     }
 

@@ -62,7 +62,7 @@ fn registrations_of_one_handle_know_of_each_other() {
         text.replace(r#""plugin""#, &format!(r#""external_id":"{external_id}","plugin""#))
     };
     let mut volumes = Volumes::default();
-    // One snapshot is known by its own id, the other by its given id.
+    // One volume is known by its own id, the other by the external id in its spec.
     volumes.put("default.data.spec", 1, SPEC);
     volumes.put("other.copy.spec", 2, spec("data").as_bytes());
     volumes.put("other.copy.claim.a", 3, CLAIM);

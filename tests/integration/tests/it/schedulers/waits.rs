@@ -5,7 +5,7 @@ use std::time::Duration;
 use berth_client::scheduler::Deadlines;
 use berth_contract::event::Event;
 use berth_contract::message::alloc::{self, Wait, WaitUntil};
-use berth_contract::message::query::{Newer, Page};
+use berth_contract::message::query::{LongPoll, Page};
 use berth_contract::message::volume::ListPlacements;
 use berth_contract::subject::{EventsOf, wanted_filter};
 use berth_contract::verb;
@@ -68,9 +68,9 @@ async fn a_list_that_is_waited_for_is_woken_by_its_own_entries_alone() {
         newer,
         ..alloc::ListAllocs::default()
     };
-    let now = ask::<verb::AllocList>(&system, &list(Newer::default())).await.unwrap();
+    let now = ask::<verb::AllocList>(&system, &list(LongPoll::default())).await.unwrap();
     assert_eq!(now.allocs.len(), 1);
-    let newer = |wait_ms| Newer { than: Some(now.index), wait_ms: Some(wait_ms) };
+    let newer = |wait_ms| LongPoll { than: Some(now.index), wait_ms: Some(wait_ms) };
     // Another owner's alloc comes and goes.
     let begun = Instant::now();
     let quiet = list(newer(QUIET));
@@ -110,10 +110,11 @@ async fn a_placement_says_how_long_the_line_is_and_when_it_has_changed() {
         page: Page::default(),
         newer,
     };
-    let before = ask::<verb::VolumePlacement>(&system, &request(Newer::default())).await.unwrap();
+    let before =
+        ask::<verb::VolumePlacement>(&system, &request(LongPoll::default())).await.unwrap();
     assert!(before.nodes.iter().all(|node| node.fits && node.slots[0].free == Some(3)));
     let holder = place(&a, "holder", 0, &["data"]).await;
-    let newer = |than, wait_ms| Newer { than: Some(than), wait_ms: Some(wait_ms) };
+    let newer = |than, wait_ms| LongPoll { than: Some(than), wait_ms: Some(wait_ms) };
     let waits = request(newer(before.index, 20_000));
     let (held, mounted) = tokio::join!(
         ask::<verb::VolumePlacement>(&system, &waits),
@@ -127,7 +128,7 @@ async fn a_placement_says_how_long_the_line_is_and_when_it_has_changed() {
     let nodes = a.nodes_for(&waits.volumes, None).await.unwrap();
     assert_eq!((nodes.now.len(), nodes.later.len(), nodes.never.len()), (0, 2, 0));
     // What is of no other answer wakes nobody: a note of an alloc, and a mount's report.
-    let now = ask::<verb::VolumePlacement>(&system, &request(Newer::default())).await.unwrap();
+    let now = ask::<verb::VolumePlacement>(&system, &request(LongPoll::default())).await.unwrap();
     let begun = Instant::now();
     let quiet = request(newer(now.index, QUIET));
     let (quiet, _) =

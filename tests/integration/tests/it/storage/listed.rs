@@ -83,7 +83,7 @@ async fn what_the_plugin_has_is_listed_beside_what_is_registered() {
     let stray = &listed(&system, true).await.snapshots[0];
     assert_eq!(stray.registration, Registration::NotRegistered);
     let elsewhere = adopt("gone", "s").await.unwrap_err();
-    let next = elsewhere.own_advice().unwrap_or_default();
+    let next = elsewhere.specific_advice().unwrap_or_default();
     assert!(next.contains("ours@s"), "{elsewhere}");
     let adopted = adopt("ours", "again").await.unwrap();
     assert!(adopted.changed && adopted.snapshots.len() == 1, "{adopted:?}");

@@ -1,4 +1,4 @@
-//! This node's own word: its mount table, and its own failures.
+//! Reads the mount table, and words failures of this node itself.
 
 use std::error::Error;
 use std::sync::Arc;
