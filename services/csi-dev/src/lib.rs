@@ -7,8 +7,8 @@
 //! devices, CSI's own error codes. An instance may be killed at any point. Calls that a CO must
 //! never make are refused. Changed blocks of snapshots are left to other drivers.
 //!
-//! Never: is fit for data that matters; logs a call or plants a fault: `berth-csi-proxy`, which is
-//! built in before the driver, does both.
+//! Never: is fit for data that matters; logs a call or plants a fault: `berth-csi-proxy` does both,
+//! in front of the driver and in the same process.
 //!
 //! ```text
 //! cli, serve              the binary: settings, start, the proxy in front

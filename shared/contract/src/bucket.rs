@@ -1,9 +1,9 @@
-//! The KV buckets, each with one writer (blueprint 4).
+//! The KV buckets, each with one writer.
 //!
 //! **Owns** names, descriptions, history and marker lifetimes.
 //!
-//! **Promises** that nothing but the claim service names the bucket of volumes to write it, so that
-//! there may be more than one some day.
+//! **Promises** that only the claim service names the bucket of volumes in order to write: there
+//! may be several such buckets some day.
 
 use std::time::Duration;
 
@@ -30,16 +30,15 @@ pub struct BucketSpec {
 impl BucketSpec {
     /// The filter that guards writes of this key cover.
     pub fn guard_filter(&self, key: &str) -> String {
-        match key.match_indices('.').nth(self.guard_tokens.wrapping_sub(1)) {
-            Some((at, _)) if self.guard_tokens > 0 => format!("{}.>", &key[..at]),
-            _ => key.to_owned(),
-        }
+        let Some(last) = self.guard_tokens.checked_sub(1) else { return key.to_owned() };
+        let end = key.match_indices('.').nth(last);
+        end.map_or_else(|| key.to_owned(), |(at, _)| format!("{}.>", &key[..at]))
     }
 }
 
 const HOUR: Duration = Duration::from_secs(3600);
 /// As many writes as fill a file of the server: 8 MiB, of at least 128 bytes each.
-const A_FILE: u64 = 65_536;
+const WRITES_PER_FILE: u64 = 65_536;
 
 /// Volumes: a spec and one key per claim, `<ns>.<vol>.spec` and `<ns>.<vol>.claim.<alloc>`; and
 /// `=handle.<plugin>.<external id>` for each volume of a plugin, so that none is registered twice.
@@ -50,7 +49,7 @@ pub const VOLUMES: BucketSpec = BucketSpec {
     history: 8,
     marker_ttl: HOUR,
     guard_tokens: 2,
-    purged_after: A_FILE,
+    purged_after: WRITES_PER_FILE,
 };
 
 /// Allocs: which alloc runs on which node, or has ended, `<ns>.<alloc>`.
@@ -61,7 +60,7 @@ pub const ALLOCS: BucketSpec = BucketSpec {
     history: 4,
     marker_ttl: HOUR,
     guard_tokens: 0,
-    purged_after: A_FILE,
+    purged_after: WRITES_PER_FILE,
 };
 
 /// Secrets of volumes, each giving under an id of its own that the volume's spec names.
@@ -72,7 +71,7 @@ pub const SECRETS: BucketSpec = BucketSpec {
     history: 1,
     marker_ttl: HOUR,
     guard_tokens: 0,
-    purged_after: A_FILE,
+    purged_after: WRITES_PER_FILE,
 };
 
 /// Plugins: `<plugin>.instance.<node>.<type>` and `<plugin>.job.<ns>.<job>`; a plugin is the fold
@@ -84,7 +83,7 @@ pub const PLUGINS: BucketSpec = BucketSpec {
     history: 4,
     marker_ttl: HOUR,
     guard_tokens: 0,
-    purged_after: A_FILE,
+    purged_after: WRITES_PER_FILE,
 };
 
 /// Nodes: `<node>`.
@@ -95,7 +94,7 @@ pub const NODES: BucketSpec = BucketSpec {
     history: 4,
     marker_ttl: HOUR,
     guard_tokens: 0,
-    purged_after: A_FILE,
+    purged_after: WRITES_PER_FILE,
 };
 
 /// Leases: `node.<node>`, `owner.<ns>.<owner>` and `leader.<service>`; history 1, because more
@@ -107,7 +106,7 @@ pub const LEASES: BucketSpec = BucketSpec {
     history: 1,
     marker_ttl: HOUR,
     guard_tokens: 0,
-    purged_after: A_FILE,
+    purged_after: WRITES_PER_FILE,
 };
 
 /// The record of which buckets were made: one key per bucket. A bucket that is on record and not
@@ -119,7 +118,7 @@ pub const BUCKETS: BucketSpec = BucketSpec {
     history: 8,
     marker_ttl: HOUR,
     guard_tokens: 0,
-    purged_after: A_FILE,
+    purged_after: WRITES_PER_FILE,
 };
 
 /// Every bucket of records.

@@ -7,7 +7,8 @@ pub const TOKEN: &str = "NATS USER JWT";
 /// The name of the seed's part.
 pub const SEED: &str = "USER NKEY SEED";
 
-/// The line of this part. A token may have dashes anywhere but at its end.
+/// The line of this part. None if the part is empty: then the next line is its end line, which
+/// begins with dashes. No token and no seed does.
 pub fn find_part<'a>(text: &'a str, part: &str) -> Option<&'a str> {
     let begin = format!("BEGIN {part}");
     let mut lines = text.lines().map(str::trim).skip_while(|line| !line.contains(&begin)).skip(1);

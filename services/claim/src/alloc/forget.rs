@@ -1,7 +1,7 @@
 //! `alloc.forget`: deletes the record of an alloc that has ended and has no claim (F2).
 //!
 //! **Promises** that an alloc which lives, ended too recently, has a claim or may still be mounted
-//! stays: the registry believes a node's mount only by the alloc's record. The record is
+//! stays: a node's report of a mount counts only while the alloc's record exists. The record is
 //! read at the leader, and deleted under the revision that was read.
 //!
 //! A replica that does not know yet that the alloc ended may create a claim just after the check.

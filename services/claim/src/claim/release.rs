@@ -10,6 +10,9 @@ use crate::caller::Caller;
 use crate::store::state::State;
 use crate::store::transact::TransactError;
 
+/// The epoch of no claim.
+const NO_EPOCH: Option<u64> = Some(0);
+
 /// Records that a claim is no longer wanted. Once this is answered, the release will happen.
 pub async fn release(
     state: &State,
@@ -28,8 +31,8 @@ pub async fn release(
         let (alloc, reason) = (request.alloc.clone(), reason.to_owned());
         let is_of = |node: &NodeId| now.claims.get(&alloc).is_none_or(|claim| claim.node == *node);
         // An agent gives up what it took for an alloc of its own node. A claim on another node is
-        // answered as one that is gone: no claim has this epoch (G1).
-        let epoch = if sender.as_ref().is_none_or(is_of) { request.epoch } else { Some(0) };
+        // answered as one that is gone (G1).
+        let epoch = if sender.as_ref().is_none_or(is_of) { request.epoch } else { NO_EPOCH };
         Ok(Command::Release { alloc, epoch, reason })
     };
     let show_state = || {

@@ -26,15 +26,13 @@ pub async fn list_capacities(
     deadline: Instant,
 ) -> Result<Capacities, Problem> {
     let class = match &query.class {
-        Some(id) => {
-            let found = super::create::find_any_class(state, id).await;
-            Some(found?)
-        }
+        Some(id) => Some(super::create::find_any_class(state, id).await?),
         None => None,
     };
     let plugin = name_plugin(&query, class.as_ref())?;
     let place = |problem: Problem| problem.plugin(&plugin);
     state.require(&plugin, Ability::GetCapacity).map_err(place)?;
+    // None is the plugin's whole storage.
     let places = match (query.topology, &class) {
         (Some(topology), _) => vec![Some(topology)],
         (None, Some(class)) if !class.topologies.is_empty() => {

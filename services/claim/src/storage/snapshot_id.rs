@@ -12,8 +12,8 @@ use berth_domain::{SnapshotId, VolumeKey};
 use crate::store::state::State;
 use crate::store::transact::TransactError;
 
-/// The name of a snapshot on the record that is meant, except the one of these volumes. Only as far
-/// as this replica knows.
+/// The name of a recorded snapshot for which `is_meant` holds, other than snapshot `id` of
+/// `volumes`. Only as far as this replica knows.
 pub fn find_other(
     state: &State,
     volumes: &[VolumeKey],
@@ -25,14 +25,15 @@ pub fn find_other(
         let mut snapshots = all.iter().flat_map(|(key, subtree)| {
             subtree.volume.snapshots.iter().map(move |(id, snapshot)| (key, id, snapshot))
         });
-        let is_own = |key, of| volumes.contains(key) && of == id;
-        let other = snapshots.find(|(key, of, known)| !is_own(key, *of) && is_meant(known));
+        let is_own = |volume, snapshot| volumes.contains(volume) && snapshot == id;
+        let other = snapshots
+            .find(|(volume, snapshot, record)| !is_own(volume, *snapshot) && is_meant(record));
         other.map(|(key, id, _)| format!("snapshot {id} of {}", name_in(namespace, key)))
     })
 }
 
 /// The outcome of a call of a snapshot. An answer with the id of another snapshot counts as a
-/// refusal: what the plugin did for it is not known.
+/// refusal: the plugin would give the same id again, and what it did for this one is not known.
 pub async fn check_ids(
     state: &State,
     volumes: &[VolumeKey],

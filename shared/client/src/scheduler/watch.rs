@@ -79,7 +79,8 @@ impl Followed {
         !is_known && self.has_followers()
     }
 
-    /// Applies an event, if the event contains everything that matters.
+    /// Applies an event. False if it does not contain everything that matters: then the status has
+    /// to be read. True before the first read, which the first follower makes.
     fn try_apply(&mut self, event: Event) -> bool {
         if event.event == EventName::ClaimFreed
             && let Some(volume) = event.volume.clone()
@@ -152,6 +153,7 @@ impl Watch {
         if matches!(*receiver.borrow_and_update(), SeenAlloc::NotYet) {
             read(&self.asker, &self.watched, id).await;
         }
+        // The follower sees the present status as its first change.
         receiver.mark_changed();
         receiver
     }

@@ -27,8 +27,8 @@ pub const GROUP: &str = "CreateVolumeGroupSnapshot";
 pub const DELETE_GROUP: &str = "DeleteVolumeGroupSnapshot";
 pub const GET_GROUP: &str = "GetVolumeGroupSnapshot";
 
-/// Lines, one call after the other; each call takes 5 µs, 10 µs after the one before. The instance
-/// `n1'` is the next one of node `n1`.
+/// Lines, one call after the other; each call takes 5 µs, 10 µs after the one before. `n1'` is the
+/// next instance of node `n1`, after a restart.
 #[derive(Default)]
 pub struct Log {
     lines: Vec<Value>,
