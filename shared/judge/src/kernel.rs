@@ -146,3 +146,26 @@ fn is_block(args: &CallArguments) -> bool {
     let kind = args.volume_capability.as_ref().and_then(|all| all.get("access_type"));
     kind.and_then(Value::as_object).is_some_and(|kind| !kind.contains_key("mount"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_is_named_after_a_volume_by_its_whole_id_or_around_a_long_one() {
+        let rows = [
+            ("v", "v", true),
+            ("a%2Fb%20c", "a/b c", true),
+            ("%2Ehidden", ".hidden", true),
+            ("csi-pvc-0123456789", "pvc-0123456789", true),
+            ("v10", "v", false),
+            ("pvc-v", "v", false),
+            ("100%", "100", false),
+            ("%C3%9C", "Ü", true),
+            ("%Ü", "%Ü", true),
+        ];
+        for (name, id, expected) in rows {
+            assert_eq!(is_named_after(name, id), expected, "{name} of {id}");
+        }
+    }
+}

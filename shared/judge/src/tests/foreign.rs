@@ -36,6 +36,8 @@ fn a_node_half_that_is_served_alone_needs_what_its_controller_attaches() {
     let rules = |log: Log| log.broken().into_iter().map(|(_, rule, _)| rule).collect::<Vec<_>>();
     let stage = |log: Log| log.ok("n2", STAGE, staging("n2"));
     assert_eq!(rules(alone(stage(Log::nodes()))), [""; 0], "nothing shows that it attaches");
+    let refused = Log::nodes().call("n2", ATTACH, on("n2"), Came::Refused);
+    assert_eq!(rules(alone(stage(refused))), [""; 0], "a driver may not know the call");
     // By the driver's own rules, too: it is a disagreement as well.
     assert_eq!(rules(alone(stage(attached()))), ["node-call-before-attach"; 2]);
 }
