@@ -125,7 +125,7 @@ impl Driver {
                     tracing::info!(volume = %work.0, of = %work.1, trace, "nothing is left to do");
                     return Next::AwaitChange;
                 }
-                // The claim has left its node, and the next call is one of its controller.
+                // Nothing is mounted on the claim's node any more: the controller's call is next.
                 Ok(WorkCheckpointed { state: Some(State::NodeDetached), .. })
                     if question.report_only =>
                 {

@@ -61,8 +61,8 @@ impl Report {
         kept.is_ok().then_some(to)
     }
 
-    /// What a failed run prints. The violations come first and last, because whoever shortens a
-    /// long output keeps its beginning or its end.
+    /// The output of a failed run. It has the violations at its beginning and again at its end: a
+    /// long output is shown with its middle left out.
     pub fn failure(&self) -> String {
         let wrong = self.wrong();
         let log = self.log(LINES);

@@ -109,7 +109,7 @@ pub async fn hold(
     request: HoldLevel,
     caller: &Caller,
 ) -> Result<LevelStatus, Problem> {
-    let by = caller.by().unwrap_or_else(|| "somebody".to_owned());
+    let by = caller.by().unwrap_or_else(|| "an unnamed caller".to_owned());
     let found = state.volumes.mirror.read(Volumes::newest_schema);
     let level = retry_lost_races(|| async {
         deadline::check(caller.deadline)?;

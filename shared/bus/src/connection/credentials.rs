@@ -161,7 +161,7 @@ fn keep_key<'a, T>(first: Option<&'a T>, current: &'a T, key: impl Fn(&T) -> Str
     first.filter(|first| key(first) != key(current)).unwrap_or(current)
 }
 
-/// Options that sign the server's nonce anew for each connection.
+/// Options by which each connection signs the nonce that the server sends it.
 fn proving(
     prove: impl Fn(&[u8]) -> Result<Auth, BadCredentials> + Send + Sync + 'static,
 ) -> ConnectOptions {

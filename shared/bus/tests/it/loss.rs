@@ -237,7 +237,7 @@ pub async fn is_true(all_outcomes: &[WriteOutcomes], url: &str, name: &str) {
         known_stored += all_outcomes.stored.len();
         known_stored += all_outcomes.unknown.iter().filter(|key| stored.contains_key(*key)).count();
     }
-    assert_eq!(known_stored, stored.len(), "everything there was written by somebody");
+    assert_eq!(known_stored, stored.len(), "each stored key is of a write of this test");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

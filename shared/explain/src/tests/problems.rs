@@ -72,7 +72,7 @@ fn a_volume_in_use_names_its_holder_and_no_option_of_another_program() {
     for line in [told(&[]), find_unusable(&Facts::default(), &data(), &held).line()] {
         assert_eq!(line, "it says so (BERTH0106); who acts: you; next: `berth why volume/data`");
     }
-    // What is not of the holders keeps the answer's advice.
+    // An answer that is not about holders keeps its own advice.
     let other =
         find_unusable(&Facts::default(), &data(), &problem(json!({"code": Code::BadInput})));
     assert!(other.line().ends_with("next: try `it`"), "{other:?}");

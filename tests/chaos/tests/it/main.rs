@@ -32,8 +32,8 @@ async fn whatever_breaks_claims_stay_true() -> Result<(), Failure> {
     Ok(())
 }
 
-/// What a failed run prints. It is no panic, because a backtrace would come after the
-/// violations.
+/// The output of a failed run. The test returns it and does not panic: a backtrace would come after
+/// the violations.
 struct Failure(String);
 
 impl fmt::Debug for Failure {

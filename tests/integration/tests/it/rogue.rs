@@ -183,7 +183,10 @@ async fn is_told_of_by_its_name(system: &System) {
     let refused = subject::refusal_filter(of_namespace, None, Some(&alloc));
     wait::until("its attempts are told", AT_ONCE, async || {
         let last = events.last(&refused, 100, AT_ONCE).await.unwrap();
-        let told: Vec<_> = last.into_iter().map(|event| event.subject).collect();
+        // On a slow machine a mount that this test requests is refused for a moment.
+        let is_own = |subject: &String| subject.contains(".a.user.test.");
+        let told: Vec<_> =
+            last.into_iter().map(|event| event.subject).filter(|one| !is_own(one)).collect();
         assert!(
             told.iter().all(|subject| subject.ends_with(".a.node.n2.service.claim")),
             "{told:?}"

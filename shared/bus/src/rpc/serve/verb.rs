@@ -63,8 +63,8 @@ impl<V: Verb> VerbRequest<V> {
         }
     }
 
-    /// Refuses an agent that reads what is not on its node. `wanted` is the node that the request
-    /// is limited to.
+    /// Refuses an agent whose request is not limited to its own node. `wanted` is the node that the
+    /// request names.
     pub fn check_reads_own_node(&self, wanted: Option<&NodeId>) -> Result<(), Problem> {
         match &self.request.actor {
             Some(actor @ Actor::Node(own)) if wanted != Some(own) => {
