@@ -15,7 +15,7 @@ use berth_contract::problem::Problem;
 use berth_domain::limits::{FAULTS_MAX, WAIT_MAX};
 use berth_harness::wait;
 use futures_util::StreamExt as _;
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 use serde_json::{Value, json};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
@@ -284,58 +284,52 @@ async fn a_newer_client_is_told_that_the_service_is_older() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn a_stopped_service_finishes_what_it_took_and_takes_nothing_new() {
-    let (server, bus) = one().await;
-    let handled = Arc::new(AtomicUsize::new(0));
-    let start = async |bus: &Bus| {
+    const REQUESTS: usize = 50;
+    let (_server, bus) = one().await;
+    let gate = Arc::new(Semaphore::new(0));
+    let start = async |replica: &'static str| {
         let service = bus.service(service("drains")).await.unwrap();
-        let handled = Arc::clone(&handled);
-        let spec = EndpointSpec { max_in_flight: 1000, ..endpoint("drains", "drains") };
-        service
-            .endpoint(spec, move |_| {
-                let handled = Arc::clone(&handled);
-                async move {
-                    tokio::time::sleep(Duration::from_millis(20)).await;
-                    handled.fetch_add(1, Ordering::SeqCst);
-                    Ok(())
-                }
-            })
-            .await
-            .unwrap();
+        let spec = EndpointSpec { max_in_flight: 100, ..endpoint("drains", "drains") };
+        let gate = Arc::clone(&gate);
+        let answer = move |_| {
+            let gate = Arc::clone(&gate);
+            async move {
+                let _opened = gate.acquire().await;
+                Ok(replica)
+            }
+        };
+        service.endpoint(spec, answer).await.unwrap();
+        assert!(bus.flush(PATIENCE).await);
         service
     };
-    let (leaving, staying) = (connect(&server.url()).await, connect(&server.url()).await);
-    let (first, second) = (start(&leaving).await, start(&staying).await);
-    assert!(leaving.flush(PATIENCE).await && staying.flush(PATIENCE).await);
-    let asking = tokio::spawn({
+    let ask_many = || {
         let bus = bus.clone();
-        async move {
-            let asks = (0..400).map(|count| {
-                let bus = bus.clone();
-                async move {
-                    tokio::time::sleep(Duration::from_millis(count)).await;
-                    let call = Call::within(trace(), Duration::from_secs(10));
-                    bus.request::<Value>("drains", &(), &call).await
-                }
-            });
-            join_all(asks).await
-        }
-    });
-    wait::until("some are handled", PATIENCE, async || {
-        let count = handled.load(Ordering::SeqCst);
-        if count > 100 { Ok(()) } else { Err(count) }
+        tokio::spawn(async move { join_all((0..REQUESTS).map(|_| ask(&bus, "drains"))).await })
+    };
+    let answered_by = |results: Vec<Result<Value, RequestError>>, replica: &str| {
+        assert!(results.iter().all(|answer| *answer.as_ref().unwrap() == replica), "{results:?}");
+    };
+
+    let leaving = start("leaving").await;
+    let taken = ask_many();
+    wait::until("the leaving replica has taken all requests", PATIENCE, async || {
+        let count = leaving.in_flight();
+        if count == REQUESTS { Ok(()) } else { Err(count) }
     })
     .await;
-    assert!(first.stop(PATIENCE).await, "what was under way finished");
-    let results = asking.await.unwrap();
-    let lost: Vec<_> = results.into_iter().filter_map(Result::err).collect();
-    // Requests that the server was sending at that very moment get no answer.
-    assert!(lost.len() <= 2, "{} were lost: {lost:?}", lost.len());
-    assert!(lost.iter().all(|error| matches!(error, RequestError::NoAnswer { .. })), "{lost:?}");
-    // Each other request is handled once, and answered.
-    assert_eq!(handled.load(Ordering::SeqCst) + lost.len(), 400);
-    drop(second);
+    let _staying = start("staying").await;
+    let (stopped, ()) = join(leaving.stop(PATIENCE), async {
+        // The requests in progress end only after the stop has begun.
+        tokio::task::yield_now().await;
+        gate.add_permits(1);
+    })
+    .await;
+    assert!(stopped, "the stop did not wait for the requests in progress");
+    answered_by(taken.await.unwrap(), "leaving");
+    assert!(bus.flush(PATIENCE).await);
+    answered_by(ask_many().await.unwrap(), "staying");
 }
 
 #[tokio::test]
