@@ -5,17 +5,17 @@ use berth_harness::root::or_skip;
 use berth_integration::{Part, System};
 use serde_json::{Value, json};
 
-use super::{alone, at_rest, provision, register, seen};
+use super::{await_instance, await_rest, one_node, provision, register};
 
 /// A system with a mounted volume, whose driver was then restarted with these faults.
 async fn restarted_with(faults: &Value) -> System {
-    let system = System::start(alone()).await;
+    let system = System::start(one_node()).await;
     provision(&system, "data", &[]);
     register(&system, "data", json!({})).await.expect("the volume is registered");
     let mounted = system.run("a", 0, "data").await;
     system.plant(0, faults);
     system.kill9_and_restart(Part::Driver(0)).await;
-    std::fs::write(format!("{}/f", mounted.path), "x").expect("the mount has stayed");
+    std::fs::write(format!("{}/f", mounted.path), "x").expect("the volume stays mounted");
     system
 }
 
@@ -25,29 +25,30 @@ async fn another_version_is_seen_and_mounts_stay() {
         return;
     }
     let system = restarted_with(&json!([{"rpc": "GetPluginInfo", "wrong": "other-version"}])).await;
-    let is_other = |one: &Value| one["version"].as_str().is_some_and(|it| it.ends_with("-other"));
-    let node = seen(&system, "n1", Half::Node, is_other).await;
+    let is_other =
+        |node: &Value| node["version"].as_str().is_some_and(|text| text.ends_with("-other"));
+    let node = await_instance(&system, "n1", Half::Node, is_other).await;
     assert_eq!(node["healthy"], true, "{node}");
     system.stop("a").await;
-    at_rest(&system, "data").await;
+    await_rest(&system, "data").await;
 }
 
-/// Another name is another driver, which would answer for every volume that nothing is left to
-/// undo. It gets no new volumes, and the kernel's mount table overrides its answers.
+/// Another name is another driver. It would answer for every volume that nothing is mounted. So it
+/// gets no new volumes, and the kernel's mount table overrides its answers.
 #[tokio::test(flavor = "multi_thread")]
 async fn another_driver_at_the_same_socket_is_given_nothing_new() {
     if !or_skip("real mounts") {
         return;
     }
     let system = restarted_with(&json!([{"rpc": "GetPluginInfo", "wrong": "other-name"}])).await;
-    let is_other = |one: &Value| {
-        one["description"].as_str().is_some_and(|text| text.contains("it is other.dev.berth now"))
+    let is_other = |node: &Value| {
+        node["description"].as_str().is_some_and(|text| text.contains("it is other.dev.berth now"))
     };
-    let node = seen(&system, "n1", Half::Node, is_other).await;
+    let node = await_instance(&system, "n1", Half::Node, is_other).await;
     assert_eq!(node["healthy"], false, "{node}");
     system.plant(0, &json!([]));
     system.stop("a").await;
-    at_rest(&system, "data").await;
+    await_rest(&system, "data").await;
 }
 
 /// The plugin is not called for a capability that it lost. Its earlier work is undone once the
@@ -62,15 +63,15 @@ async fn abilities_that_are_gone_are_missed_where_they_are_needed() {
         {"rpc": "NodeUnstageVolume", "code": "UNIMPLEMENTED"},
     ]))
     .await;
-    let stages_no_more = |one: &Value| one["abilities"]["stage_unstage_volume"] == false;
-    seen(&system, "n1", Half::Node, stages_no_more).await;
+    let lost_staging = |node: &Value| node["abilities"]["stage_unstage_volume"] == false;
+    await_instance(&system, "n1", Half::Node, lost_staging).await;
     system.stop("a").await;
     let claim = berth_harness::wait::until("the release waits", super::SOON, || async {
         let claim = system.claims("data").await.claims.pop().ok_or("it was freed")?;
         if claim.tries > 0 { Ok(claim) } else { Err(format!("{claim:?}")) }
     })
     .await;
-    assert!(claim.error().is_some_and(|e| e.contains("NodeUnstageVolume")), "{claim:?}");
+    assert!(claim.error().is_some_and(|error| error.contains("NodeUnstageVolume")), "{claim:?}");
     system.plant(0, &json!([]));
-    at_rest(&system, "data").await;
+    await_rest(&system, "data").await;
 }

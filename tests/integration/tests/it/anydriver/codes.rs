@@ -6,22 +6,22 @@ use berth_harness::wait;
 use berth_integration::System;
 use serde_json::{Value, json};
 
-use super::{SOON, alone, at_rest, begun_at, provision, register};
+use super::{SOON, await_rest, call_count, one_node, provision, register};
 
-async fn with_volume() -> System {
-    let system = System::start(alone()).await;
+async fn start_with_volume() -> System {
+    let system = System::start(one_node()).await;
     provision(&system, "data", &[]);
     register(&system, "data", json!({})).await.expect("the volume is registered");
     system
 }
 
 /// Mounts and releases the volume under these faults.
-async fn used_under(system: &System, alloc: &str, faults: &Value) {
+async fn use_under(system: &System, alloc: &str, faults: &Value) {
     system.plant(0, faults);
     let mounted = system.run(alloc, 0, "data").await;
-    std::fs::write(format!("{}/{alloc}", mounted.path), "x").expect("it can be written");
+    std::fs::write(format!("{}/{alloc}", mounted.path), "x").expect("the volume can be written");
     system.stop(alloc).await;
-    at_rest(system, "data").await;
+    await_rest(system, "data").await;
 }
 
 /// The fault on each call of an attach, a mount or their release.
@@ -34,25 +34,25 @@ fn on_each(fault: &Value) -> Value {
         "NodeUnstageVolume",
         "ControllerUnpublishVolume",
     ];
-    let on = |rpc: &str| {
+    let fault_on = |rpc: &str| {
         let mut fault = fault.clone();
         fault["rpc"] = json!(rpc);
         fault
     };
-    rpcs.into_iter().map(on).collect()
+    rpcs.into_iter().map(fault_on).collect()
 }
 
-/// Generic errors do not tell whether the work was done; pending operations end.
+/// Such an error leaves it open whether the work was done. The call is retried until it succeeds.
 #[tokio::test(flavor = "multi_thread")]
 async fn each_call_fails_once_by_unknown_or_aborted_before_or_after_its_work() {
     if !or_skip("real mounts") {
         return;
     }
-    let system = with_volume().await;
+    let system = start_with_volume().await;
     for (at, code) in ["UNKNOWN", "ABORTED", "INTERNAL"].into_iter().enumerate() {
         for when in ["before", "after"] {
             let faults = on_each(&json!({"code": code, "when": when, "times": 1}));
-            used_under(&system, &format!("{when}-{at}"), &faults).await;
+            use_under(&system, &format!("{when}-{at}"), &faults).await;
         }
     }
 }
@@ -63,15 +63,15 @@ async fn not_found_on_the_node_is_taken_as_done_only_where_nothing_is_mounted() 
     if !or_skip("real mounts") {
         return;
     }
-    let system = with_volume().await;
+    let system = start_with_volume().await;
     let on_node = |when: &str, times: Option<u32>| {
         let fault = |rpc| json!({"rpc": rpc, "code": "NOT_FOUND", "when": when, "times": times});
         json!([fault("NodeUnpublishVolume"), fault("NodeUnstageVolume")])
     };
-    used_under(&system, "lost-after-the-work", &on_node("after", None)).await;
-    assert_eq!(begun_at(&system, 0, "NodeUnpublishVolume"), 1);
-    used_under(&system, "lost-before", &on_node("before", Some(2))).await;
-    assert_eq!(begun_at(&system, 0, "NodeUnstageVolume"), 1 + 3, "it was mounted still");
+    use_under(&system, "lost-after-the-work", &on_node("after", None)).await;
+    assert_eq!(call_count(&system, 0, "NodeUnpublishVolume"), 1);
+    use_under(&system, "lost-before", &on_node("before", Some(2))).await;
+    assert_eq!(call_count(&system, 0, "NodeUnstageVolume"), 1 + 3, "the volume was still mounted");
 }
 
 /// CSI: it is not safe to assume that the volume is detached. The claim stays, and gives the
@@ -81,19 +81,19 @@ async fn not_found_by_the_controller_is_no_detach() {
     if !or_skip("real mounts") {
         return;
     }
-    let system = with_volume().await;
+    let system = start_with_volume().await;
     system.plant(0, &json!([{"rpc": "ControllerUnpublishVolume", "code": "NOT_FOUND"}]));
     system.run("a", 0, "data").await;
     system.stop("a").await;
-    let claim = wait::until("it was tried twice", SOON, || async {
-        let claim = system.claims("data").await.claims.pop().ok_or("it was freed")?;
+    let claim = wait::until("the detach was tried twice", SOON, || async {
+        let claim = system.claims("data").await.claims.pop().ok_or("the claim was freed")?;
         if claim.tries >= 2 { Ok(claim) } else { Err(format!("{claim:?}")) }
     })
     .await;
     assert!(claim.error().is_some_and(|error| error.contains("NOT_FOUND")), "{claim:?}");
     assert!(claim.waits_for.is_some(), "{claim:?}");
     system.plant(0, &json!([]));
-    at_rest(&system, "data").await;
+    await_rest(&system, "data").await;
 }
 
 /// A volume that is already published in another way is not forced. The caller gets the error, and
@@ -103,7 +103,7 @@ async fn already_exists_is_a_refusal_that_leaves_nothing() {
     if !or_skip("real mounts") {
         return;
     }
-    let system = with_volume().await;
+    let system = start_with_volume().await;
     for (at, rpc) in
         ["ControllerPublishVolume", "NodeStageVolume", "NodePublishVolume"].into_iter().enumerate()
     {
@@ -115,6 +115,6 @@ async fn already_exists_is_a_refusal_that_leaves_nothing() {
         assert!(refused.message.contains("ALREADY_EXISTS"), "{refused}");
         system.plant(0, &json!([]));
         system.stop(&alloc).await;
-        at_rest(&system, "data").await;
+        await_rest(&system, "data").await;
     }
 }

@@ -6,7 +6,7 @@ use berth_harness::root::or_skip;
 use berth_integration::{Options, System};
 use serde_json::json;
 
-use super::{alone, provision, register, seen, used_on, whole_life};
+use super::{await_instance, one_node, provision, register, use_on, use_with};
 
 /// 192 bytes, with dots, spaces, slashes and letters that are not ASCII.
 fn odd_node(node: usize) -> String {
@@ -20,13 +20,13 @@ async fn a_node_id_of_192_bytes_with_dots_spaces_and_slashes() {
     if !or_skip("real mounts") {
         return;
     }
-    let system = whole_life(Options { external_node: odd_node, ..alone() }).await;
+    let system = use_with(Options { external_node: odd_node, ..one_node() }).await;
     assert_eq!(odd_node(0).len(), 192);
     let attached = system
         .calls()
         .into_iter()
         .find(|call| call["entry"] == "begin" && call["rpc"] == "ControllerPublishVolume");
-    assert_eq!(attached.unwrap()["node_id"], odd_node(0), "it is handed on as it is");
+    assert_eq!(attached.unwrap()["node_id"], odd_node(0), "the plugin gets the id unchanged");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -34,12 +34,12 @@ async fn a_volume_id_of_128_bytes_with_slashes_and_spaces() {
     if !or_skip("real mounts") {
         return;
     }
-    let system = System::start(alone()).await;
+    let system = System::start(one_node()).await;
     let start = "nfs.example#/exports/team a/../x#".to_owned();
     let external = format!("{start}{}", "v".repeat(128 - start.len()));
     provision(&system, &external, &[]);
     register(&system, "data", json!({"external_id": external})).await.unwrap();
-    used_on(&system, 0, "data").await;
+    use_on(&system, 0, "data").await;
 }
 
 /// CSI forbids a negative limit. We treat it as no limit.
@@ -49,8 +49,8 @@ async fn a_limit_of_volumes_that_is_none() {
         return;
     }
     let planted = Some(r#"[{"wrong": "negative-limit"}]"#);
-    let system = whole_life(Options { planted, ..alone() }).await;
-    let node = seen(&system, "n1", Half::Node, |one| one["healthy"] == true).await;
+    let system = use_with(Options { planted, ..one_node() }).await;
+    let node = await_instance(&system, "n1", Half::Node, |node| node["healthy"] == true).await;
     assert!(node["abilities"]["max_volumes"].is_null(), "{node}");
 }
 
@@ -60,19 +60,21 @@ async fn a_volume_context_of_a_hundred_entries() {
     if !or_skip("real mounts") {
         return;
     }
-    let system = System::start(alone()).await;
+    let system = System::start(one_node()).await;
     let entries: Vec<(String, String)> =
-        (0..100).map(|at| (format!("k/{at}"), format!("value {at}"))).collect();
-    let args: Vec<String> =
-        entries.iter().flat_map(|(k, v)| ["--context".to_owned(), format!("{k}={v}")]).collect();
+        (0..100).map(|number| (format!("k/{number}"), format!("value {number}"))).collect();
+    let args: Vec<String> = entries
+        .iter()
+        .flat_map(|(key, value)| ["--context".to_owned(), format!("{key}={value}")])
+        .collect();
     provision(&system, "data", &args.iter().map(String::as_str).collect::<Vec<_>>());
     let context: serde_json::Map<_, _> =
         entries.into_iter().map(|(key, value)| (key, json!(value))).collect();
     register(&system, "data", json!({"context": context})).await.unwrap();
-    used_on(&system, 0, "data").await;
+    use_on(&system, 0, "data").await;
 
     let wide: serde_json::Map<_, _> =
-        (0..100).map(|at| (format!("k{at}"), json!("x".repeat(100)))).collect();
+        (0..100).map(|number| (format!("k{number}"), json!("x".repeat(100)))).collect();
     let refused = register(&system, "wide", json!({"context": wide})).await.unwrap_err();
     assert_eq!(refused.code, Code::BadInput, "{refused}");
     assert_eq!(refused.faults[0].path, "context");

@@ -20,11 +20,10 @@ use berth_harness::{storage, wait};
 use berth_integration::{Options, PLUGIN, System};
 use serde_json::{Value, json};
 
-/// How long any step may take that is not slowed on purpose.
+/// Deadline of a step that no fault slows down.
 const SOON: Duration = Duration::from_secs(60);
 
-/// Options for one node.
-fn alone() -> Options {
+fn one_node() -> Options {
     Options { nodes: 1, call_timeout_ms: 5_000, ..Options::default() }
 }
 
@@ -53,59 +52,65 @@ async fn try_register(system: &System, id: &str, fields: Value) -> Result<Value,
 
 /// Creates a volume on the storage, with these arguments besides its id.
 fn provision(system: &System, id: &str, args: &[&str]) {
-    let made = std::process::Command::new(binary("berth-csi-dev"))
+    let provisioned = std::process::Command::new(binary("berth-csi-dev"))
         .args(["provision", "--volume", id, "--backend"])
         .arg(system.backend())
         .args(args)
         .output()
         .expect("the driver runs");
-    assert!(made.status.success(), "{made:?}");
+    assert!(provisioned.status.success(), "{provisioned:?}");
 }
 
 /// Claims, mounts and writes on a node, and releases. Nothing is left, and the judge passes.
-async fn used_on(system: &System, node: usize, volume: &str) {
+async fn use_on(system: &System, node: usize, volume: &str) {
     let alloc = format!("user-of-{volume}");
     let mounted = system.run(&alloc, node, volume).await;
     std::fs::write(format!("{}/hello", mounted.path), "hello").expect("it can be written");
     system.stop(&alloc).await;
-    at_rest(system, volume).await;
+    await_rest(system, volume).await;
 }
 
 /// Waits until nothing is left of a volume, here or at the storage.
-async fn at_rest(system: &System, volume: &str) {
+async fn await_rest(system: &System, volume: &str) {
     system.settle(volume).await;
-    let left = storage::in_use(&system.backend());
-    assert!(left.is_empty(), "still in use: {left:?}");
+    let in_use = storage::in_use(&system.backend());
+    assert!(in_use.is_empty(), "still in use: {in_use:?}");
 }
 
-/// The whole life of a volume with these options of a driver.
-async fn whole_life(options: Options) -> System {
+/// Starts a system with these options, and registers, mounts and releases a volume.
+async fn use_with(options: Options) -> System {
     let system = System::start(options).await;
     provision(&system, "data", &[]);
     register(&system, "data", json!({})).await.expect("the volume is registered");
-    used_on(&system, 0, "data").await;
+    use_on(&system, 0, "data").await;
     system
 }
 
 /// Calls of an RPC that began at the driver of a node (from 0).
-fn begun_at(system: &System, node: usize, rpc: &str) -> usize {
-    let is_it = |call: &&Value| {
-        let at = (system.options.external_node)(node);
-        call["entry"] == "begin" && call["rpc"] == rpc && call["node_id"] == at.as_str()
+fn call_count(system: &System, node: usize, rpc: &str) -> usize {
+    let is_counted = |call: &&Value| {
+        let id = (system.options.external_node)(node);
+        call["entry"] == "begin" && call["rpc"] == rpc && call["node_id"] == id.as_str()
     };
-    system.calls().iter().filter(is_it).count()
+    system.calls().iter().filter(is_counted).count()
 }
 
 /// Waits until the status of the plugin's instance on a node is as expected, and returns it.
-async fn seen(system: &System, node: &str, half: Half, is_so: impl Fn(&Value) -> bool) -> Value {
-    wait::until("the instance is seen so", SOON, || async {
+async fn await_instance(
+    system: &System,
+    node: &str,
+    half: Half,
+    is_expected: impl Fn(&Value) -> bool,
+) -> Value {
+    wait::until("the instance is as expected", SOON, || async {
         let plugins: Result<Value, Problem> =
             system.ask(&verb::PluginStatus::subject(&()), &json!({"id": PLUGIN})).await;
         let plugins = plugins.map_err(|problem| problem.to_string())?;
         let instances = plugins["plugins"][0]["instances"].as_array().cloned().unwrap_or_default();
-        let wanted = |one: &&Value| one["node"] == node && one["half"] == half.as_str();
-        let instance = instances.iter().find(wanted).cloned().ok_or("there is none yet")?;
-        if is_so(&instance) { Ok(instance) } else { Err(instance.to_string()) }
+        let is_wanted =
+            |instance: &&Value| instance["node"] == node && instance["half"] == half.as_str();
+        let instance = instances.iter().find(is_wanted).cloned().ok_or("no such instance")?;
+        if is_expected(&instance) { Ok(instance) } else { Err(instance.to_string()) }
     })
     .await
 }

@@ -2,28 +2,27 @@
 
 use berth_domain::plugin::Half;
 use berth_integration::{Options, System};
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::{alone, seen, try_register};
+use super::{await_instance, one_node, try_register};
 
-async fn stranger(driver: fn(usize) -> Vec<String>, says: &str) {
-    let system = System::start(Options { driver, healthy: Some((0, 0)), ..alone() }).await;
-    let told = |one: &serde_json::Value| {
-        one["description"].as_str().is_some_and(|text| text.contains(says))
-    };
-    let node = seen(&system, "n1", Half::Node, told).await;
+async fn check_unhealthy(driver: fn(usize) -> Vec<String>, reason: &str) {
+    let system = System::start(Options { driver, healthy: Some((0, 0)), ..one_node() }).await;
+    let has_reason =
+        |node: &Value| node["description"].as_str().is_some_and(|text| text.contains(reason));
+    let node = await_instance(&system, "n1", Half::Node, has_reason).await;
     assert_eq!(node["healthy"], false, "{node}");
-    assert!(node["abilities"].is_null(), "nothing is known of it: {node}");
+    assert!(node["abilities"].is_null(), "no abilities are shown: {node}");
     let refused = try_register(&system, "data", json!({})).await.unwrap_err();
     assert!(refused.message.contains("no healthy"), "{refused}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_socket_that_takes_connections_and_says_nothing() {
-    stranger(|_| vec!["--speak=nothing".to_owned()], "no answer within").await;
+    check_unhealthy(|_| vec!["--speak=nothing".to_owned()], "no answer within").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_web_server_at_the_socket() {
-    stranger(|_| vec!["--speak=http1".to_owned()], "does not speak gRPC").await;
+    check_unhealthy(|_| vec!["--speak=http1".to_owned()], "does not speak gRPC").await;
 }

@@ -10,7 +10,7 @@ use berth_harness::wait;
 use berth_integration::{Options, Part, System};
 use serde_json::json;
 
-use super::{SOON, at_rest, begun_at, provision, register, used_on};
+use super::{SOON, await_rest, call_count, provision, register, use_on};
 
 /// Each node is its own storage system, which its topology shows.
 const BOUND: fn(usize) -> Vec<String> =
@@ -19,7 +19,7 @@ const BOUND: fn(usize) -> Vec<String> =
 const SPLIT: fn(usize) -> Vec<String> =
     |node| ["--serve", if node == 0 { "controller" } else { "node" }].map(str::to_owned).into();
 
-/// A monolith's controller knows the volumes of its own node only, and reports their topology.
+/// A monolith's controller knows only the volumes of its own node, and reports their topology.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_monolith_bound_to_its_node_is_asked_there_and_nowhere_else() {
     if !or_skip("real mounts") {
@@ -30,12 +30,12 @@ async fn a_monolith_bound_to_its_node_is_asked_there_and_nowhere_else() {
         let (id, own) = (format!("d{node}"), format!("external-n{node}"));
         provision(&system, &id, &["--node", &own]);
         let topology = json!({"topology": [{"HOST": format!("n{node}")}]});
-        register(&system, &id, topology).await.expect("one controller knows it");
+        register(&system, &id, topology).await.expect("one controller knows the volume");
     }
-    used_on(&system, 0, "d1").await;
-    used_on(&system, 1, "d2").await;
-    assert_eq!([0, 1].map(|at| begun_at(&system, at, "ControllerPublishVolume")), [1, 1]);
-    assert_eq!([0, 1].map(|at| begun_at(&system, at, "ControllerUnpublishVolume")), [1, 1]);
+    use_on(&system, 0, "d1").await;
+    use_on(&system, 1, "d2").await;
+    assert_eq!([0, 1].map(|node| call_count(&system, node, "ControllerPublishVolume")), [1, 1]);
+    assert_eq!([0, 1].map(|node| call_count(&system, node, "ControllerUnpublishVolume")), [1, 1]);
 
     // A claim on another node is refused before any plugin call.
     system.alloc("astray", 1, "d1", false).await;
@@ -43,7 +43,7 @@ async fn a_monolith_bound_to_its_node_is_asked_there_and_nowhere_else() {
     assert_eq!(refused.code, Code::OutOfReach, "{refused}");
     assert!(refused.message.contains("reached in HOST=n1"), "{refused}");
     system.stop("astray").await;
-    assert_eq!(begun_at(&system, 1, "ControllerPublishVolume"), 1);
+    assert_eq!(call_count(&system, 1, "ControllerPublishVolume"), 1);
 }
 
 /// The driver may be down when the volume is to be detached. Then no other driver is called,
@@ -59,20 +59,20 @@ async fn a_bound_monolith_that_is_away_is_waited_for() {
     system.run("a", 0, "data").await;
     system.plant(0, &json!([{"rpc": "NodeUnstageVolume", "when": "after", "crash": true}]));
     system.stop("a").await;
-    wait::until("the driver is gone", Duration::from_secs(30), || async {
-        if begun_at(&system, 0, "NodeUnstageVolume") > 0 { Ok(()) } else { Err("it is there") }
+    wait::until("the driver has ended", Duration::from_secs(30), || async {
+        if call_count(&system, 0, "NodeUnstageVolume") > 0 { Ok(()) } else { Err("it runs") }
     })
     .await;
-    let waits = wait::until("the release waits", Duration::from_secs(30), || async {
-        let claim = system.claims("data").await.claims.pop().ok_or("it was freed")?;
+    let waiting = wait::until("the release waits", Duration::from_secs(30), || async {
+        let claim = system.claims("data").await.claims.pop().ok_or("the claim was freed")?;
         if claim.tries > 0 { Ok(claim) } else { Err(format!("{claim:?}")) }
     })
     .await;
-    assert!(waits.failure.is_some(), "it says why: {waits:?}");
+    assert!(waiting.failure.is_some(), "the claim shows the reason: {waiting:?}");
     system.plant(0, &json!([]));
     system.kill9_and_restart(Part::Driver(0)).await;
-    at_rest(&system, "data").await;
-    assert_eq!(begun_at(&system, 1, "ControllerUnpublishVolume"), 0);
+    await_rest(&system, "data").await;
+    assert_eq!(call_count(&system, 1, "ControllerUnpublishVolume"), 0);
 }
 
 /// A client that registers a volume need not know its location: controllers are tried until one
@@ -90,9 +90,11 @@ async fn a_volume_of_one_of_many_monoliths_is_found() {
         provision(&system, &id, &["--node", &own]);
         // Once per controller that the bus may choose.
         for _ in 0..3 {
-            register(&system, &id, json!({})).await.expect("one of them knows it");
+            register(&system, &id, json!({}))
+                .await
+                .expect("one of the controllers knows the volume");
         }
-        used_on(&system, node, &id).await;
+        use_on(&system, node, &id).await;
     }
     let unknown = super::try_register(&system, "nowhere", json!({})).await.unwrap_err();
     assert_eq!(unknown.code, Code::PluginFailed, "{unknown}");
@@ -119,12 +121,11 @@ async fn a_topology_that_contradicts_where_the_plugin_has_the_volume_is_refused(
             assert!(refused.faults[0].problem.contains(part), "{refused:?}");
         }
     }
-    // Topologies that the plugin does not contradict are accepted: the right one, several, and
-    // none.
+    // Topologies that the plugin does not contradict are accepted: the right one, several or none.
     for topology in [json!([{"host": "n1"}]), json!([{"host": "n2"}, {"host": "n1"}]), json!([])] {
         register(&system, "data", json!({ "topology": topology })).await.unwrap();
     }
-    used_on(&system, 0, "data").await;
+    use_on(&system, 0, "data").await;
 }
 
 /// One host runs the controller only, and another host the node service only.
@@ -137,16 +138,16 @@ async fn controller_and_node_are_on_different_hosts() {
     let system = System::start(options).await;
     provision(&system, "data", &[]);
     register(&system, "data", json!({})).await.unwrap();
-    used_on(&system, 1, "data").await;
-    assert_eq!(begun_at(&system, 0, "ControllerPublishVolume"), 1);
-    assert_eq!(begun_at(&system, 1, "NodeStageVolume"), 1);
+    use_on(&system, 1, "data").await;
+    assert_eq!(call_count(&system, 0, "ControllerPublishVolume"), 1);
+    assert_eq!(call_count(&system, 1, "NodeStageVolume"), 1);
 
     system.alloc("astray", 0, "data", false).await;
     // The claim waits, and its caller gets the reason; on a busy machine, at a later retry.
-    wait::until("it is said what is missing", SOON, || async {
+    wait::until("the error names what is missing", SOON, || async {
         let refused = system.try_mount("astray", 0, "data").await.unwrap_err();
-        let says_so = refused.message.contains("no instance on node n1");
-        if says_so { Ok(()) } else { Err(refused.to_string()) }
+        let names_it = refused.message.contains("no instance on node n1");
+        if names_it { Ok(()) } else { Err(refused.to_string()) }
     })
     .await;
     system.stop("astray").await;
@@ -160,11 +161,12 @@ async fn a_node_service_that_can_only_publish() {
     }
     let bare: fn(usize) -> Vec<String> =
         |_| vec!["--without=stage,mount-group,expand-node".to_owned()];
-    let options = Options { controller: false, driver: bare, ..super::alone() };
-    let system = super::whole_life(options).await;
-    let node = super::seen(&system, "n1", berth_domain::plugin::Half::Node, |_| true).await;
+    let options = Options { controller: false, driver: bare, ..super::one_node() };
+    let system = super::use_with(options).await;
+    let node =
+        super::await_instance(&system, "n1", berth_domain::plugin::Half::Node, |_| true).await;
     let driver = Command::new(binary("berth-csi-dev")).arg("--version").output().unwrap();
     let version = String::from_utf8(driver.stdout).unwrap();
     assert_eq!(node["version"].as_str(), version.split_whitespace().nth(1), "{node}");
-    assert_eq!(begun_at(&system, 0, "NodeStageVolume"), 0);
+    assert_eq!(call_count(&system, 0, "NodeStageVolume"), 0);
 }

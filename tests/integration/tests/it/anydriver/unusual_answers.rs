@@ -5,13 +5,15 @@ use berth_harness::root::or_skip;
 use berth_integration::Options;
 use serde_json::json;
 
-use super::{alone, begun_at, is_showable, provision, register, seen, try_register, whole_life};
+use super::{
+    await_instance, call_count, is_showable, one_node, provision, register, try_register, use_with,
+};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn capabilities_and_modes_of_a_later_csi() {
     if or_skip("real mounts") {
         let planted = Some(r#"[{"wrong": "unknown-enum"}]"#);
-        whole_life(Options { planted, ..alone() }).await;
+        use_with(Options { planted, ..one_node() }).await;
     }
 }
 
@@ -22,7 +24,7 @@ async fn readiness_is_not_said_and_topology_is_empty() {
     }
     let planted = Some(r#"[{"rpc": "Probe", "wrong": "no-ready"}, {"wrong": "empty-topology"}]"#);
     let driver: fn(usize) -> Vec<String> = |_| vec!["--topology=zone=a".to_owned()];
-    let system = whole_life(Options { planted, driver, ..alone() }).await;
+    let system = use_with(Options { planted, driver, ..one_node() }).await;
     // A volume with a topology needs a node that reports one.
     provision(&system, "placed", &[]);
     register(&system, "placed", json!({"topology": [{"zone": "a"}]})).await.unwrap();
@@ -37,11 +39,11 @@ async fn constraints_are_claimed_and_no_topology_is_told() {
     if or_skip("real mounts") {
         let planted = Some(r#"[{"wrong": "no-topology"}]"#);
         let driver: fn(usize) -> Vec<String> = |_| vec!["--topology=zone=a".to_owned()];
-        whole_life(Options { planted, driver, ..alone() }).await;
+        use_with(Options { planted, driver, ..one_node() }).await;
     }
 }
 
-/// Calls that CSI requires of every plugin, and that many leave out. An absent answer counts as
+/// CSI requires these calls of every plugin, and many plugins lack them. An absent answer counts as
 /// empty, and another call is used where one exists.
 #[tokio::test(flavor = "multi_thread")]
 async fn required_calls_are_not_offered() {
@@ -54,8 +56,8 @@ async fn required_calls_are_not_offered() {
             {"rpc": "NodeGetCapabilities", "code": "UNIMPLEMENTED"},
             {"rpc": "ValidateVolumeCapabilities", "code": "UNIMPLEMENTED"}]"#,
     );
-    let system = whole_life(Options { planted, stage: false, ..alone() }).await;
-    assert_eq!(begun_at(&system, 0, "ControllerPublishVolume"), 1, "its controller was found");
+    let system = use_with(Options { planted, stage: false, ..one_node() }).await;
+    assert_eq!(call_count(&system, 0, "ControllerPublishVolume"), 1, "the controller was called");
 }
 
 /// A plugin that lists a controller and does not report its capabilities may run it elsewhere. Its
@@ -63,7 +65,7 @@ async fn required_calls_are_not_offered() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_controller_that_does_not_say_what_it_can_do() {
     let planted = Some(r#"[{"rpc": "ControllerGetCapabilities", "code": "UNIMPLEMENTED"}]"#);
-    let options = Options { planted, healthy: Some((1, 0)), ..alone() };
+    let options = Options { planted, healthy: Some((1, 0)), ..one_node() };
     let system = berth_integration::System::start(options).await;
     provision(&system, "data", &[]);
     let refused = try_register(&system, "data", json!({})).await.unwrap_err();
@@ -75,7 +77,7 @@ async fn a_confirmation_that_does_not_say_of_what() {
     if or_skip("real mounts") {
         let planted =
             Some(r#"[{"rpc": "ValidateVolumeCapabilities", "wrong": "no-capabilities"}]"#);
-        whole_life(Options { planted, ..alone() }).await;
+        use_with(Options { planted, ..one_node() }).await;
     }
 }
 
@@ -83,7 +85,7 @@ async fn a_confirmation_that_does_not_say_of_what() {
 async fn attaching_tells_the_node_nothing() {
     if or_skip("real mounts") {
         let driver: fn(usize) -> Vec<String> = |_| vec!["--no-publish-context".to_owned()];
-        whole_life(Options { driver, ..alone() }).await;
+        use_with(Options { driver, ..one_node() }).await;
     }
 }
 
@@ -95,14 +97,14 @@ async fn a_driver_that_talks_much() {
         return;
     }
     let planted = Some(r#"[{"wrong": "chatty"}]"#);
-    let system = whole_life(Options { planted, ..alone() }).await;
-    let node = seen(&system, "n1", Half::Node, |one| one["healthy"] == true).await;
-    for said in ["version", "description"] {
-        let said = node[said].as_str().unwrap();
-        assert!(!said.is_empty() && is_showable(said), "{said:?}");
+    let system = use_with(Options { planted, ..one_node() }).await;
+    let node = await_instance(&system, "n1", Half::Node, |node| node["healthy"] == true).await;
+    for field in ["version", "description"] {
+        let text = node[field].as_str().unwrap();
+        assert!(!text.is_empty() && is_showable(text), "{field}: {text:?}");
     }
     let unknown = try_register(&system, "unknown", json!({})).await.unwrap_err();
-    assert!(unknown.message.contains("NOT_FOUND"), "the code survives the text: {unknown}");
+    assert!(unknown.message.contains("NOT_FOUND"), "the error keeps the code: {unknown}");
     assert!(is_showable(&unknown.message), "{}: {unknown:?}", unknown.message.len());
 }
 
@@ -111,6 +113,6 @@ async fn a_driver_that_talks_much() {
 async fn a_driver_that_takes_its_time() {
     if or_skip("real mounts") {
         let planted = Some(r#"[{"delay_ms": 1500}]"#);
-        whole_life(Options { planted, call_timeout_ms: 20_000, ..alone() }).await;
+        use_with(Options { planted, call_timeout_ms: 20_000, ..one_node() }).await;
     }
 }

@@ -56,12 +56,12 @@ pub async fn strike(system: &System, blow: Blow, flow: impl Future<Output = ()>)
         }
         Blow::KillLong => {
             system.kill9(part);
-            done = done || alone(part, &mut flow).await;
+            done = done || ends_without(part, &mut flow).await;
             system.restart(part);
         }
         Blow::Pause => {
             system.daemon(part).pause();
-            done = done || alone(part, &mut flow).await;
+            done = done || ends_without(part, &mut flow).await;
             for cable in system.cables(part) {
                 cable.heal();
             }
@@ -78,10 +78,10 @@ pub async fn strike(system: &System, blow: Blow, flow: impl Future<Output = ()>)
 }
 
 /// Whether the flow ends without this process. For a service, its other replica must finish it.
-async fn alone(part: Part, flow: impl Future<Output = ()>) -> bool {
-    let agent = matches!(part, Part::Agent(_));
-    let done = timeout(if agent { AWAY } else { ALONE }, flow).await.is_ok();
-    assert!(done || agent, "nobody went on with it within {ALONE:?} without {part:?}");
+async fn ends_without(part: Part, flow: impl Future<Output = ()>) -> bool {
+    let is_agent = matches!(part, Part::Agent(_));
+    let done = timeout(if is_agent { AWAY } else { ALONE }, flow).await.is_ok();
+    assert!(done || is_agent, "without {part:?} the flow did not end within {ALONE:?}");
     done
 }
 

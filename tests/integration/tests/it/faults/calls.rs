@@ -16,8 +16,8 @@ use super::flow::Flow;
 use super::options;
 
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How long a flow may go on while its driver owes an answer.
-const OWED: Duration = Duration::from_secs(5);
+/// How long a flow is awaited while its driver withholds an answer.
+const WITHHELD: Duration = Duration::from_secs(5);
 /// Interval at which the supervisor checks for drivers that have ended.
 const SUPERVISED: Duration = Duration::from_millis(50);
 /// Delay before a slow supervisor restarts a driver: longer than the caller's first retries.
@@ -48,7 +48,7 @@ fn caller(flow: Flow, rpc: &str) -> Caller {
             Caller::Service(Part::Claim)
         }
         (Flow::Claim, "NodeStageVolume" | "NodePublishVolume") => Caller::Client,
-        _ => panic!("nobody knows who asks for {rpc} in {flow:?}"),
+        _ => panic!("no caller is known for {rpc} in {flow:?}"),
     }
 }
 
@@ -72,11 +72,11 @@ async fn around_each_call(fate: Fate) {
     if !or_skip("real mounts") {
         return;
     }
-    let (up, down) = CALLS.split_at(4);
-    tokio::join!(Box::pin(around(fate, up)), Box::pin(around(fate, down)));
+    let (of_claim, of_release) = CALLS.split_at(4);
+    tokio::join!(Box::pin(hit_calls(fate, of_claim)), Box::pin(hit_calls(fate, of_release)));
 }
 
-async fn around(fate: Fate, calls: &[(Flow, &str)]) {
+async fn hit_calls(fate: Fate, calls: &[(Flow, &str)]) {
     let system = System::start(options()).await;
     let restart_after = match fate {
         Fate::DriverKilled => Some(Duration::ZERO),
@@ -86,7 +86,7 @@ async fn around(fate: Fate, calls: &[(Flow, &str)]) {
     let supervised = supervise(&system, restart_after.unwrap_or_default());
     tokio::select! {
         never = supervised, if restart_after.is_some() => match never {},
-        () = each(&system, fate, calls) => {}
+        () = hit_each_call(&system, fate, calls) => {}
     }
 }
 
@@ -115,59 +115,59 @@ fn runs(system: &System, node: usize) -> bool {
     system.daemon(Part::Driver(node)).is_running()
 }
 
-async fn each(system: &System, fate: Fate, calls: &[(Flow, &str)]) {
+async fn hit_each_call(system: &System, fate: Fate, calls: &[(Flow, &str)]) {
     let sides =
         if matches!(fate, Fate::AnswerLost) { &["after"][..] } else { &["before", "after"] };
-    let of_controllers = |rpc: &str| !rpc.starts_with("Node");
+    let is_of_controller = |rpc: &str| !rpc.starts_with("Node");
     for (flow, rpc) in calls {
         // A retry of a node's call goes to the same driver.
-        if matches!(fate, Fate::DriversKilled) && !of_controllers(rpc) {
+        if matches!(fate, Fate::DriversKilled) && !is_of_controller(rpc) {
             continue;
         }
         for side in sides {
             let volume = format!("{rpc}-{side}").to_lowercase();
             let began = Instant::now();
             flow.prepare(system, &volume).await;
-            befall(system, *flow, rpc, side, fate, &volume).await;
-            flow.rest(system, &volume).await;
+            hit_call(system, *flow, rpc, side, fate, &volume).await;
+            flow.check_end(system, &volume).await;
             println!("{fate:?} {side} {rpc}: {:?}", began.elapsed());
         }
     }
 }
 
-async fn befall(system: &System, flow: Flow, rpc: &str, side: &str, fate: Fate, volume: &str) {
+async fn hit_call(system: &System, flow: Flow, rpc: &str, side: &str, fate: Fate, volume: &str) {
     let mut fault = json!({"rpc": rpc, "volume": volume, "when": side, "times": 1});
-    let deed = match fate {
+    let action = match fate {
         Fate::DriverKilled | Fate::DriversKilled => "crash",
         Fate::AnswerLost => "lose_answer",
         Fate::AgentKilled | Fate::CallerKilled => "hang",
     };
-    fault[deed] = true.into();
-    let starts = || nodes(system).map(|node| system.daemon(Part::Driver(node)).pid());
-    let before: Vec<u32> = starts().collect();
+    fault[action] = true.into();
+    let driver_pids = || nodes(system).map(|node| system.daemon(Part::Driver(node)).pid());
+    let before: Vec<u32> = driver_pids().collect();
     for node in nodes(system) {
         system.plant(node, &json!([fault]));
     }
     let mut running = Box::pin(flow.run(system, volume));
     let mut ended = false;
-    let at = tokio::select! {
+    let node = tokio::select! {
         // A flow may end by itself before the next read of the log.
         () = &mut running => {
             ended = true;
-            let hit = asked(system, rpc, volume).first().copied();
-            hit.unwrap_or_else(|| panic!("{rpc} of {volume} was not hit"))
+            let called = called_nodes(system, rpc, volume).first().copied();
+            called.unwrap_or_else(|| panic!("{rpc} of {volume} was not hit"))
         }
-        at = begun(system, rpc, volume) => at,
+        node = await_call(system, rpc, volume) => node,
     };
     match fate {
         // A plugin that never answers holds the volume until it restarts, because it may still act
         // on it. Where another instance can be called, the release continues there.
         Fate::AnswerLost => {
-            let done = ended || timeout(OWED, &mut running).await.is_ok();
+            let done = ended || timeout(WITHHELD, &mut running).await.is_ok();
             unplant(system);
-            // Each of these drivers owes an answer: the answer to the retry, at the other
-            // controller, was lost too.
-            for node in asked(system, rpc, volume) {
+            // Each of these drivers withholds an answer: the fault also hit the retry, at the other
+            // controller.
+            for node in called_nodes(system, rpc, volume) {
                 system.kill9_and_restart(Part::Driver(node)).await;
             }
             if done {
@@ -176,22 +176,22 @@ async fn befall(system: &System, flow: Flow, rpc: &str, side: &str, fate: Fate, 
         }
         Fate::DriverKilled | Fate::DriversKilled => {
             let restarted = wait::until("a driver ended and runs again", PATIENCE, || async {
-                let fresh = starts().zip(&before).any(|(now, before)| now != *before);
-                if fresh { Ok(()) } else { Err("both drivers run since before") }
+                let restarted = driver_pids().zip(&before).any(|(now, before)| now != *before);
+                if restarted { Ok(()) } else { Err("no driver was restarted") }
             });
             // The flow continues meanwhile: its retry reaches the other driver.
-            let goes_on = async {
+            let flow_ends = async {
                 if !ended {
                     running.await;
                 }
             };
-            let ((), ()) = tokio::join!(goes_on, async {
+            let ((), ()) = tokio::join!(flow_ends, async {
                 restarted.await;
                 unplant(system);
             });
             return;
         }
-        Fate::AgentKilled => system.kill9_and_restart(Part::Agent(at)).await,
+        Fate::AgentKilled => system.kill9_and_restart(Part::Agent(node)).await,
         Fate::CallerKilled => {
             match caller(flow, rpc) {
                 Caller::Service(part) => system.kill9_and_restart(part).await,
@@ -216,15 +216,15 @@ fn unplant(system: &System) {
 }
 
 /// Waits until the call has begun, and returns its node, from 0.
-async fn begun(system: &System, rpc: &str, volume: &str) -> usize {
+async fn await_call(system: &System, rpc: &str, volume: &str) -> usize {
     wait::until(&format!("{rpc} is under way"), PATIENCE, || async {
-        asked(system, rpc, volume).first().copied().ok_or("no driver was called")
+        called_nodes(system, rpc, volume).first().copied().ok_or("no driver was called")
     })
     .await
 }
 
 /// The nodes, from 0, whose drivers received this call.
-fn asked(system: &System, rpc: &str, volume: &str) -> BTreeSet<usize> {
+fn called_nodes(system: &System, rpc: &str, volume: &str) -> BTreeSet<usize> {
     let calls = system.calls().into_iter().filter(|call| {
         call["entry"] == "begin" && call["rpc"] == rpc && call["args"]["volume_id"] == volume
     });

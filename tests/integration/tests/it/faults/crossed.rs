@@ -3,7 +3,7 @@
 //! continues. The stopped replica then resumes with an outdated cache.
 //!
 //! Rows are the faults with their systems; columns are the flows. A claim and a release, on which
-//! the data depend, are hit at one point in so many. The other flows are hit at their turning
+//! the data depend, are hit at every n-th point. The other flows are hit at their turning
 //! points, before and after a write or call. The faults with the longest recovery hit those other
 //! flows in `make test-all` only.
 
@@ -13,10 +13,10 @@ use super::blow::Blow;
 use super::flow::Flow;
 use super::points::at_points;
 use super::storage_flow::StorageFlow;
-use super::{options, some, turns};
+use super::{one_in, options, turning_points};
 
-/// Flows of requests besides a claim and a release.
-const ASKED: [Flow; 3] = [Flow::Register, Flow::Detach, Flow::Join];
+/// Flows that a request starts, besides a claim and a release.
+const REQUESTED: [Flow; 3] = [Flow::Register, Flow::Detach, Flow::Join];
 /// Flows that the collector ends.
 const COLLECTED: [Flow; 4] = [Flow::Close, Flow::Collect, Flow::Forget, Flow::Leave];
 
@@ -51,30 +51,30 @@ macro_rules! crossed {
 
             #[tokio::test(flavor = "multi_thread")]
             async fn in_a_claim() {
-                at_points(&[Flow::Claim], Blow::$blow, some($step), $system()).await;
+                at_points(&[Flow::Claim], Blow::$blow, one_in($step), $system()).await;
             }
 
             #[tokio::test(flavor = "multi_thread")]
             async fn in_a_release() {
-                at_points(&[Flow::Release], Blow::$blow, some($step), $system()).await;
+                at_points(&[Flow::Release], Blow::$blow, one_in($step), $system()).await;
             }
 
             #[tokio::test(flavor = "multi_thread")]
             $(#[ignore = $long])?
             async fn where_what_is_asked_for_turns() {
-                at_points(&ASKED, Blow::$blow, turns(), $system()).await;
+                at_points(&REQUESTED, Blow::$blow, turning_points(), $system()).await;
             }
 
             #[tokio::test(flavor = "multi_thread")]
             $(#[ignore = $long])?
             async fn where_the_storage_turns() {
-                at_points(&STORED, Blow::$blow, turns(), $system()).await;
+                at_points(&STORED, Blow::$blow, turning_points(), $system()).await;
             }
 
             #[tokio::test(flavor = "multi_thread")]
             $(#[ignore = $long])?
             async fn where_collection_turns() {
-                at_points(&COLLECTED, Blow::$blow, turns(), $system()).await;
+                at_points(&COLLECTED, Blow::$blow, turning_points(), $system()).await;
             }
         }
     )*};

@@ -28,7 +28,7 @@ pub enum Flow {
     Claim,
     /// An alloc gets its two volumes in one call.
     Whole,
-    /// An alloc gets none of its two volumes: the second one is held by another.
+    /// An alloc gets none of its two volumes: another alloc holds the second.
     Undo,
     /// An alloc ends, and its claim is released.
     Release,
@@ -53,7 +53,7 @@ impl Flow {
     /// Subjects of the flow's writes and calls. Processes report their state to the registry all
     /// the time; those reports belong to a node's return only.
     pub fn subjects(self) -> Vec<String> {
-        let of: &[&str] = match self {
+        let subjects: &[&str] = match self {
             Self::Join => &[
                 "$KV.berth-leases.node.n2",
                 "$KV.berth-nodes.>",
@@ -76,12 +76,12 @@ impl Flow {
                 "berth.v1.secret.>",
             ],
         };
-        of.iter().map(ToString::to_string).collect()
+        subjects.iter().map(ToString::to_string).collect()
     }
 
-    /// The turning points: a message before which and one after which the rest of the flow depends
-    /// on one process. Each has a side, a subject with `{}` for the volume, and the message's
-    /// number on it, from 0.
+    /// The turning points: a message before which, and a message after which, the rest of the flow
+    /// depends on one process. Each has a side, a subject with `{}` for the volume, and the
+    /// message's number on that subject, from 0.
     pub fn turns(self) -> [(Side, &'static str, usize); 2] {
         match self {
             Self::Register => [
@@ -139,7 +139,7 @@ impl Flow {
             }
             Self::Release | Self::Detach | Self::Close | Self::Collect | Self::Forget => {
                 system.volume(volume, &["single-node-writer"]).await;
-                used(system, volume).await;
+                mount_and_write(system, volume).await;
                 if matches!(self, Self::Close | Self::Collect) {
                     watchers(system).for_each(|part| system.kill9(part));
                 }
@@ -151,7 +151,7 @@ impl Flow {
             Self::Leave | Self::Join => {
                 system.compared().await;
                 system.daemon(Part::Agent(1)).terminate().await;
-                ready(system, 1).await;
+                await_nodes(system, 1).await;
                 sweep::down(system, "n2").await;
             }
         }
@@ -162,7 +162,7 @@ impl Flow {
         match self {
             Self::Storage(flow) => flow.run(system, volume).await,
             Self::Register => register(system, volume).await,
-            Self::Claim => used(system, volume).await,
+            Self::Claim => mount_and_write(system, volume).await,
             Self::Whole => {
                 let mounted = mount_all(system, volume).await.unwrap();
                 std::fs::write(format!("{}/f", mounted.volumes[0].path), volume).unwrap();
@@ -187,7 +187,7 @@ impl Flow {
                 system.stop(volume).await;
                 system.deregister(volume, true).await.unwrap();
                 watchers(system).for_each(|part| system.restart(part));
-                gone(system, volume).await;
+                await_gone(system, volume).await;
             }
             Self::Collect => {
                 system.stop(volume).await;
@@ -197,33 +197,33 @@ impl Flow {
             }
             Self::Forget => {
                 sweep::alloc(system, volume).await;
-                used(system, volume).await;
+                mount_and_write(system, volume).await;
             }
             Self::Leave | Self::Join => {
                 if self == Self::Leave {
                     sweep::node(system, "n2").await;
                 }
                 system.restart(Part::Agent(1));
-                ready(system, 2).await;
+                await_nodes(system, 2).await;
             }
         }
     }
 
-    /// Checks the end: all processes serve again, the volume can be mounted with its data on the
-    /// other node too, and then nothing of its use is left.
-    pub async fn rest(self, system: &System, volume: &str) {
+    /// Checks the end: all processes serve again, the other node can mount the volume with its
+    /// data, and its release leaves no claim.
+    pub async fn check_end(self, system: &System, volume: &str) {
         system.healthy().await;
         match self {
-            Self::Storage(flow) => return flow.rest(system, volume).await,
+            Self::Storage(flow) => return flow.check_end(system, volume).await,
             Self::Register | Self::Close => {
-                let gone = system.volume_status(volume).await.unwrap_err();
-                assert_eq!(gone.code, Code::NoSuchVolume, "{gone}");
-                assert_eq!(stored(system, volume).await, Vec::<String>::new());
+                let missing = system.volume_status(volume).await.unwrap_err();
+                assert_eq!(missing.code, Code::NoSuchVolume, "{missing}");
+                assert_eq!(stored_keys(system, volume).await, Vec::<String>::new());
                 return system.settle(volume).await;
             }
             Self::Claim | Self::Forget => {
-                let known = sweep::forgotten(system, volume).await;
-                assert!(known.is_err(), "{volume} runs, and nobody knows of it");
+                let forgotten = sweep::forgotten(system, volume).await;
+                assert!(forgotten.is_err(), "{volume} runs, and its alloc has no record");
                 system.stop(volume).await;
             }
             Self::Whole => {
@@ -251,7 +251,7 @@ impl Flow {
         system.stop(&next).await;
         system.settle(volume).await;
         let spec = key::spec(&volume_key(volume));
-        assert_eq!(stored(system, volume).await, [spec], "no claim is on record");
+        assert_eq!(stored_keys(system, volume).await, [spec], "only the spec is stored");
     }
 }
 
@@ -277,14 +277,14 @@ async fn mount_all(system: &System, volume: &str) -> Result<MountedAll, Problem>
 }
 
 /// Mounts the volume on the first node and writes to it.
-async fn used(system: &System, volume: &str) {
+async fn mount_and_write(system: &System, volume: &str) {
     let mounted = system.run(volume, 0, volume).await;
     std::fs::write(format!("{}/f", mounted.path), volume).unwrap();
 }
 
 fn watchers(system: &System) -> impl Iterator<Item = Part> {
-    let is_one = |part: &Part| matches!(part, Part::Watcher | Part::SecondWatcher);
-    Part::all(system.options).filter(is_one)
+    let is_watcher = |part: &Part| matches!(part, Part::Watcher | Part::SecondWatcher);
+    Part::all(system.options).filter(is_watcher)
 }
 
 fn volume_key(volume: &str) -> VolumeKey {
@@ -292,7 +292,7 @@ fn volume_key(volume: &str) -> VolumeKey {
 }
 
 /// The keys of a volume in the bucket.
-pub async fn stored(system: &System, volume: &str) -> Vec<String> {
+pub async fn stored_keys(system: &System, volume: &str) -> Vec<String> {
     let replicas = if system.options.servers == 1 { 1 } else { 3 };
     let volumes = system.bus.bucket(&bucket::VOLUMES, replicas).await.unwrap();
     // A server that was killed a moment ago may not answer yet.
@@ -324,18 +324,18 @@ async fn register(system: &System, volume: &str) {
 }
 
 /// Waits until a closing volume is gone.
-async fn gone(system: &System, volume: &str) {
+async fn await_gone(system: &System, volume: &str) {
     wait::until(&format!("{volume} is gone"), PATIENCE, || async {
         match system.volume_status(volume).await {
             Err(problem) if problem.code == Code::NoSuchVolume => Ok(()),
-            instead => Err(format!("{instead:?}")),
+            other => Err(format!("{other:?}")),
         }
     })
     .await;
 }
 
-/// Waits until so many nodes serve the plugin, and its controller.
-async fn ready(system: &System, nodes: usize) {
+/// Waits until this many nodes serve the plugin and its controller.
+async fn await_nodes(system: &System, nodes: usize) {
     wait::until(&format!("{nodes} nodes are healthy"), PATIENCE, || async {
         let plugins = system.plugins().await.map_err(|problem| problem.to_string())?.plugins;
         let plugin = plugins.first().ok_or("no plugin")?;

@@ -28,10 +28,10 @@
 //! calls     around each call of a plugin: the driver, the agent or the caller is killed
 //! storage_calls  around each call that changes the storage: also each code of gRPC
 //! purged    deleted records leave the bus for good, whichever process is killed
-//! replicas  one of two replicas completes late what its caller has given up
+//! replicas  one of two replicas completes a request after its caller has given up
 //! ```
 
-#![expect(clippy::print_stdout, reason = "what was done before it failed is half of a failure")]
+#![expect(clippy::print_stdout, reason = "a failed run must show which points passed before")]
 
 mod blow;
 mod calls;
@@ -53,17 +53,17 @@ fn options() -> Options {
     Options { cables: true, call_timeout_ms: 1_500, patience_ms: 2_000, ..Options::default() }
 }
 
-/// One point in so many; with `BERTH_FAULTS=all` every point.
-fn some(step: usize) -> PointChoice {
-    unless_all(PointChoice::OneIn(step))
+/// Every `step`-th point; with `BERTH_FAULTS=all` every point.
+fn one_in(step: usize) -> PointChoice {
+    or_every(PointChoice::OneIn(step))
 }
 
 /// Turning points of flows; with `BERTH_FAULTS=all` every point.
-fn turns() -> PointChoice {
-    unless_all(PointChoice::Turns)
+fn turning_points() -> PointChoice {
+    or_every(PointChoice::Turns)
 }
 
-fn unless_all(choice: PointChoice) -> PointChoice {
-    let all = std::env::var("BERTH_FAULTS").is_ok_and(|what| what == "all");
+fn or_every(choice: PointChoice) -> PointChoice {
+    let all = std::env::var("BERTH_FAULTS").is_ok_and(|value| value == "all");
     if all { PointChoice::Every } else { choice }
 }

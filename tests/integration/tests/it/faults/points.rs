@@ -11,11 +11,11 @@ use berth_integration::{Options, System};
 use super::blow::{Blow, strike};
 use super::flow::Flow;
 
-/// The upper bound of writes and calls in a flow. A flow with more never ends.
+/// Most writes and calls of a flow. A flow with more is taken to repeat for ever.
 const POINTS_MAX: usize = 60;
 
-/// The number of points above which they are spread over several systems.
-const SEVERAL: usize = 4;
+/// Most points that one system runs alone. More are spread over several systems.
+const POINTS_OF_ONE_SYSTEM: usize = 4;
 
 /// The points that are tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,49 +47,51 @@ pub async fn at_points(flows: &[Flow], blow: Blow, choice: PointChoice, options:
 
 async fn strike_all(flows: &[Flow], blow: Blow, choice: PointChoice, options: Options) {
     let first = System::start(options).await;
-    let mut places = VecDeque::new();
+    let mut points = VecDeque::new();
     for flow in flows {
-        places.extend(flow.places(choice, &first).await);
+        points.extend(flow.fault_points(choice, &first).await);
     }
-    let struck = Struck { blow, places: Mutex::new(places) };
-    let another = async || {
+    let queue = PointQueue { blow, points: Mutex::new(points) };
+    let start_and_strike = async || {
         let system = System::start(options).await;
-        struck.work(&system).await
+        queue.strike_each(&system).await
     };
-    let several = struck.left() > SEVERAL;
-    let second = async || if several { another().await } else { 0 };
+    let several = queue.remaining() > POINTS_OF_ONE_SYSTEM;
+    let second = async || if several { start_and_strike().await } else { 0 };
     // Elections take most of the time on three servers, and three systems of three servers are too
     // many.
-    let third = async || if several && options.servers == 1 { another().await } else { 0 };
-    let done = tokio::join!(struck.work(&first), second(), third());
-    assert!(done.0 + done.1 + done.2 > 0, "{flows:?} were never struck");
+    let third = async || if several && options.servers == 1 { start_and_strike().await } else { 0 };
+    let struck = tokio::join!(queue.strike_each(&first), second(), third());
+    assert!(struck.0 + struck.1 + struck.2 > 0, "{flows:?} were never struck");
 }
 
 impl Flow {
-    async fn places(self, choice: PointChoice, system: &System) -> Vec<FaultPoint> {
+    async fn fault_points(self, choice: PointChoice, system: &System) -> Vec<FaultPoint> {
         let step = match choice {
             PointChoice::Every => 1,
             PointChoice::OneIn(step) => step,
             PointChoice::Turns => {
-                let turn = |(side, subject, at): (Side, &str, usize)| {
+                let fault_point = |(side, subject, at): (Side, &str, usize)| {
                     let subjects = vec![subject.replace("{}", &self.volume(at, side))];
                     let point = Point { subjects, at, side };
                     FaultPoint { flow: self, point, sure: true, past: false }
                 };
-                return self.turns().into_iter().map(turn).collect();
+                return self.turns().into_iter().map(fault_point).collect();
             }
         };
         let count = self.count(system).await;
         (0..count)
             .flat_map(|at| [(at, Side::Before), (at, Side::After)])
             .step_by(step)
-            .map(|(at, side)| self.place(at, side, false))
+            .map(|(at, side)| self.fault_point(at, side, false))
             // One more point is tried. If the flow reaches it, the count was too low.
-            .chain((choice == PointChoice::Every).then(|| self.place(count, Side::Before, true)))
+            .chain(
+                (choice == PointChoice::Every).then(|| self.fault_point(count, Side::Before, true)),
+            )
             .collect()
     }
 
-    fn place(self, at: usize, side: Side, past: bool) -> FaultPoint {
+    fn fault_point(self, at: usize, side: Side, past: bool) -> FaultPoint {
         let point = Point { subjects: self.subjects(), at, side };
         FaultPoint { flow: self, point, sure: false, past }
     }
@@ -110,31 +112,32 @@ impl Flow {
     async fn count(self, system: &System) -> usize {
         let quiet = format!("{}-quiet", self.name()).to_lowercase();
         self.prepare(system, &quiet).await;
-        system.wire.arm(self.place(usize::MAX, Side::Before, true).point);
+        system.wire.arm(self.fault_point(usize::MAX, Side::Before, true).point);
         self.run(system, &quiet).await;
         let points = system.wire.disarm();
-        self.rest(system, &quiet).await;
+        self.check_end(system, &quiet).await;
         println!("{self:?} has {} points: {points:#?}", points.len());
         points.len()
     }
 }
 
-struct Struck {
+/// The points that are still to be hit by one fault.
+struct PointQueue {
     blow: Blow,
-    places: Mutex<VecDeque<FaultPoint>>,
+    points: Mutex<VecDeque<FaultPoint>>,
 }
 
-impl Struck {
-    fn left(&self) -> usize {
-        self.places.lock().unwrap().len()
+impl PointQueue {
+    fn remaining(&self) -> usize {
+        self.points.lock().unwrap().len()
     }
 
     fn next(&self) -> Option<FaultPoint> {
-        self.places.lock().unwrap().pop_front()
+        self.points.lock().unwrap().pop_front()
     }
 
     /// Takes points until none is left. Returns at how many of them a message triggered the fault.
-    async fn work(&self, system: &System) -> usize {
+    async fn strike_each(&self, system: &System) -> usize {
         let mut struck = 0;
         while let Some(FaultPoint { flow, point, sure, past }) = self.next() {
             let (blow, at, side) = (self.blow, point.at, point.side);
@@ -144,25 +147,28 @@ impl Struck {
             system.wire.arm(point);
             let tripped = strike(system, blow, flow.run(system, &volume)).await;
             system.wire.disarm();
-            let (over, subject) = (began.elapsed(), tripped.as_ref().map(|at| &at.subject));
+            let (flow_took, subject) = (began.elapsed(), tripped.as_ref().map(|at| &at.subject));
             if let Some(Passed { cable, .. }) = &tripped {
                 // A server takes half a minute to notice a lost connection, and sends requests
                 // there until then. The flow has ended in spite of that. The following steps, and
                 // the next point, must not be affected.
                 system.cables(system.part_of(cable)).iter().for_each(Proxy::tell_lost);
             }
-            flow.rest(system, &volume).await;
-            let rest = began.elapsed();
-            println!("{blow:?} {volume} {subject:?}: {over:?}, at rest {rest:?}");
-            assert!(tripped.is_some() || !sure, "{flow:?} does not turn there: {volume}");
+            flow.check_end(system, &volume).await;
+            let took = began.elapsed();
+            println!("{blow:?} {volume} {subject:?}: {flow_took:?}, at rest {took:?}");
+            assert!(
+                tripped.is_some() || !sure,
+                "{flow:?} does not send the message of its turning point: {volume}"
+            );
             struck += usize::from(tripped.is_some());
             if past && tripped.is_some() {
                 assert!(at < POINTS_MAX, "{flow:?} does not end");
                 let next = match side {
-                    Side::Before => flow.place(at, Side::After, true),
-                    Side::After => flow.place(at + 1, Side::Before, true),
+                    Side::Before => flow.fault_point(at, Side::After, true),
+                    Side::After => flow.fault_point(at + 1, Side::Before, true),
                 };
-                self.places.lock().unwrap().push_back(next);
+                self.points.lock().unwrap().push_back(next);
             }
         }
         struck

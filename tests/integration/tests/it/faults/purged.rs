@@ -7,30 +7,27 @@ use berth_harness::nats::raw;
 use berth_harness::root::or_skip;
 use berth_harness::wait;
 use berth_integration::{Options, Part, System};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::flow::PATIENCE;
 use super::sweep;
 
 /// A bucket's subjects that contain the name, and the number of messages on each.
-async fn held(system: &System, spec: &BucketSpec, name: &str) -> Value {
+async fn message_counts(system: &System, spec: &BucketSpec, name: &str) -> Value {
     let subject = format!("$JS.API.STREAM.INFO.KV_{}", spec.name);
     let all = json!({"subjects_filter": ">"}).to_string();
-    let mut about = raw::ask(&system.servers()[0], &subject, &[], all.as_bytes()).await;
-    let mut subjects = about["state"]["subjects"].take();
+    let mut info = raw::ask(&system.servers()[0], &subject, &[], all.as_bytes()).await;
+    let mut subjects = info["state"]["subjects"].take();
     if let Some(subjects) = subjects.as_object_mut() {
         subjects.retain(|subject, _| subject.contains(name));
     }
     subjects
 }
 
-async fn purged(system: &System, spec: &BucketSpec, name: &str) {
+async fn await_purged(system: &System, spec: &BucketSpec, name: &str) {
     wait::until(&format!("{name} has left {}", spec.name), PATIENCE, async || {
-        match held(system, spec, name).await {
-            Value::Null => Ok(()),
-            Value::Object(held) if held.is_empty() => Ok(()),
-            held => Err(held),
-        }
+        let counts = message_counts(system, spec, name).await;
+        if counts.as_object().is_none_or(Map::is_empty) { Ok(()) } else { Err(counts) }
     })
     .await;
 }
@@ -50,9 +47,9 @@ async fn a_freed_claim_shows_its_steps_until_its_marker_is_old() {
     let system = System::start(Options { nodes: 1, ..Options::default() }).await;
     system.volume("data", &["single-node-writer"]).await;
     use_once(&system, "a").await;
-    let held = held(&system, &bucket::VOLUMES, ".claim.a").await;
-    let steps = held["$KV.berth-volumes.default.data.claim.a"].as_u64().unwrap();
-    assert!(steps >= 4, "a grant, a release, its calls and a delete: {held}");
+    let counts = message_counts(&system, &bucket::VOLUMES, ".claim.a").await;
+    let steps = counts["$KV.berth-volumes.default.data.claim.a"].as_u64().unwrap();
+    assert!(steps >= 4, "a grant, a release, its calls and a delete: {counts}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -69,11 +66,11 @@ async fn what_was_deleted_leaves_the_bus_whoever_is_killed() {
         // The last release stays until there is a newer write: the guard's head revision must not
         // decrease.
         use_once(&system, "b").await;
-        purged(&system, &bucket::VOLUMES, ".claim.a").await;
+        await_purged(&system, &bucket::VOLUMES, ".claim.a").await;
         assert_eq!(system.claims("data").await.claims.len(), 0, "after {part:?} was killed");
         for alloc in ["a", "b"] {
             sweep::alloc(&system, alloc).await;
-            purged(&system, &bucket::ALLOCS, &format!(".{alloc}")).await;
+            await_purged(&system, &bucket::ALLOCS, &format!(".{alloc}")).await;
         }
     }
     // The volume, and the alloc that was registered again, are unchanged.
@@ -82,10 +79,10 @@ async fn what_was_deleted_leaves_the_bus_whoever_is_killed() {
     sweep::down(&system, "n1").await;
     sweep::node(&system, "n1").await;
     system.kill9_and_restart(Part::Registry).await;
-    purged(&system, &bucket::NODES, ".n1").await;
-    purged(&system, &bucket::PLUGINS, ".n1.").await;
+    await_purged(&system, &bucket::NODES, ".n1").await;
+    await_purged(&system, &bucket::PLUGINS, ".n1.").await;
     system.deregister("data", false).await.unwrap();
-    purged(&system, &bucket::VOLUMES, ".data.").await;
+    await_purged(&system, &bucket::VOLUMES, ".data.").await;
     // No restart restores any of it.
     for part in [Part::Nats, Part::Claim, Part::Registry] {
         system.kill9_and_restart(part).await;

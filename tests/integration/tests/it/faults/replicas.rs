@@ -1,6 +1,6 @@
-//! One of two claim services stops before a write. Its caller gives up and has the other replica
-//! write something else, and then the first resumes. Or the first has an outdated cache, without
-//! the other's write.
+//! One of two claim services is paused before a write. Its caller gives up and has the other
+//! replica write something else, and then the first resumes. Or the first has an outdated cache,
+//! without the other's write.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -19,8 +19,8 @@ use serde_json::{Value, json};
 
 use super::options;
 
-/// A caller without a response sends a different request, which is answered. When the first replica
-/// resumes, it writes nothing of the first request over that.
+/// A caller without a response sends a different request, which the other replica carries out. When
+/// the first replica resumes, it does not overwrite that with the first request.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_worked_in_after_its_deadline_overwrites_nothing() {
     if !or_skip("real mounts") {
@@ -46,20 +46,21 @@ async fn what_is_worked_in_after_its_deadline_overwrites_nothing() {
         answer = &mut late => panic!("answered without a write: {answer}"),
         passed = system.wire.tripped() => passed,
     };
-    let sleeper = system.part_of(&passed.cable);
-    system.daemon(sleeper).pause();
+    let paused_part = system.part_of(&passed.cable);
+    system.daemon(paused_part).pause();
     wait::until("its caller has given up", Duration::from_secs(10), || async {
         if clock::now() > deadline { Ok(()) } else { Err("there is time left") }
     })
     .await;
     system.persist::<Value>(&subject, &named("newer")).await.unwrap();
-    for cable in system.cables(sleeper) {
+    for cable in system.cables(paused_part) {
         cable.heal();
     }
-    system.daemon(sleeper).resume();
+    system.daemon(paused_part).resume();
 
     let answer = late.await;
-    // `Late`, if the refusal was distinguished from a missing answer of the server.
+    // The code is `Late` where the replica could tell its refusal from a write that nats-server did
+    // not answer.
     let code = answer["error"]["code"].as_str();
     assert!(
         [Code::Late, Code::NoAnswer].map(|code| Some(code.as_str())).contains(&code),
@@ -88,7 +89,7 @@ async fn a_service_that_is_behind_does_not_grant_again_what_was_released() {
     system.kill9(Part::Agent(0));
     std::fs::remove_dir_all(system.journal(0)).unwrap();
     system.restart(Part::Agent(0));
-    // An agent that starts asks a service that is not behind.
+    // A starting agent asks the claim service that is up to date.
     let node = verb::NodeAndNamespace::any_of(NodeId::new("n1").unwrap());
     system.persist::<Value>(&verb::AgentStatus::subject(&node), &json!({})).await.unwrap();
     system.kill9(Part::Claim);
@@ -97,7 +98,7 @@ async fn a_service_that_is_behind_does_not_grant_again_what_was_released() {
         cable.heal();
     }
 
-    let before = published(&system);
+    let before = publish_count(&system);
     let refused = wait::until("the agent has asked for the claim", RECOVERY, || async {
         match system.try_mount("a", 0, "data").await {
             Err(refused) if refused.step.as_deref() == Some("claim.take") => Ok(refused),
@@ -107,20 +108,20 @@ async fn a_service_that_is_behind_does_not_grant_again_what_was_released() {
     })
     .await;
     assert!(refused.retryable, "{refused}");
-    assert_eq!(published(&system), before, "granted by a claim that is gone");
+    assert_eq!(publish_count(&system), before, "granted by a claim that is gone");
 
     for cable in behind {
         cable.withhold(None);
     }
     let again = system.mount("a", 0, "data").await.unwrap();
     assert_eq!(again.path, first.path);
-    assert_eq!(published(&system), before + 1);
+    assert_eq!(publish_count(&system), before + 1);
     system.stop("a").await;
     system.settle("data").await;
 }
 
-/// Found: an alloc was stopped at one service, and the other granted it a claim, because it had not
-/// heard of the stop. A service may be behind without knowing it.
+/// Found: one service stopped an alloc, and the other granted it a claim, because its cache had not
+/// received the stop. A service cannot know that its cache is outdated.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_alloc_that_has_ended_is_granted_nothing_by_a_service_that_is_behind() {
     const ALLOCS: usize = 20;
@@ -130,7 +131,8 @@ async fn an_alloc_that_has_ended_is_granted_nothing_by_a_service_that_is_behind(
         system.alloc(&format!("a{alloc}"), 0, "data", false).await;
     }
     let cables = [Part::Claim, Part::SecondClaim].map(|part| system.cables(part));
-    let withhold = |what| cables.iter().copied().flatten().for_each(|it| it.withhold(what));
+    let withhold =
+        |stream| cables.iter().copied().flatten().for_each(|cable| cable.withhold(stream));
     withhold(Some("KV_berth-allocs"));
     let take = verb::ClaimTake::subject(&Namespace::default());
     for alloc in 0..ALLOCS {
@@ -159,16 +161,16 @@ async fn what_is_absent_is_confirmed_at_a_quorum() {
     let newest = async |stream: &str, subject: &str| {
         let body = json!({"last_by_subj": ">"}).to_string();
         let get = format!("$JS.API.STREAM.MSG.GET.{stream}");
-        let found = raw::ask(&system.servers()[0], &get, &[], body.as_bytes()).await;
-        assert_eq!(found["message"]["subject"], subject, "{found}");
+        let stored = raw::ask(&system.servers()[0], &get, &[], body.as_bytes()).await;
+        assert_eq!(stored["message"]["subject"], subject, "{stored}");
     };
     let released =
         ask(verb::ClaimRelease::subject(&namespace), json!({"alloc": "a", "volume": "data"})).await;
-    assert!(released.as_ref().is_ok_and(|said| said["state"].is_null()), "{released:?}");
+    assert!(released.as_ref().is_ok_and(|reply| reply["state"].is_null()), "{released:?}");
     newest("KV_berth-volumes", "$KV.berth-volumes.default.data.barrier").await;
-    let gone =
+    let missing =
         ask(verb::VolumeDeregister::subject(&namespace), json!({"id": "none"})).await.unwrap_err();
-    assert_eq!(gone.code, Code::NoSuchVolume, "{gone}");
+    assert_eq!(missing.code, Code::NoSuchVolume, "{missing}");
     newest("KV_berth-volumes", "$KV.berth-volumes.default.none.barrier").await;
     let stopped = ask(verb::AllocStop::subject(&namespace), json!({"id": "a"})).await.unwrap_err();
     assert_eq!(stopped.code, Code::NoSuchAlloc, "{stopped}");
@@ -177,18 +179,18 @@ async fn what_is_absent_is_confirmed_at_a_quorum() {
     let taken = ask(verb::ClaimTake::subject(&namespace), take).await.unwrap_err();
     assert_eq!(taken.code, Code::NoSuchAlloc, "{taken}");
     newest("KV_berth-allocs", "$KV.berth-allocs.default.b").await;
-    // The write blocks no later claim.
+    // The barrier blocks no later claim.
     system.run("a", 0, "data").await;
     let detached =
         ask(verb::VolumeDetach::subject(&namespace), json!({"id": "data", "node": "n2"})).await;
-    assert!(detached.as_ref().is_ok_and(|said| said["gone"] == true), "{detached:?}");
+    assert!(detached.as_ref().is_ok_and(|reply| reply["gone"] == true), "{detached:?}");
     newest("KV_berth-volumes", "$KV.berth-volumes.default.data.barrier").await;
     system.stop("a").await;
     system.settle("data").await;
 }
 
-/// How many publishes began at the node.
-fn published(system: &System) -> usize {
-    let is = |call: &&Value| call["entry"] == "begin" && call["rpc"] == "NodePublishVolume";
-    system.calls().iter().filter(is).count()
+/// The number of publishes that began on the nodes.
+fn publish_count(system: &System) -> usize {
+    let is_publish = |call: &&Value| call["entry"] == "begin" && call["rpc"] == "NodePublishVolume";
+    system.calls().iter().filter(is_publish).count()
 }

@@ -35,7 +35,7 @@ const CALLS: [(StorageFlow, &str); 9] = [
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
     DriverKilled,
-    /// The work is done, the answer is never sent, and the driver is killed at last.
+    /// The work is done, the answer is never sent, and the driver is killed in the end.
     AnswerLost,
     /// The call hangs, the agent that made it is killed, and then the call continues.
     AgentKilled,
@@ -49,25 +49,25 @@ async fn around_each_call(fate: Fate) {
     }
     let half = CALLS.len() / 2;
     let (first, second) = CALLS.split_at(half);
-    tokio::join!(Box::pin(around(fate, first)), Box::pin(around(fate, second)));
+    tokio::join!(Box::pin(hit_calls(fate, first)), Box::pin(hit_calls(fate, second)));
 }
 
-async fn around(fate: Fate, calls: &[(StorageFlow, &str)]) {
+async fn hit_calls(fate: Fate, calls: &[(StorageFlow, &str)]) {
     let system = System::start(options()).await;
     let sides = if fate == Fate::AnswerLost { &["after"][..] } else { &["before", "after"] };
     for (flow, rpc) in calls {
         for side in sides {
             let volume = format!("{flow:?}-{rpc}-{side}").to_lowercase();
             flow.prepare(&system, &volume).await;
-            befall(&system, *flow, rpc, side, fate, &volume).await;
+            hit_call(&system, *flow, rpc, side, fate, &volume).await;
             system.healthy().await;
-            flow.rest(&system, &volume).await;
+            flow.check_end(&system, &volume).await;
             println!("{fate:?} {side} {rpc}");
         }
     }
 }
 
-async fn befall(
+async fn hit_call(
     system: &System,
     flow: StorageFlow,
     rpc: &str,
@@ -76,36 +76,36 @@ async fn befall(
     volume: &str,
 ) {
     let mut fault = json!({"rpc": rpc, "when": side, "times": 1});
-    let deed = match fate {
+    let action = match fate {
         Fate::DriverKilled => "crash",
         Fate::AnswerLost => "lose_answer",
         Fate::AgentKilled | Fate::WatcherKilled => "hang",
     };
-    fault[deed] = true.into();
-    let before = begun(system, rpc).len();
+    fault[action] = true.into();
+    let before = called_nodes(system, rpc).len();
     plant(system, &json!([fault]));
-    let act = async {
-        let at = wait::until(&format!("{rpc} is under way"), PATIENCE, || async {
-            begun(system, rpc).get(before).copied().ok_or("no driver was called")
+    let strike = async {
+        let node = wait::until(&format!("{rpc} is under way"), PATIENCE, || async {
+            called_nodes(system, rpc).get(before).copied().ok_or("no driver was called")
         })
         .await;
         match fate {
             Fate::DriverKilled => {
                 let down = || async {
-                    let runs = system.daemon(Part::Driver(at)).is_running();
+                    let runs = system.daemon(Part::Driver(node)).is_running();
                     if runs { Err("the driver runs") } else { Ok(()) }
                 };
                 wait::until("the driver has ended", PATIENCE, down).await;
                 plant(system, &json!([]));
-                system.restart(Part::Driver(at));
+                system.restart(Part::Driver(node));
             }
             Fate::AnswerLost => {
-                // Its answer is owed until it is restarted.
+                // The driver holds the volume until it is restarted.
                 plant(system, &json!([]));
-                system.kill9_and_restart(Part::Driver(at)).await;
+                system.kill9_and_restart(Part::Driver(node)).await;
             }
             Fate::AgentKilled => {
-                system.kill9_and_restart(Part::Agent(at)).await;
+                system.kill9_and_restart(Part::Agent(node)).await;
                 plant(system, &json!([]));
             }
             Fate::WatcherKilled => {
@@ -119,9 +119,9 @@ async fn befall(
         flow.run(system, volume).await;
         is_done.set(true);
     };
-    // The repeated call may have come to the other driver before its fault was taken away.
+    // The retry may have reached the other driver before its fault was removed.
     let mend = async {
-        act.await;
+        strike.await;
         while !is_done.get() {
             restart_dead_drivers(system);
             sleep(Duration::from_millis(100)).await;
@@ -144,7 +144,7 @@ fn plant(system: &System, faults: &Value) {
 }
 
 /// The nodes, from 0, of the calls of this kind that have begun, in order.
-fn begun(system: &System, rpc: &str) -> Vec<usize> {
+fn called_nodes(system: &System, rpc: &str) -> Vec<usize> {
     let calls = system.calls();
     let begun = calls.iter().filter(|call| call["entry"] == "begin" && call["rpc"] == rpc);
     let node = |call: &Value| -> Option<usize> {
@@ -174,7 +174,7 @@ async fn the_watcher_is_killed_around_each_storage_call() {
     around_each_call(Fate::WatcherKilled).await;
 }
 
-/// Codes after which the call may be repeated. After the first ones it may have done its work.
+/// Codes after which the call may have done its work. It is retried.
 const UNCERTAIN: [&str; 7] = [
     "CANCELLED",
     "UNKNOWN",
@@ -184,9 +184,10 @@ const UNCERTAIN: [&str; 7] = [
     "UNAVAILABLE",
     "DATA_LOSS",
 ];
-const FOR_NOW: [&str; 3] = ["NOT_FOUND", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION"];
+/// Codes of a refusal that may pass. The call is retried.
+const RETRYABLE: [&str; 3] = ["NOT_FOUND", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION"];
 /// Codes after which the same call is refused again.
-const FOR_GOOD: [&str; 6] = [
+const FINAL: [&str; 6] = [
     "INVALID_ARGUMENT",
     "ALREADY_EXISTS",
     "PERMISSION_DENIED",
@@ -195,19 +196,19 @@ const FOR_GOOD: [&str; 6] = [
     "UNAUTHENTICATED",
 ];
 
-/// Each code of gRPC, answered once: the flow ends all the same, or is refused and leaves nothing.
+/// Each driver answers the call once with each code. The flow ends all the same.
 async fn answered_with(codes: &[&str], side: &str) {
     if !or_skip("real mounts") {
         return;
     }
     let system = System::start(options()).await;
     for (flow, rpc) in CALLS {
-        // CSI forbids to expand it on the node again before it is staged again.
-        let waits = rpc == "NodeExpandVolume";
+        // CSI forbids a second expansion on the node until the volume is staged again.
+        let waits_for_stage = rpc == "NodeExpandVolume";
         for code in codes {
-            // Volumes that cannot be in one group: that is for good.
+            // Volumes that cannot be in one group never can: the refusal is final.
             let is_final = rpc == "CreateVolumeGroupSnapshot" && *code == "FAILED_PRECONDITION";
-            if is_final || (waits && *code != "UNAVAILABLE") {
+            if is_final || (waits_for_stage && *code != "UNAVAILABLE") {
                 continue;
             }
             let volume = format!("{flow:?}-{rpc}-{code}").to_lowercase().replace('_', "-");
@@ -215,7 +216,7 @@ async fn answered_with(codes: &[&str], side: &str) {
             plant(&system, &json!([{"rpc": rpc, "when": side, "code": code, "times": 1}]));
             flow.run(&system, &volume).await;
             plant(&system, &json!([]));
-            flow.rest(&system, &volume).await;
+            flow.check_end(&system, &volume).await;
         }
     }
 }
@@ -232,25 +233,25 @@ async fn each_uncertain_code_is_answered_after_the_work() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_code_that_passes_is_answered() {
-    answered_with(&FOR_NOW, "before").await;
+    answered_with(&RETRYABLE, "before").await;
 }
 
-/// A refusal for good leaves the volume as it was and says why. The same request may be made again.
+/// A final refusal leaves the volume as it was and says why. The same request may be made again.
 #[tokio::test(flavor = "multi_thread")]
 async fn each_code_of_a_refusal_is_answered() {
     if !or_skip("real mounts") {
         return;
     }
     let system = System::start(options()).await;
-    for code in FOR_GOOD {
+    for code in FINAL {
         let id = code.to_lowercase().replace('_', "-");
         let refuse = |rpc: &str| {
-            // Any of the drivers may be called: each refuses, until all are told not to.
+            // Any driver may be called, so each refuses until its faults are removed.
             plant(&system, &json!([{"rpc": rpc, "code": code}]));
         };
         refuse("CreateVolume");
         system.create(&id, json!({"size": "1MiB"})).await.unwrap();
-        failed(&system, &id, code).await;
+        await_refused(&system, &id, code).await;
         plant(&system, &json!([]));
         system.assert_known().await;
         system.deleted(&id).await;
@@ -258,11 +259,11 @@ async fn each_code_of_a_refusal_is_answered() {
 
         refuse("ControllerExpandVolume");
         system.expand(&id, json!({"size": "2MiB"})).await.unwrap();
-        failed(&system, &id, code).await;
+        await_refused(&system, &id, code).await;
         refuse("CreateSnapshot");
         system.snapshot(&[&id], "s", json!({})).await.unwrap();
-        let cut = system.snapshot_is(&id, "s", SnapshotState::Failed).await;
-        assert!(cut.error().is_some_and(|error| error.contains(code)), "{cut:?}");
+        let failed = system.snapshot_is(&id, "s", SnapshotState::Failed).await;
+        assert!(failed.error().is_some_and(|error| error.contains(code)), "{failed:?}");
         plant(&system, &json!([]));
         system.snapshot_deleted(&id, "s", false).await;
         system.snapshot(&[&id], "s", json!({})).await.unwrap();
@@ -273,7 +274,7 @@ async fn each_code_of_a_refusal_is_answered() {
         system.persist::<Value>(subject, &snapshot).await.unwrap();
         let kept = wait::until("the deletion is refused", RECOVERY, || async {
             let all = system.snapshots(&id).await;
-            let refused = all.iter().find(|one| one.failure.is_some());
+            let refused = all.iter().find(|snapshot| snapshot.failure.is_some());
             refused.cloned().ok_or_else(|| format!("{all:?}"))
         })
         .await;
@@ -283,9 +284,9 @@ async fn each_code_of_a_refusal_is_answered() {
 
         refuse("DeleteVolume");
         system.delete(&id).await.unwrap();
-        failed(&system, &id, code).await;
-        let used = system.run(&id, 0, &id).await;
-        assert!(!used.path.is_empty(), "a volume whose deletion was refused can be used");
+        await_refused(&system, &id, code).await;
+        let mounted = system.run(&id, 0, &id).await;
+        assert!(!mounted.path.is_empty(), "a volume whose deletion was refused can be used");
         system.stop(&id).await;
         system.freed(&id).await;
         plant(&system, &json!([]));
@@ -297,7 +298,7 @@ async fn each_code_of_a_refusal_is_answered() {
 }
 
 /// Waits until the last change was refused with this code.
-async fn failed(system: &System, id: &str, code: &str) {
+async fn await_refused(system: &System, id: &str, code: &str) {
     wait::until(&format!("{id} is refused"), RECOVERY, || async {
         let status = match system.volume_status(id).await {
             Err(problem) if problem.code == Code::NoSuchVolume => panic!("{id} is gone"),
@@ -309,7 +310,7 @@ async fn failed(system: &System, id: &str, code: &str) {
                     && storage
                         .failure
                         .as_ref()
-                        .is_some_and(|it| it.failure.message.contains(code)) =>
+                        .is_some_and(|failed| failed.failure.message.contains(code)) =>
             {
                 Ok(())
             }

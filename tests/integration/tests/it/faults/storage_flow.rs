@@ -34,7 +34,7 @@ impl StorageFlow {
             Self::Create | Self::Delete => {
                 [(Before, "$KV.berth-volumes.default.{}.spec", 1), (After, provision, 0)]
             }
-            // The first write goes with that of its source, which ends the batch.
+            // The first write of the spec is in one batch with its source's, which ends the batch.
             Self::Copy => [(Before, "$KV.berth-volumes.default.{}.spec", 0), (After, provision, 0)],
             Self::Expand => [(Before, "berth.v1.agent.n1.expand.*.*", 0), (After, provision, 0)],
             Self::Snapshot => {
@@ -92,9 +92,9 @@ impl StorageFlow {
         }
     }
 
-    /// Checks the end: the volume serves, and what the storage has is what the records know, before
-    /// everything is deleted and after.
-    pub async fn rest(self, system: &System, volume: &str) {
+    /// Checks the end: the volume can be used, and the storage's list equals the records, before
+    /// and after everything is deleted.
+    pub async fn check_end(self, system: &System, volume: &str) {
         system.assert_known().await;
         match self {
             Self::Create | Self::Copy => {
@@ -108,22 +108,22 @@ impl StorageFlow {
             }
             Self::Delete | Self::Snapshot | Self::Group => {}
         }
-        let mut left: Vec<String> = vec![volume.to_owned()];
+        let mut volumes: Vec<String> = vec![volume.to_owned()];
         if matches!(self, Self::Copy | Self::Group) {
-            left.push(source(volume));
+            volumes.push(source(volume));
         }
-        for id in &left {
+        for id in &volumes {
             system.freed(id).await;
             system.deleted(id).await;
         }
         system.assert_known().await;
-        let stored = super::flow::stored(system, volume).await;
-        assert_eq!(stored, Vec::<String>::new(), "nothing of it is on record");
+        let stored = super::flow::stored_keys(system, volume).await;
+        assert_eq!(stored, Vec::<String>::new(), "keys of {volume} are left");
         let listed: Vec<Value> = berth_harness::storage::volumes(&system.backend());
-        for id in left {
-            let is_left =
-                listed.iter().any(|one| one.to_string().contains(&format!("berth-{id}-")));
-            assert!(!is_left, "{id} is gone, and the storage has it");
+        for id in volumes {
+            let name = format!("berth-{id}-");
+            let is_listed = listed.iter().any(|volume| volume.to_string().contains(&name));
+            assert!(!is_listed, "{id} is deleted, and the storage still has it");
         }
         system.judge();
     }

@@ -18,7 +18,7 @@ use super::flow::PATIENCE;
 
 /// Releases an unwanted claim, as far as that is possible without a watcher.
 pub async fn claims(system: &System, volume: &str) {
-    until(system, &Force::default(), || async {
+    sweep_until(system, &Force::default(), || async {
         let claims = system.claims(volume).await.claims;
         match claims.first() {
             Some(claim) if claim.state == State::Taken => Err(format!("{claim:?}")),
@@ -30,14 +30,15 @@ pub async fn claims(system: &System, volume: &str) {
 
 /// Has the collector remove the record of an ended alloc.
 pub async fn alloc(system: &System, alloc: &str) {
-    until(system, &at_once(&[Kind::Allocs]), || forgotten(system, alloc)).await;
+    sweep_until(system, &without_grace(&[Kind::Allocs]), || forgotten(system, alloc)).await;
 }
 
+/// Whether the alloc has no record. The error is its status.
 pub async fn forgotten(system: &System, alloc: &str) -> Result<(), String> {
     let subject = verb::AllocStatus::subject(&Namespace::default());
     match system.persist::<Value>(&subject, &json!({"id": alloc})).await {
         Err(problem) if problem.code == Code::NoSuchAlloc => Ok(()),
-        instead => Err(format!("{instead:?}")),
+        other => Err(format!("{other:?}")),
     }
 }
 
@@ -46,44 +47,44 @@ pub async fn node(system: &System, node: &str) {
     let replicas = if system.options.servers == 1 { 1 } else { 3 };
     let plugins = system.bus.bucket(&bucket::PLUGINS, replicas).await.unwrap();
     let of_node = format!(".instance.{node}.");
-    until(system, &at_once(&[Kind::Nodes, Kind::Plugins]), || async {
+    sweep_until(system, &without_grace(&[Kind::Nodes, Kind::Plugins]), || async {
         let nodes = system.nodes().await.map_err(|problem| problem.to_string())?.nodes;
-        let known = nodes.into_iter().find(|known| known.id.as_str() == node);
+        let status = nodes.into_iter().find(|status| status.id.as_str() == node);
         let listed = plugins.list(">").await.map_err(|error| error.to_string())?;
-        let mut left = listed.entries.into_iter().map(|entry| entry.key);
-        match (known, left.find(|key| key.contains(&of_node))) {
+        let mut keys = listed.entries.into_iter().map(|entry| entry.key);
+        match (status, keys.find(|key| key.contains(&of_node))) {
             (None, None) => Ok(()),
-            left => Err(format!("{left:?}")),
+            remaining => Err(format!("{remaining:?}")),
         }
     })
     .await;
 }
 
-/// Waits until a node is known to be down.
+/// Waits until the node's status is down.
 pub async fn down(system: &System, node: &str) {
     wait::until(&format!("{node} is down"), PATIENCE, || async {
         let nodes = system.nodes().await.map_err(|problem| problem.to_string())?.nodes;
-        let is_it = |known: &&NodeStatus| known.id.as_str() == node;
-        match nodes.iter().find(is_it) {
-            Some(known) if known.state == NodeState::Down => Ok(()),
+        let is_node = |status: &&NodeStatus| status.id.as_str() == node;
+        match nodes.iter().find(is_node) {
+            Some(status) if status.state == NodeState::Down => Ok(()),
             other => Err(format!("{other:?}")),
         }
     })
     .await;
 }
 
-fn at_once(kinds: &[Kind]) -> Force {
+fn without_grace(kinds: &[Kind]) -> Force {
     Force { kinds: kinds.to_vec(), grace_ms: Some(0) }
 }
 
-async fn until<S: Display, L: Future<Output = Result<(), S>>>(
+async fn sweep_until<S: Display, C: Future<Output = Result<(), S>>>(
     system: &System,
-    what: &Force,
-    look: impl Fn() -> L,
+    force: &Force,
+    check: impl Fn() -> C,
 ) {
-    wait::until("it is collected", PATIENCE, || async {
-        let swept = system.ask::<Value>(&verb::GcForce::subject(&()), what).await;
-        look().await.map_err(|left| format!("{left}; {swept:?}"))
+    wait::until("the record is collected", PATIENCE, || async {
+        let swept = system.ask::<Value>(&verb::GcForce::subject(&()), force).await;
+        check().await.map_err(|remaining| format!("{remaining}; {swept:?}"))
     })
     .await;
 }
