@@ -1,5 +1,5 @@
-//! What an identity learns of names that it has no capability for: nothing. Each verb is asked
-//! about a name that exists and about one that does not, and the answers are the same.
+//! An identity without a capability for a name does not learn whether the name exists. Each verb is
+//! sent with an existing name and with a missing one, and the answers are the same.
 
 use std::time::Duration;
 
@@ -15,8 +15,8 @@ use berth_integration::{Options, PLUGIN, System};
 use berth_service::clock;
 use serde_json::{Map, Value, json};
 
-/// Each answer comes at once.
-const AT_ONCE: Duration = Duration::from_secs(5);
+/// Deadline of each request.
+const DEADLINE: Duration = Duration::from_secs(5);
 
 /// Names that a request is about.
 #[derive(Debug, Clone, Copy)]
@@ -27,85 +27,87 @@ struct Names {
     owner: &'static str,
 }
 
-/// Nothing has these names.
+/// Names that do not exist.
 const MISSING: Names =
     Names { alloc: "qalloc", volume: "qvolume", class: "qclass", owner: "qowner" };
 /// In namespace `default`, on node `n1`. The alloc is live and has the volume mounted.
 const LIVE: Names = Names { alloc: "xalloc", volume: "xvolume", class: "xclass", owner: "xowner" };
 
-/// What an identity asks about: first what does not exist, then what is not its business.
+/// What an identity asks about: first missing names, then existing names that it has no capability
+/// for.
 const NAMES: [Names; 5] = [
     MISSING,
     LIVE,
-    // It has ended.
+    // The alloc has ended.
     Names { alloc: "xended", ..LIVE },
     Names { alloc: "xalloc", ..MISSING },
     Names { volume: "xvolume", ..MISSING },
 ];
 
-/// A class that only namespace `team-b` may use, to those who are at home elsewhere.
+/// A missing class, and one that only namespace `team-b` may use.
 const CLASSES: [Names; 2] = [MISSING, Names { class: "yclass", ..MISSING }];
 
-/// An identity, and where it asks.
-struct Asker {
+/// An identity, and the requests that it sends.
+struct Requester {
     name: &'static str,
     bus: Bus,
     namespace: &'static str,
-    /// The node that it names.
+    /// The node in its requests.
     node: &'static str,
-    /// What it asks about: first what does not exist.
+    /// The names in its requests; the first are missing.
     names: &'static [Names],
-    /// The verbs that it is asked about.
+    /// Whether it sends this verb.
     sends: fn(&Row) -> bool,
-    /// Whether the bus itself refuses all of them.
+    /// Whether the bus refuses all its requests.
     is_denied: bool,
 }
 
-impl Asker {
+impl Requester {
     fn subject(&self, row: &Row) -> String {
         let subject = row.subject.replace("<ns>", self.namespace).replace("<node>", self.node);
         let plugin = PluginId::new(PLUGIN).unwrap();
         subject.replace("<plugin>", &berth_contract::token::encode(plugin.as_str()))
     }
 
-    /// The answer, without what differs by itself: its trace, its times, revisions and the names.
+    /// The answer without traces, times, revisions and names, which always differ.
     async fn ask(&self, row: &Row, names: Names) -> Value {
         let body = body(row.step, names, self.namespace, self.node);
-        let call = Call::within(clock::begin_trace(), AT_ONCE);
+        let call = Call::within(clock::begin_trace(), DEADLINE);
         let answer = match self.bus.request::<Value>(&self.subject(row), &body, &call).await {
             Ok(answer) => json!({ "ok": answer }),
             Err(RequestError::Problem(problem)) => serde_json::to_value(&problem).unwrap(),
             Err(error) => json!({"code": error.reason(), "message": error.to_string()}),
         };
-        normal(&answer, names)
+        normalize(&answer, names)
     }
 }
 
-fn normal(answer: &Value, names: Names) -> Value {
+fn normalize(answer: &Value, names: Names) -> Value {
     match answer {
         Value::Object(fields) => {
-            let own = ["trace", "since", "at", "until", "expires", "clock", "clock_skew_ms", "end"];
-            let is_own = |name: &str| {
-                own.contains(&name) || name.ends_with("index") || name.ends_with("revision")
+            let varying =
+                ["trace", "since", "at", "until", "expires", "clock", "clock_skew_ms", "end"];
+            let varies = |name: &str| {
+                varying.contains(&name) || name.ends_with("index") || name.ends_with("revision")
             };
-            let kept = fields.iter().filter(|(name, _)| !is_own(name));
+            let kept = fields.iter().filter(|(name, _)| !varies(name));
             let kept: Map<_, _> =
-                kept.map(|(name, value)| (name.clone(), normal(value, names))).collect();
+                kept.map(|(name, value)| (name.clone(), normalize(value, names))).collect();
             Value::Object(kept)
         }
-        Value::Array(all) => all.iter().map(|one| normal(one, names)).collect(),
+        Value::Array(items) => items.iter().map(|item| normalize(item, names)).collect(),
         Value::String(text) => {
             let Names { alloc, volume, class, owner } = names;
             let mut text = text.clone();
             for name in [alloc, volume, class, owner] {
-                // As a word: a name may be part of another word.
+                // Only whole words: a name may be part of another word.
                 let words: Vec<_> = text
                     .split_inclusive(|c: char| !c.is_alphanumeric())
                     .map(|word| {
                         let rest = word.strip_prefix(name);
-                        let is_it =
+                        let is_name =
                             rest.is_some_and(|rest| !rest.starts_with(char::is_alphanumeric));
-                        if is_it { format!("<>{}", rest.unwrap()) } else { word.to_owned() }
+                        if is_name { format!("<>{}", rest.unwrap()) } else { word.to_owned() }
                     })
                     .collect();
                 text = words.concat();
@@ -116,7 +118,7 @@ fn normal(answer: &Value, names: Names) -> Value {
     }
 }
 
-/// The request of a verb about these names. Each field that names something names one of them.
+/// A verb's request with these names.
 fn body(step: &str, names: Names, namespace: &str, node: &str) -> Value {
     let Names { alloc, volume, class, owner } = names;
     let register =
@@ -186,7 +188,7 @@ fn body(step: &str, names: Names, namespace: &str, node: &str) -> Value {
         "volume.placement" => json!({"volumes": [{"source": volume}]}),
         "volume.place-many" => json!({"placements": [{"volumes": [{"source": volume}]}]}),
         "volume.register" => document,
-        // What only operators and services may send: the bus refuses it.
+        // Verbs of operators and services only: the bus refuses them.
         _ => json!({"id": volume, "volume": volume, "alloc": alloc}),
     }
 }
@@ -203,8 +205,8 @@ fn sends_capability(row: &Row) -> bool {
     row.subject.contains("<ns>") && row.senders.iter().any(of_namespace)
 }
 
-/// The events of its namespaces show a user what it has asked itself.
-fn sends_at_home(row: &Row) -> bool {
+/// Without the history: it shows a user its own refused requests.
+fn sends_in_own_namespace(row: &Row) -> bool {
     sends_capability(row) && !sends_history(row)
 }
 
@@ -212,21 +214,21 @@ fn sends_history(row: &Row) -> bool {
     row.step == verb::HistoryList::STEP
 }
 
-/// The node's own lease, and its own rights.
-const OF_ITS_OWN: &[&str] = &["node.hold", "node.yield", "node.host"];
+/// Verbs about the node's own lease and rights.
+const OF_OWN_NODE: &[&str] = &["node.hold", "node.yield", "node.host"];
 
 fn sends_as_agent(row: &Row) -> bool {
-    is_sent_by(row, Sender::Service(NODE_AGENT)) && !OF_ITS_OWN.contains(&row.step)
+    is_sent_by(row, Sender::Service(NODE_AGENT)) && !OF_OWN_NODE.contains(&row.step)
 }
 
-/// What Docker's plugin may list in its namespaces is no secret to it. An alloc that it registers
-/// begins with `docker/`.
+/// Docker's plugin may list volumes and classes of its namespaces. The id of an alloc that it
+/// registers begins with `docker/`.
 fn sends_as_docker(row: &Row) -> bool {
     let of_volumes = row.step.starts_with("volume.") || row.step.starts_with("class.");
     is_sent_by(row, Sender::Service(DOCKER)) && !of_volumes
 }
 
-/// Both show which classes there are.
+/// The verbs that show which classes exist.
 fn sends_of_classes(row: &Row) -> bool {
     ["class.list", "volume.create"].contains(&row.step)
 }
@@ -235,14 +237,14 @@ fn node(id: &str) -> NodeId {
     NodeId::new(id).unwrap()
 }
 
-async fn askers(system: &System) -> Vec<Asker> {
-    // No agent has it, which would report again at once.
+async fn requesters(system: &System) -> Vec<Requester> {
+    // No agent runs as `n9`: it would report again at once.
     let agent = Role::Node { node: node("n9"), controllers: vec![PluginId::new(PLUGIN).unwrap()] };
     let docker = Role::Docker { node: node("n2"), namespaces: [Namespace::default()].into() };
     let grants = Grants::parse_namespaces(&["team-a=read,write,mount"]).unwrap();
     let user = Role::User { name: "mallory".to_owned(), grants };
     let inspector = Role::Inspect { name: "eve".to_owned() };
-    let asker = async |name, (role, actor): (&Role, Actor), namespace| Asker {
+    let requester = async |name, (role, actor): (&Role, Actor), namespace| Requester {
         name,
         bus: system.connect_as(role, actor).await,
         namespace,
@@ -255,60 +257,69 @@ async fn askers(system: &System) -> Vec<Asker> {
     let as_docker = || (&docker, Actor::Docker(node("n2")));
     let as_user = || (&user, Actor::user("mallory"));
     let of_docker = |row: &Row| is_sent_by(row, Sender::Service(DOCKER));
-    let (home, classes) = ("default", CLASSES.as_slice());
+    let (default, classes) = ("default", CLASSES.as_slice());
     vec![
-        Asker { node: "n9", sends: sends_as_agent, ..asker("node", as_agent, home).await },
-        Asker { sends: sends_as_docker, ..asker("docker", as_docker(), home).await },
-        Asker {
+        Requester {
+            node: "n9",
+            sends: sends_as_agent,
+            ..requester("node", as_agent, default).await
+        },
+        Requester { sends: sends_as_docker, ..requester("docker", as_docker(), default).await },
+        Requester {
             names: classes,
             sends: sends_of_classes,
-            ..asker("docker of classes", as_docker(), home).await
+            ..requester("docker of classes", as_docker(), default).await
         },
-        Asker {
+        Requester {
             sends: of_docker,
             is_denied: true,
-            ..asker("docker elsewhere", as_docker(), "team-b").await
+            ..requester("docker elsewhere", as_docker(), "team-b").await
         },
-        // Before anything of it was refused, which is an event.
-        Asker { sends: sends_history, ..asker("user of events", as_user(), "team-a").await },
-        Asker {
+        // First, because each refused request of this user is an event.
+        Requester {
+            sends: sends_history,
+            ..requester("user of events", as_user(), "team-a").await
+        },
+        Requester {
             names: classes,
             sends: sends_of_classes,
-            ..asker("user of classes", as_user(), "team-a").await
+            ..requester("user of classes", as_user(), "team-a").await
         },
-        Asker { sends: sends_at_home, ..asker("user", as_user(), "team-a").await },
-        Asker {
+        Requester { sends: sends_in_own_namespace, ..requester("user", as_user(), "team-a").await },
+        Requester {
             sends: sends_capability,
             is_denied: true,
-            ..asker("user elsewhere", as_user(), home).await
+            ..requester("user elsewhere", as_user(), default).await
         },
-        Asker {
+        Requester {
             is_denied: true,
-            ..asker("inspector", (&inspector, Actor::user("eve")), home).await
+            ..requester("inspector", (&inspector, Actor::user("eve")), default).await
         },
     ]
 }
 
-/// What differs: the verb, and both answers.
-async fn compare(asker: &Asker) -> Vec<String> {
-    let mut told = Vec::new();
-    for row in verb::ALL.iter().filter(|row| (asker.sends)(row)) {
-        let missing = asker.ask(row, asker.names[0]).await;
+/// The requests whose answers differ, with both answers.
+async fn compare(requester: &Requester) -> Vec<String> {
+    let mut differences = Vec::new();
+    for row in verb::ALL.iter().filter(|row| (requester.sends)(row)) {
+        let missing = requester.ask(row, requester.names[0]).await;
         let code = missing["code"].as_str().unwrap_or_default();
-        // Else all answers are alike for another reason.
-        let is_bad = code == Code::BadInput.as_str();
-        if is_bad || (code == "not_allowed") != asker.is_denied {
-            told.push(format!("{} {} is not asked well: {missing}", asker.name, row.step));
+        // Otherwise all answers would be the same for another reason.
+        let is_bad_input = code == Code::BadInput.as_str();
+        if is_bad_input || (code == "not_allowed") != requester.is_denied {
+            let name = requester.name;
+            differences.push(format!("{name} {}: unexpected answer: {missing}", row.step));
         }
-        for names in &asker.names[1..] {
-            let found = asker.ask(row, *names).await;
-            if found != missing {
-                let of = (asker.name, row.step, names.alloc, names.volume, names.class);
-                told.push(format!("{of:?}\n  missing: {missing}\n  found:   {found}"));
+        for names in &requester.names[1..] {
+            let existing = requester.ask(row, *names).await;
+            if existing != missing {
+                let request = (requester.name, row.step, names.alloc, names.volume, names.class);
+                differences
+                    .push(format!("{request:?}\n  missing:  {missing}\n  existing: {existing}"));
             }
         }
     }
-    told
+    differences
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -328,13 +339,13 @@ async fn a_name_without_capability_is_answered_as_an_unknown_one() {
     let hold = verb::OwnerHold::subject(&Namespace::default());
     system.ask::<Value>(&hold, &owner).await.unwrap();
 
-    let mut told = Vec::new();
-    for asker in askers(&system).await {
-        told.extend(compare(&asker).await);
+    let mut differences = Vec::new();
+    for requester in requesters(&system).await {
+        differences.extend(compare(&requester).await);
     }
-    assert!(told.is_empty(), "existence shows:\n{}", told.join("\n"));
+    assert!(differences.is_empty(), "the answers show what exists:\n{}", differences.join("\n"));
 
-    // Nothing that was asked has touched what is mounted.
+    // No request has changed the mounted volume.
     assert_eq!(system.claims("xvolume").await.claims.len(), 1);
     system.stop("xalloc").await;
     system.settle("xvolume").await;

@@ -1,4 +1,5 @@
-//! Who can keep whom waiting: requests with a deadline of tomorrow whose sender is gone.
+//! Floods: more requests than an endpoint serves, with a deadline of tomorrow, from a sender that
+//! has gone. They do not keep other senders waiting.
 
 use std::time::Duration;
 
@@ -24,50 +25,50 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-/// More than any endpoint has places for.
+/// More requests than any endpoint serves at once.
 const FLOOD: usize = 1_100;
 const TOMORROW: Duration = Duration::from_secs(86_400);
 /// Long enough for one request on a busy machine, and far shorter than any wait.
 const AT_ONCE: Duration = Duration::from_secs(10);
 
-/// The requests of a verb that are in progress at all its services: how many work, and wait.
+/// The numbers of a verb's requests, over all replicas, that work and that wait.
 async fn in_progress<V: Verb>(system: &System) -> (u64, u64) {
     let subject = format!("$SRV.STATS.{}", V::ROW.service.name);
-    let all = system.bus.survey::<Value>(&subject, Duration::from_secs(1)).await.unwrap();
-    let endpoints = all.iter().flat_map(|one| one["endpoints"].as_array().unwrap());
+    let replicas = system.bus.survey::<Value>(&subject, Duration::from_secs(1)).await.unwrap();
+    let endpoints = replicas.iter().flat_map(|replica| replica["endpoints"].as_array().unwrap());
     let own = endpoints.filter(|endpoint| endpoint["name"] == V::ROW.endpoint);
     let counts =
-        own.map(|own| ["in_flight", "waiting"].map(|it| own["data"][it].as_u64().unwrap()));
+        own.map(|own| ["in_flight", "waiting"].map(|count| own["data"][count].as_u64().unwrap()));
     counts.fold((0, 0), |sum, [work, wait]| (sum.0 + work, sum.1 + wait))
 }
 
-/// Sends the requests, and goes away once the service has them.
+/// Sends the requests, and drops them once the service has them.
 async fn flood<V: Verb<To = Namespace>>(
     system: &System,
     bus: Bus,
     request: impl Fn(usize) -> V::Request,
 ) {
-    let mut asking = JoinSet::new();
+    let mut requests = JoinSet::new();
     for at in 0..FLOOD {
         let (bus, request) = (bus.clone(), request(at));
-        asking.spawn(async move {
+        requests.spawn(async move {
             let call = Call::within(clock::begin_trace(), TOMORROW);
-            let asked = bus.ask_service::<V>(&Namespace::default(), &request, &call).await;
-            asked.map(drop).map_err(|error| error.into_problem(V::STEP).code)
+            let reply = bus.ask_service::<V>(&Namespace::default(), &request, &call).await;
+            reply.map(drop).map_err(|error| error.into_problem(V::STEP).code)
         });
     }
-    // Those beyond its share are answered at once.
+    // Requests beyond the sender's share are refused at once.
     let mut refused = 0;
-    while let Some(answer) = asking.join_next().await {
+    while let Some(answer) = requests.join_next().await {
         assert_eq!(answer.unwrap(), Err(Code::Overloaded));
         refused += 1;
         if refused == FLOOD - 256 {
             break;
         }
     }
-    assert_eq!(asking.len(), 256, "a quarter of the places");
-    asking.shutdown().await;
-    // A claim that waits works now and then: it looks whether its turn has come.
+    assert_eq!(requests.len(), 256, "a share is a quarter of the places");
+    requests.shutdown().await;
+    // A waiting claim works now and then, to check whether its turn has come.
     wait::until("most of them wait", AT_ONCE, async || {
         let (work, wait) = in_progress::<V>(system).await;
         if wait > work { Ok(()) } else { Err(format!("{work} work and {wait} wait")) }
@@ -75,45 +76,52 @@ async fn flood<V: Verb<To = Namespace>>(
     .await;
 }
 
-/// A mount that waits for its claim takes no place from those that work at the agent.
+/// A mount that waits for its claim does not count as working at the agent.
 async fn mounts_wait_aside(system: &System) {
     let to = verb::NodeAndNamespace::any_of(NodeId::new("n2").unwrap());
     let request = |alloc| json!({"namespace": "default", "alloc": alloc, "wait": true});
-    let mut one = request("waits-0");
-    one["volume"] = json!("data");
-    let (of_one, of_all) = (verb::AgentMount::subject(&to), verb::AgentMountAll::subject(&to));
-    let all = request("waits-1");
+    let mut mount = request("waits-0");
+    mount["volume"] = json!("data");
+    let mount_all = request("waits-1");
+    let (mount_subject, mount_all_subject) =
+        (verb::AgentMount::subject(&to), verb::AgentMountAll::subject(&to));
     let mounts = async {
-        tokio::join!(system.ask::<Value>(&of_one, &one), system.ask::<Value>(&of_all, &all))
+        tokio::join!(
+            system.ask::<Value>(&mount_subject, &mount),
+            system.ask::<Value>(&mount_all_subject, &mount_all),
+        )
     };
-    let looks = wait::until("both wait", AT_ONCE, async || {
-        let one = in_progress::<verb::AgentMount>(system).await;
+    let both_wait = wait::until("both wait", AT_ONCE, async || {
+        let mounts = in_progress::<verb::AgentMount>(system).await;
         let all = in_progress::<verb::AgentMountAll>(system).await;
-        if (one, all) == ((0, 1), (0, 1)) { Ok(()) } else { Err(format!("{one:?}, {all:?}")) }
+        if (mounts, all) == ((0, 1), (0, 1)) { Ok(()) } else { Err(format!("{mounts:?}, {all:?}")) }
     });
     tokio::select! {
         answers = mounts => panic!("{answers:?}"),
-        () = looks => {}
+        () = both_wait => {}
     }
 }
 
-async fn once<V: Verb<To = Namespace>>(bus: &Bus, of: &V::Request) -> Result<V::Reply, Problem> {
+async fn send_once<V: Verb<To = Namespace>>(
+    bus: &Bus,
+    request: &V::Request,
+) -> Result<V::Reply, Problem> {
     let call = Call::within(clock::begin_trace(), AT_ONCE);
-    Client::new(bus.clone()).once::<V>(&Namespace::default(), of, &call).await
+    Client::new(bus.clone()).once::<V>(&Namespace::default(), request, &call).await
 }
 
-fn take(alloc: &str, volume: &str, waits: bool) -> Take {
+fn take(alloc: &str, volume: &str, wait: bool) -> Take {
     Take {
         alloc: AllocId::new(alloc).unwrap(),
         volume: VolumeId::new(volume).unwrap(),
         node: NodeId::new("n2").unwrap(),
         mode: None,
-        wait: waits,
+        wait,
         alias: None,
     }
 }
 
-/// They held every place of `claim.take` until their deadline: nothing was mounted anywhere.
+/// Found: such requests filled `claim.take` until their deadline, and nothing was mounted anywhere.
 #[tokio::test(flavor = "multi_thread")]
 async fn claims_that_wait_for_nobody_stop_no_mount() {
     if !or_skip("real mounts") {
@@ -137,23 +145,23 @@ async fn claims_that_wait_for_nobody_stop_no_mount() {
     let waits = |at: usize| take(&format!("waits-{}", at % 40), "data", true);
     flood::<verb::ClaimTake>(&system, connect().await, waits).await;
     let began = Instant::now();
-    system.mount("here", 0, "other").await.expect("another node's mounts go on");
+    system.mount("here", 0, "other").await.expect("another node still mounts");
     assert!(began.elapsed() < AT_ONCE, "{:?}", began.elapsed());
 
-    // The sender itself gets its share back when nobody asks again.
+    // The sender gets its share back once its requests are no longer repeated.
     let bus = connect().await;
     let free = take("there", "third", false);
-    assert_eq!(once::<verb::ClaimTake>(&bus, &free).await.unwrap_err().code, Code::Overloaded);
-    wait::until("the waiters have left", HELD_MAX + AT_ONCE, async || {
-        once::<verb::ClaimTake>(&bus, &free).await
+    assert_eq!(send_once::<verb::ClaimTake>(&bus, &free).await.unwrap_err().code, Code::Overloaded);
+    wait::until("the waiting requests have ended", HELD_MAX + AT_ONCE, async || {
+        send_once::<verb::ClaimTake>(&bus, &free).await
     })
     .await;
-    let left = began.elapsed();
-    assert!(left < HELD_MAX + AT_ONCE, "{left:?}");
+    let took = began.elapsed();
+    assert!(took < HELD_MAX + AT_ONCE, "{took:?}");
     mounts_wait_aside(&system).await;
 }
 
-/// One reader of one namespace had all places of all readers for as long as it said.
+/// Found: one reader of one namespace filled the endpoint for all readers, for as long as it chose.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reader_that_waits_keeps_no_other_reader_from_waiting() {
     let system = System::start(Options { nodes: 1, ..Options::default() }).await;
@@ -171,17 +179,20 @@ async fn a_reader_that_waits_keeps_no_other_reader_from_waiting() {
     };
     flood::<verb::AllocWait>(&system, user("bob").await, |_| waits(60_000)).await;
     let ann = user("ann").await;
-    let waited = once::<verb::AllocWait>(&ann, &waits(500)).await.expect("a place to wait");
+    let waited = send_once::<verb::AllocWait>(&ann, &waits(500)).await.expect("a place to wait");
     assert!(!waited.reached);
     let bob = user("bob").await;
-    assert_eq!(once::<verb::AllocWait>(&bob, &waits(1)).await.unwrap_err().code, Code::Overloaded);
-    wait::until("its own waits have left", HELD_MAX + AT_ONCE, async || {
-        once::<verb::AllocWait>(&bob, &waits(1)).await
+    assert_eq!(
+        send_once::<verb::AllocWait>(&bob, &waits(1)).await.unwrap_err().code,
+        Code::Overloaded
+    );
+    wait::until("the waits of bob have ended", HELD_MAX + AT_ONCE, async || {
+        send_once::<verb::AllocWait>(&bob, &waits(1)).await
     })
     .await;
 }
 
-/// Each of 64 answers was as large as a page may be: all of them together were never sent.
+/// Found: each of 64 answers was as large as a page may be, and no message could hold them all.
 #[tokio::test(flavor = "multi_thread")]
 async fn many_placements_over_many_nodes_fit_one_reply() {
     let system = System::start(Options { nodes: 1, ..Options::default() }).await;
@@ -200,13 +211,13 @@ async fn many_placements_over_many_nodes_fit_one_reply() {
         };
         nodes.commit(write).await.unwrap();
     }
-    let wanted = json!({"volumes": [{"source": "data"}]});
-    let asked = json!({"placements": vec![wanted; 64]});
+    let placement = json!({"volumes": [{"source": "data"}]});
+    let request = json!({"placements": vec![placement; 64]});
     let answers: PlacementAnswers =
-        system.ask(&verb::VolumePlaceMany::subject(&Namespace::default()), &asked).await.unwrap();
+        system.ask(&verb::VolumePlaceMany::subject(&Namespace::default()), &request).await.unwrap();
     assert_eq!(answers.answers.len(), 64);
     for answer in answers.answers {
-        let first = answer.placements.expect("an answer for each");
-        assert!(!first.nodes.is_empty() && first.next.is_some(), "{} nodes", first.nodes.len());
+        let page = answer.placements.expect("each placement is answered");
+        assert!(!page.nodes.is_empty() && page.next.is_some(), "{} nodes", page.nodes.len());
     }
 }

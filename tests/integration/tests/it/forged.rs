@@ -1,5 +1,5 @@
-//! Reports of what a node does not have: a controller that it may not host, and a place where it is
-//! not. Neither changes who is called for a volume.
+//! Forged reports of a node: a controller that it may not host, and the topology of another node.
+//! Neither changes which controller is called for a volume.
 
 use berth_access::Role;
 use berth_bus::Bus;
@@ -25,8 +25,8 @@ fn plugin() -> PluginId {
     PluginId::new(PLUGIN).unwrap()
 }
 
-/// A node that was given no controller, and holds its lease.
-async fn thief(system: &System, controllers: Vec<PluginId>) -> Bus {
+/// Connects as a node that may host these controllers, and takes its lease.
+async fn connect_thief(system: &System, controllers: Vec<PluginId>) -> Bus {
     let role = Role::Node { node: node(THIEF), controllers };
     let bus = system.connect_as(&role, Actor::Node(node(THIEF))).await;
     let hold = Hold { holder: holder_of(THIEF), ttl_s: 60, over: None, renewal: None };
@@ -34,8 +34,8 @@ async fn thief(system: &System, controllers: Vec<PluginId>) -> Bus {
     bus
 }
 
-/// Says that it has the plugin with a controller, and is where node `n2` is.
-fn forged() -> NodeReport {
+/// A report of the plugin with a controller, and with the topology of node `n2`.
+fn forged_report() -> NodeReport {
     let controller = ControllerAbilities {
         publish_unpublish_volume: true,
         create_delete_volume: true,
@@ -73,23 +73,23 @@ fn options() -> Options {
     Options { nodes: 2, driver, ..Options::default() }
 }
 
-fn on(host: &str) -> Value {
+fn volume_on(host: &str) -> Value {
     json!({"size": "1MiB", "topology": [{"host": host}]})
 }
 
-/// The thief counts as a node that has the plugin.
-async fn is_counted(system: &System, halves: usize) {
+/// Waits until the thief is a ready node with this many plugin instances.
+async fn await_counted(system: &System, instances: usize) {
     wait::until("the forged report is on record", RECOVERY, || async {
         let nodes = system.nodes().await.map_err(|problem| problem.to_string())?.nodes;
-        let known = nodes.iter().find(|known| known.id.as_str() == THIEF);
-        let known = known.map(|known| (known.state.to_string(), known.instances.len()));
-        let expected = Some(("ready".to_owned(), halves));
-        if known == expected { Ok(()) } else { Err(format!("{known:?}")) }
+        let thief = nodes.iter().find(|node| node.id.as_str() == THIEF);
+        let thief = thief.map(|node| (node.state.to_string(), node.instances.len()));
+        let expected = Some(("ready".to_owned(), instances));
+        if thief == expected { Ok(()) } else { Err(format!("{thief:?}")) }
     })
     .await;
 }
 
-/// Each driver answers the deletion of a volume that it does not know with OK.
+/// The drivers are lenient: each answers OK to the deletion of a volume that it does not know.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_says_it_is_elsewhere_gets_no_call_and_diverts_none() {
     if !or_skip("real mounts") {
@@ -98,27 +98,27 @@ async fn a_node_that_says_it_is_elsewhere_gets_no_call_and_diverts_none() {
     let system = System::start(options()).await;
     let volumes = ["a", "b", "c", "d", "e", "f"];
     for volume in volumes {
-        system.created(volume, on("h2")).await;
+        system.created(volume, volume_on("h2")).await;
     }
     system.snapshot(&["f"], "s", json!({})).await.unwrap();
     system.snapshot_is("f", "s", SnapshotState::Ready).await;
 
-    let bus = thief(&system, Vec::new()).await;
+    let bus = connect_thief(&system, Vec::new()).await;
     let on_thief = PluginOnNode { plugin: plugin(), node: node(THIEF) };
-    let shown = send::<verb::NodeHost>(&bus, &on_thief, &Host::default()).await.map(drop);
-    assert_eq!(shown, Err(Code::NotAllowed), "it has no such right");
-    let told = send::<verb::NodeReport>(&bus, &(), &forged()).await.unwrap();
-    assert_eq!(told.unproven, [plugin()]);
-    is_counted(&system, 1).await;
+    let refused = send::<verb::NodeHost>(&bus, &on_thief, &Host::default()).await.map(drop);
+    assert_eq!(refused, Err(Code::NotAllowed));
+    let reported = send::<verb::NodeReport>(&bus, &(), &forged_report()).await.unwrap();
+    assert_eq!(reported.unproven, [plugin()]);
+    await_counted(&system, 1).await;
 
-    // No creation waits for the controller that is not there, or goes to another place's.
+    // No creation waits for the thief's controller, or goes to the controller of another topology.
     let new = ["new-1", "new-2", "new-3", "new-4"];
     for volume in new {
-        system.created(volume, on("h2")).await;
-        let made = system.volume_status(volume).await.unwrap().topologies;
-        assert_eq!(json!(made), json!([{"host": "h2"}]));
+        system.created(volume, volume_on("h2")).await;
+        let topologies = system.volume_status(volume).await.unwrap().topologies;
+        assert_eq!(json!(topologies), json!([{"host": "h2"}]));
     }
-    system.created("new", on("h1")).await;
+    system.created("new", volume_on("h1")).await;
     for volume in new.into_iter().chain(["new"]) {
         system.deleted(volume).await;
     }
@@ -126,14 +126,15 @@ async fn a_node_that_says_it_is_elsewhere_gets_no_call_and_diverts_none() {
         system.deleted(volume).await;
     }
     system.snapshot_deleted("f", "s", false).await;
-    let left = storage::volumes(&system.backend());
-    assert!(left.is_empty(), "what is deleted is gone: {left:?}");
+    let volumes = storage::volumes(&system.backend());
+    assert!(volumes.is_empty(), "deleted volumes are at the storage: {volumes:?}");
     system.assert_known().await;
     system.judge();
 }
 
-/// What the plugin answered at a registration, or listed, showed where it is: also without a
-/// topology, for a snapshot whose volume is not registered then, and after the forged report.
+/// The plugin's answer to a registration, or its list, shows which controller knows the volume.
+/// That holds without a topology, for a snapshot of an unregistered volume, and after the forged
+/// report.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_registered_or_adopted_stays_at_its_own_controller_too() {
     if !or_skip("real mounts") {
@@ -144,9 +145,9 @@ async fn what_was_registered_or_adopted_stays_at_its_own_controller_too() {
     for volume in early {
         register_again(&system, volume).await;
     }
-    let bus = thief(&system, Vec::new()).await;
-    send::<verb::NodeReport>(&bus, &(), &forged()).await.unwrap();
-    is_counted(&system, 1).await;
+    let bus = connect_thief(&system, Vec::new()).await;
+    send::<verb::NodeReport>(&bus, &(), &forged_report()).await.unwrap();
+    await_counted(&system, 1).await;
     for volume in late {
         register_again(&system, volume).await;
     }
@@ -155,15 +156,16 @@ async fn what_was_registered_or_adopted_stays_at_its_own_controller_too() {
         system.deleted(volume).await;
     }
     system.snapshot_deleted("cut", "s", false).await;
-    let left = (storage::volumes(&system.backend()), storage::snapshots(&system.backend()));
-    assert!(left.0.is_empty() && left.1.is_empty(), "what is deleted is gone: {left:?}");
+    let (volumes, snapshots) =
+        (storage::volumes(&system.backend()), storage::snapshots(&system.backend()));
+    assert!(volumes.is_empty() && snapshots.is_empty(), "{volumes:?} {snapshots:?}");
     system.assert_known().await;
     system.judge();
 }
 
-/// Creates a volume at `h2`, forgets it, and registers it as its name says.
+/// Creates a volume at `h2`, deregisters it, and registers it again in the way that its id names.
 async fn register_again(system: &System, volume: &str) {
-    system.created(volume, on("h2")).await;
+    system.created(volume, volume_on("h2")).await;
     let external_id = system.volume_status(volume).await.unwrap().external_id.unwrap();
     let cut = if volume == "cut" { Some(forgotten_snapshot(system, volume).await) } else { None };
     system.deregister(volume, false).await.unwrap();
@@ -173,25 +175,25 @@ async fn register_again(system: &System, volume: &str) {
     if volume == "adopted" {
         return run(system, &["volume", "adopt", PLUGIN, &external_id, "--id", volume]).await;
     }
-    let place = if volume.ends_with("nowhere") { json!([]) } else { json!([{"host": "h2"}]) };
+    let topology = if volume.ends_with("nowhere") { json!([]) } else { json!([{"host": "h2"}]) };
     let document = json!({
-        "id": volume, "plugin": PLUGIN, "external_id": external_id, "topology": place,
+        "id": volume, "plugin": PLUGIN, "external_id": external_id, "topology": topology,
         "capability": [{"access": "single-node-writer"}],
     });
     let subject = verb::VolumeRegister::subject(&Namespace::default());
     let _: Value = system.persist(&subject, &document).await.unwrap();
 }
 
-/// Cuts a snapshot that stays at the storage alone. Returns the plugin's id of it.
+/// Cuts a snapshot and deletes its record only. Returns the plugin's id of the snapshot.
 async fn forgotten_snapshot(system: &System, volume: &str) -> String {
     system.snapshot(&[volume], "s", json!({})).await.unwrap();
     system.snapshot_is(volume, "s", SnapshotState::Ready).await;
-    let cut = system.snapshots(volume).await.remove(0).external_id.unwrap();
+    let external_id = system.snapshots(volume).await.remove(0).external_id.unwrap();
     let forget = json!({"volume": volume, "snapshot": "s", "forget": true});
     let subject = verb::SnapshotDelete::subject(&Namespace::default());
     let _: Value = system.persist(&subject, &forget).await.unwrap();
     system.snapshot_deleted(volume, "s", false).await;
-    cut
+    external_id
 }
 
 async fn run(system: &System, args: &[&str]) {
@@ -199,23 +201,23 @@ async fn run(system: &System, args: &[&str]) {
     assert!(ran.status.success(), "{args:?}: {}", String::from_utf8_lossy(&ran.stderr));
 }
 
-/// A right to one plugin's controller is none to another's.
+/// The right to host one plugin's controller is no right to host another's.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_controller_counts_where_the_identity_may_host_it() {
     let system = System::start(Options { nodes: 1, ..Options::default() }).await;
     let other = PluginId::new("other.berth").unwrap();
-    let bus = thief(&system, vec![other.clone()]).await;
-    let show = async |plugin: &PluginId| {
+    let bus = connect_thief(&system, vec![other.clone()]).await;
+    let may_host = async |plugin: &PluginId| {
         let on = PluginOnNode { plugin: plugin.clone(), node: node(THIEF) };
         send::<verb::NodeHost>(&bus, &on, &Host::default()).await.is_ok()
     };
-    assert!(show(&other).await && !show(&plugin()).await);
-    let mut both = forged();
+    assert!(may_host(&other).await && !may_host(&plugin()).await);
+    let mut both = forged_report();
     let of_other = both.instances.iter().cloned();
     let of_other = of_other.map(|half| ReportedInstance { plugin: other.clone(), ..half });
     let of_other: Vec<_> = of_other.collect();
     both.instances.extend(of_other);
-    let told = send::<verb::NodeReport>(&bus, &(), &both).await.unwrap();
-    assert_eq!(told.unproven, [plugin()]);
-    is_counted(&system, 3).await;
+    let reported = send::<verb::NodeReport>(&bus, &(), &both).await.unwrap();
+    assert_eq!(reported.unproven, [plugin()]);
+    await_counted(&system, 3).await;
 }

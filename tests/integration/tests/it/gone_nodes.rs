@@ -37,7 +37,8 @@ async fn node(system: &System, id: &str) -> Result<NodeStatus, String> {
     nodes.into_iter().find(|node| node.id.as_str() == id).ok_or(listed)
 }
 
-async fn is(system: &System, id: &str, state: NodeState) -> NodeStatus {
+/// Waits until the node has the state, and unless it is down no proof that it is gone.
+async fn await_state(system: &System, id: &str, state: NodeState) -> NodeStatus {
     wait::until(&format!("{id} is {state}"), PATIENCE, async || {
         let node = node(system, id).await?;
         let settled = node.state == state && (state == NodeState::Down || node.gone.is_none());
@@ -46,12 +47,12 @@ async fn is(system: &System, id: &str, state: NodeState) -> NodeStatus {
     .await
 }
 
-/// Kills the agent of `n1` for good once it has said what it has mounted, and waits until its lease
-/// has ended; returns the revision of its record.
-async fn dies(system: &System) -> u64 {
+/// Kills the agent of `n1` once it has reported its mounts, and waits until its lease has ended.
+/// Returns the revision of the node's record.
+async fn kill_n1(system: &System) -> u64 {
     system.compared().await;
     system.kill9(Part::Agent(0));
-    is(system, "n1", NodeState::Down).await.revision
+    await_state(system, "n1", NodeState::Down).await.revision
 }
 
 async fn declare(
@@ -70,11 +71,15 @@ async fn leave(system: &System) -> NodeLeft {
 }
 
 /// The only claim on the volume, once it meets the condition.
-async fn claim(system: &System, volume: &str, is: impl Fn(&ClaimStatus) -> bool) -> ClaimStatus {
-    wait::until("the claim is as it should be", PATIENCE, async || {
+async fn claim(
+    system: &System,
+    volume: &str,
+    is_expected: impl Fn(&ClaimStatus) -> bool,
+) -> ClaimStatus {
+    wait::until("the claim meets the condition", PATIENCE, async || {
         let claims = system.claims(volume).await.claims;
-        let found = claims.iter().find(|claim| is(claim)).cloned();
-        found.ok_or_else(|| serde_json::to_string_pretty(&claims).unwrap())
+        let claim = claims.iter().find(|claim| is_expected(claim)).cloned();
+        claim.ok_or_else(|| serde_json::to_string_pretty(&claims).unwrap())
     })
     .await
 }
@@ -84,12 +89,12 @@ async fn alloc(system: &System, id: &str) -> AllocStatus {
     system.persist(&subject, &json!({"id": id})).await.unwrap()
 }
 
-/// `RPC node` of each call that began and changes something, in order. The node is the subject of a
-/// controller call, or the place of a node call.
-fn story(system: &System) -> Vec<String> {
-    let changes = |rpc: &str| rpc.contains("ublishVolume") || rpc.contains("tageVolume");
+/// `RPC node` of each attach, mount and release call that began, in order. The node of a controller
+/// call is the node that is attached or detached.
+fn changes(system: &System) -> Vec<String> {
+    let is_change = |rpc: &str| rpc.contains("ublishVolume") || rpc.contains("tageVolume");
     let line = |call: &Value| {
-        let rpc = call["rpc"].as_str().filter(|rpc| changes(rpc))?;
+        let rpc = call["rpc"].as_str().filter(|rpc| is_change(rpc))?;
         let node =
             if rpc.starts_with("Controller") { &call["args"]["node_id"] } else { &call["node_id"] };
         Some(format!("{rpc} {}", node.as_str()?.trim_start_matches("external-")))
@@ -100,11 +105,11 @@ fn story(system: &System) -> Vec<String> {
 }
 
 fn count(system: &System, call: &str) -> usize {
-    story(system).iter().filter(|line| *line == call).count()
+    changes(system).iter().filter(|line| *line == call).count()
 }
 
 /// S2: a dead node keeps its volume until an operator declares it gone. Then the controller alone
-/// detaches the volume. Only after that success is the claim released. A node that comes back
+/// detaches the volume. The claim is released only after that success. A node that comes back
 /// unmounts its old volumes before it takes new ones.
 #[tokio::test(flavor = "multi_thread")]
 async fn s2_a_dead_node_fails_over_once_somebody_answers_for_it() {
@@ -116,20 +121,20 @@ async fn s2_a_dead_node_fails_over_once_somebody_answers_for_it() {
     system.volume("other", &["single-node-writer"]).await;
     let mounted = system.run("a", 0, "data").await;
     std::fs::write(format!("{}/f", mounted.path), "kept").unwrap();
-    let there = node(&system, "n1").await.unwrap().revision;
-    let refused = declare(&system, there, ProofKind::Confirmed, "").await.unwrap_err();
+    let revision = node(&system, "n1").await.unwrap().revision;
+    let refused = declare(&system, revision, ProofKind::Confirmed, "").await.unwrap_err();
     assert_eq!(refused.code, Code::NodeReady, "{refused}");
     assert_eq!(node(&system, "n1").await.unwrap().gone, None);
 
     // An ended lease is no proof.
-    let seen = dies(&system).await;
-    let before = story(&system);
+    let seen = kill_n1(&system).await;
+    let before = changes(&system);
     system.alloc("b", 1, "data", false).await;
     let refused = system.mount("b", 1, "data").await.unwrap_err();
     assert_eq!(refused.code, Code::Held, "{refused}");
-    let held = claim(&system, "data", |claim| claim.state == State::Taken).await;
-    assert_eq!(held.node.as_str(), "n1");
-    assert_eq!(story(&system), before);
+    let taken = claim(&system, "data", |claim| claim.state == State::Taken).await;
+    assert_eq!(taken.node.as_str(), "n1");
+    assert_eq!(changes(&system), before);
 
     // An operator declares the node gone; the controller fails, and nothing is freed.
     system.plant(1, &json!([{"rpc": "ControllerUnpublishVolume", "code": "UNAVAILABLE"}]));
@@ -137,7 +142,7 @@ async fn s2_a_dead_node_fails_over_once_somebody_answers_for_it() {
     let fenced = ProofKind::StorageFenced;
     let declared = declare(&system, seen, fenced, "ticket 4711").await.unwrap();
     let again = declare(&system, seen, ProofKind::Confirmed, "me too").await.unwrap();
-    assert_eq!(again.proof, declared.proof, "what was said first stands");
+    assert_eq!(again.proof, declared.proof, "the first proof is kept");
     let stuck =
         claim(&system, "data", |claim| claim.state == State::NodeDetached && claim.tries >= 2);
     let stuck = stuck.await;
@@ -150,13 +155,13 @@ async fn s2_a_dead_node_fails_over_once_somebody_answers_for_it() {
     assert_eq!(ended.state, AllocState::Failed, "{ended:?}");
     assert!(ended.note.as_ref().unwrap().contains("storage-fenced, says ada@console"), "{ended:?}");
     assert!(system.try_mount("b", 1, "data").await.is_err());
-    assert!(mounted_on_n1(&system), "the mount of n1 lives on");
+    assert!(mounted_on_n1(&system), "n1 still has the mount");
 
     // The controller succeeds, and n2 gets the volume.
     system.plant(1, &json!([]));
-    let elsewhere = mount(&system, "b", 1, "data").await;
-    assert_eq!(std::fs::read_to_string(format!("{}/f", elsewhere.path)).unwrap(), "kept");
-    let mut after = story(&system).split_off(before.len());
+    let mounted_on_n2 = mount(&system, "b", 1, "data").await;
+    assert_eq!(std::fs::read_to_string(format!("{}/f", mounted_on_n2.path)).unwrap(), "kept");
+    let mut after = changes(&system).split_off(before.len());
     after.dedup();
     let wanted = [
         "ControllerUnpublishVolume n1",
@@ -164,33 +169,33 @@ async fn s2_a_dead_node_fails_over_once_somebody_answers_for_it() {
         "NodeStageVolume n2",
         "NodePublishVolume n2",
     ];
-    assert_eq!(after, wanted, "no node call stands in for the one that was not made");
+    assert_eq!(after, wanted, "no node call replaces the missing unmount on n1");
 
     // The node comes back, and cannot undo its old mount immediately.
     system.plant(0, &json!([{"rpc": "NodeUnpublishVolume", "code": "UNAVAILABLE"}]));
     system.restart(Part::Agent(0));
     system.alloc("c", 0, "other", false).await;
-    wait::until("it says that it takes nothing new", PATIENCE, async || {
+    wait::until("n1 refuses new mounts", PATIENCE, async || {
         let refused = system.try_mount("c", 0, "other").await.unwrap_err();
-        let is_closed = refused.code == Code::NodeReturning;
-        if is_closed { Ok(()) } else { Err(refused.to_string()) }
+        let is_returning = refused.code == Code::NodeReturning;
+        if is_returning { Ok(()) } else { Err(refused.to_string()) }
     })
     .await;
-    wait::until("what keeps it is shown", PATIENCE, async || {
-        let shown = node(&system, "n1").await?;
-        let why = shown.attributes.get("returning").cloned().unwrap_or_default();
-        assert_eq!(shown.state, NodeState::Down);
-        let keeps_fence = why.starts_with("keep the fence until no mount is left here");
-        let told = keeps_fence && why.contains("UNAVAILABLE");
-        if told { Ok(()) } else { Err(format!("{shown:?}")) }
+    wait::until("the status shows why n1 is not back", PATIENCE, async || {
+        let status = node(&system, "n1").await?;
+        let reason = status.attributes.get("returning").cloned().unwrap_or_default();
+        assert_eq!(status.state, NodeState::Down);
+        let keeps_fence = reason.starts_with("keep the fence until no mount is left here");
+        let is_shown = keeps_fence && reason.contains("UNAVAILABLE");
+        if is_shown { Ok(()) } else { Err(format!("{status:?}")) }
     })
     .await;
-    let undoes = "it counts as gone, and undoes its mounts before it is back: …UNAVAILABLE…";
-    tells(&system, "n1", "node-gone", NOBODY, undoes).await;
+    let sentence = "it counts as gone, and undoes its mounts before it is back: …UNAVAILABLE…";
+    tells(&system, "n1", "node-gone", NOBODY, sentence).await;
     system.plant(0, &json!([]));
-    let back = is(&system, "n1", NodeState::Ready).await;
+    let back = await_state(&system, "n1", NodeState::Ready).await;
     assert_eq!(back.gone, None);
-    assert!(!mounted_on_n1(&system), "nothing is mounted that has no claim");
+    assert!(!mounted_on_n1(&system), "a mount without a claim is left");
     assert!(back.back.is_some(), "{back:?}");
     system.fence(0, false);
     // The alloc was ended with its node; another alloc starts.
@@ -208,7 +213,7 @@ fn mounted_on_n1(system: &System) -> bool {
 }
 
 async fn mount(system: &System, alloc: &str, node: usize, volume: &str) -> Mounted {
-    wait::until("it is mounted", PATIENCE, async || {
+    wait::until("the volume is mounted", PATIENCE, async || {
         system.try_mount(alloc, node, volume).await.map_err(|problem| problem.to_string())
     })
     .await
@@ -231,40 +236,40 @@ async fn a_gone_nodes_volume_is_detached_although_its_claim_was_lost() {
         if n1.unaccounted.is_empty() { Err(format!("{n1:?}")) } else { Ok(()) }
     })
     .await;
-    let seen = dies(&system).await;
+    let seen = kill_n1(&system).await;
     system.alloc("b", 1, "data", false).await;
     let refused = system.try_mount("b", 1, "data").await.unwrap_err();
     assert_eq!(refused.code, Code::MountUnaccounted, "{refused}");
 
-    let before = story(&system);
+    let before = changes(&system);
     system.plant(1, &json!([{"rpc": "ControllerUnpublishVolume", "code": "UNAVAILABLE"}]));
     system.fence(0, true);
     system.kill9(Part::Claim);
     let declared = declare(&system, seen, ProofKind::StorageFenced, "").await.unwrap();
-    assert_eq!(declared.claims, None, "no claim service is there");
-    assert_eq!(node(&system, "n1").await.unwrap().unaccounted.len(), 1, "it is tried again");
+    assert_eq!(declared.claims, None, "no claim service answers");
+    assert_eq!(node(&system, "n1").await.unwrap().unaccounted.len(), 1, "the mount is kept");
     system.restart(Part::Claim);
-    assert!(system.claims("data").await.claims.is_empty(), "it answers again");
+    assert!(system.claims("data").await.claims.is_empty(), "the claim service answers again");
     let declared = declare(&system, seen, ProofKind::StorageFenced, "").await.unwrap();
-    let shown: Vec<&str> =
+    let recovered: Vec<&str> =
         declared.claims.iter().flatten().map(|claim| claim.alloc.as_str()).collect();
-    assert_eq!(shown, ["a"], "{declared:?}");
+    assert_eq!(recovered, ["a"], "{declared:?}");
     assert_eq!(node(&system, "n1").await.unwrap().unaccounted, []);
     let stuck = claim(&system, "data", |claim| claim.tries >= 2).await;
     assert_eq!((stuck.state, stuck.node.as_str()), (State::NodeDetached, "n1"), "{stuck:?}");
-    assert!(system.try_mount("b", 1, "data").await.is_err(), "n1 may have it attached");
+    assert!(system.try_mount("b", 1, "data").await.is_err(), "n1 may have the volume attached");
     assert_eq!(alloc(&system, "a").await.state, AllocState::Failed);
 
     system.plant(1, &json!([]));
     mount(&system, "b", 1, "data").await;
-    let mut after = story(&system).split_off(before.len());
+    let mut after = changes(&system).split_off(before.len());
     after.dedup();
     let wanted = ["ControllerUnpublishVolume n1", "ControllerPublishVolume n2"];
     assert_eq!(after[..2], wanted, "{after:?}");
     let again = declare(&system, seen, ProofKind::Confirmed, "").await.unwrap();
-    assert_eq!(again.claims, Some(Vec::new()), "what is released is not recorded again");
+    assert_eq!(again.claims, Some(Vec::new()), "a released claim is not recorded again");
     system.restart(Part::Agent(0));
-    is(&system, "n1", NodeState::Ready).await;
+    await_state(&system, "n1", NodeState::Ready).await;
     assert!(!mounted_on_n1(&system));
     system.fence(0, false);
     system.stop("b").await;
@@ -283,7 +288,7 @@ async fn s3_a_removed_nodes_volume_is_detached_by_what_the_claim_recorded() {
     let system = System::start(options).await;
     system.volume("data", &["single-node-writer"]).await;
     system.run("a", 0, "data").await;
-    dies(&system).await;
+    kill_n1(&system).await;
     let left = leave(&system).await;
     assert_eq!(left, NodeLeft { known: true, instances: 2, gone: false });
     node(&system, "n1").await.unwrap_err();
@@ -300,31 +305,31 @@ async fn s3_a_removed_nodes_volume_is_detached_by_what_the_claim_recorded() {
     system.fence(0, true);
     let since = Instant::now();
     declare(&system, 0, ProofKind::PoweredOff, "").await.unwrap();
-    let trying = claim(&system, "data", |claim| claim.tries >= 4).await;
+    let retried = claim(&system, "data", |claim| claim.tries >= 4).await;
     // The delays double, so the first minute is the busiest: 1 + 2 + 4 + 8 + 16 + 32 s, each
     // shortened by jitter to at least half.
     assert!(since.elapsed() >= Duration::from_millis(3_500), "{:?}", since.elapsed());
-    assert_eq!(count(&system, "ControllerUnpublishVolume n1"), 4, "{:?}", story(&system));
-    let pause = trying.next_try.unwrap().since(clock::now());
+    assert_eq!(count(&system, "ControllerUnpublishVolume n1"), 4, "{:?}", changes(&system));
+    let pause = retried.next_try.unwrap().since(clock::now());
     assert!(pause >= Duration::from_secs(2), "{pause:?}");
     system.freed("data").await;
     assert_eq!(count(&system, "ControllerUnpublishVolume n1"), 5);
     assert_eq!(count(&system, "NodeUnpublishVolume n1"), 0);
     system.run("b", 1, "data").await;
 
-    // The record that the node is gone is kept, so the node reads it when it comes back.
+    // The proof is kept, so the node reads it when it comes back.
     let left = leave(&system).await;
     assert_eq!((left.known, left.gone), (true, true));
     system.fence(0, false);
     system.restart(Part::Agent(0));
-    is(&system, "n1", NodeState::Ready).await;
+    await_state(&system, "n1", NodeState::Ready).await;
     assert!(!mounted_on_n1(&system));
     system.stop("b").await;
     system.settle("data").await;
 }
 
-/// An operator declares a node gone. The node comes back, mounts the volume again, and its agent
-/// dies. The earlier evidence does not cover this absence: the present mount is being written to.
+/// A node is down and comes back. It mounts a volume, and its agent dies. A proof for the first
+/// absence is refused in the second: the workload still writes to the volume.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_made_sure_of_in_an_earlier_absence_frees_nothing_in_a_later_one() {
     if !or_skip("real mounts") {
@@ -332,23 +337,23 @@ async fn what_was_made_sure_of_in_an_earlier_absence_frees_nothing_in_a_later_on
     }
     let system = System::start(Options::default()).await;
     system.volume("data", &["single-node-writer"]).await;
-    let seen = dies(&system).await;
+    let seen = kill_n1(&system).await;
     system.restart(Part::Agent(0));
-    is(&system, "n1", NodeState::Ready).await;
+    await_state(&system, "n1", NodeState::Ready).await;
     let mounted = system.run("a", 0, "data").await;
-    let now = dies(&system).await;
+    let seen_later = kill_n1(&system).await;
     let refused = declare(&system, seen, ProofKind::PoweredOff, "").await.unwrap_err();
     assert_eq!((refused.code, refused.retryable), (Code::Changed, false), "{refused}");
-    let held = claim(&system, "data", |claim| claim.state == State::Taken).await;
-    assert_eq!(held.node.as_str(), "n1");
+    let taken = claim(&system, "data", |claim| claim.state == State::Taken).await;
+    assert_eq!(taken.node.as_str(), "n1");
     std::fs::write(format!("{}/f", mounted.path), "still mine").unwrap();
-    assert_ne!(now, seen);
+    assert_ne!(seen_later, seen);
 
     system.fence(0, true);
-    declare(&system, now, ProofKind::StorageFenced, "").await.unwrap();
+    declare(&system, seen_later, ProofKind::StorageFenced, "").await.unwrap();
     system.freed("data").await;
     system.restart(Part::Agent(0));
-    is(&system, "n1", NodeState::Ready).await;
+    await_state(&system, "n1", NodeState::Ready).await;
     system.fence(0, false);
     system.settle("data").await;
 }
@@ -364,13 +369,13 @@ async fn a_frozen_agent_that_wakes_up_undoes_what_was_taken_from_it() {
     system.volume("data", &["single-node-writer"]).await;
     system.run("a", 0, "data").await;
     system.daemon(Part::Agent(0)).pause();
-    let seen = is(&system, "n1", NodeState::Down).await.revision;
+    let seen = await_state(&system, "n1", NodeState::Down).await.revision;
     system.fence(0, true);
     declare(&system, seen, ProofKind::StorageFenced, "").await.unwrap();
     system.alloc("b", 1, "data", false).await;
     mount(&system, "b", 1, "data").await;
     system.daemon(Part::Agent(0)).resume();
-    is(&system, "n1", NodeState::Ready).await;
+    await_state(&system, "n1", NodeState::Ready).await;
     system.fence(0, false);
     assert!(!mounted_on_n1(&system));
     system.stop("b").await;
@@ -413,31 +418,31 @@ async fn a_command_that_outlived_its_node_is_ended_when_the_node_comes_back() {
     })
     .await;
 
-    let seen = dies(&system).await;
+    let seen = kill_n1(&system).await;
     system.fence(0, true);
     declare(&system, seen, ProofKind::StorageFenced, "ticket 4711").await.unwrap();
     system.alloc("b", 1, "data", false).await;
-    let elsewhere = mount(&system, "b", 1, "data").await;
-    assert!(commands.iter().all(|pid| is_running(*pid)), "only the fence keeps them from writing");
+    let mounted_on_n2 = mount(&system, "b", 1, "data").await;
+    assert!(commands.iter().all(|pid| is_running(*pid)), "only the fence stops their writes");
 
     system.restart(Part::Agent(0));
-    is(&system, "n1", NodeState::Ready).await;
+    await_state(&system, "n1", NodeState::Ready).await;
     system.fence(0, false);
-    assert!(!commands.iter().any(|pid| is_running(*pid)), "nothing of it runs when n1 is back");
+    assert!(!commands.iter().any(|pid| is_running(*pid)), "an old command still runs");
     assert!(!mounted_on_n1(&system));
     let exit = tokio::time::timeout(PATIENCE, run.wait()).await.unwrap().unwrap();
     assert!(!exit.success(), "{exit:?}");
     let ended = alloc(&system, "a").await;
     assert_eq!(ended.state, AllocState::Failed, "{ended:?}");
-    wait::until("nothing is watched any more", PATIENCE, async || {
+    wait::until("the agent watches no run", PATIENCE, async || {
         let runs = std::fs::read_dir(system.dir().join("n1/runs")).unwrap();
-        let left: Vec<_> = runs.map(|one| one.unwrap().path()).collect();
-        if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
+        let runs: Vec<_> = runs.map(|entry| entry.unwrap().path()).collect();
+        if runs.is_empty() { Ok(()) } else { Err(format!("{runs:?}")) }
     })
     .await;
-    // Its writes end here: n2 has the volume.
-    std::fs::write(format!("{}/f", elsewhere.path), "mine").unwrap();
-    assert_eq!(std::fs::read_to_string(format!("{}/f", elsewhere.path)).unwrap(), "mine");
+    // The old workload no longer overwrites the file of n2.
+    std::fs::write(format!("{}/f", mounted_on_n2.path), "mine").unwrap();
+    assert_eq!(std::fs::read_to_string(format!("{}/f", mounted_on_n2.path)).unwrap(), "mine");
     system.stop("b").await;
     system.settle("data").await;
 }
@@ -448,7 +453,7 @@ fn is_running(pid: u32) -> bool {
         Ok(stat) => stat,
         // Only these errors mean that the process is gone: ENOENT, or ESRCH while it exits.
         Err(error) if matches!(error.raw_os_error(), Some(2 | 3)) => return false,
-        Err(error) => panic!("process {pid} cannot be looked at: {error}"),
+        Err(error) => panic!("the state of process {pid} cannot be read: {error}"),
     };
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
 }
@@ -467,7 +472,7 @@ async fn a_node_that_is_gone_without_a_fence_says_what_its_claims_wait_for() {
     // The fence is for the judge only: the storage ignores it.
     let refuses = json!({"rpc": "ControllerUnpublishVolume", "code": "FAILED_PRECONDITION"});
     system.plant(1, &json!([refuses]));
-    let seen = dies(&system).await;
+    let seen = kill_n1(&system).await;
     system.fence(0, true);
     let berth = async |args: &[&str]| {
         let mut berth = system.berth();
@@ -477,13 +482,13 @@ async fn a_node_that_is_gone_without_a_fence_says_what_its_claims_wait_for() {
         String::from_utf8(ran.stdout).unwrap()
     };
     let seen = seen.to_string();
-    let says = ["node", "gone", "n1", "--seen", &seen, "--kind", "confirmed", "--yes"];
+    let declares_gone = ["node", "gone", "n1", "--seen", &seen, "--kind", "confirmed", "--yes"];
     wait::until("the command says what the claim waits for", PATIENCE, async || {
-        let said = berth(&says).await;
-        let due = ["claims that are left", "last error:", "fence the host at the storage"];
-        match due.iter().find(|words| !said.contains(**words)) {
+        let printed = berth(&declares_gone).await;
+        let expected = ["claims that are left", "last error:", "fence the host at the storage"];
+        match expected.iter().find(|words| !printed.contains(**words)) {
             None => Ok(()),
-            Some(words) => Err(format!("{words} is not in {said}")),
+            Some(words) => Err(format!("{words} is not in {printed}")),
         }
     })
     .await;
@@ -492,14 +497,14 @@ async fn a_node_that_is_gone_without_a_fence_says_what_its_claims_wait_for() {
         assert!(status.contains(words), "{words} is not in {status}");
     }
     let again = declare(&system, 0, ProofKind::Confirmed, "").await.unwrap();
-    let left = again.claims.unwrap();
-    assert_eq!((left.len(), left[0].state), (1, State::NodeDetached), "{left:?}");
-    assert!(left[0].hint.as_deref().unwrap_or_default().contains("fence the host"), "{left:?}");
+    let claims = again.claims.unwrap();
+    assert_eq!((claims.len(), claims[0].state), (1, State::NodeDetached), "{claims:?}");
+    assert!(claims[0].hint.as_deref().unwrap_or_default().contains("fence the host"), "{claims:?}");
 
     system.plant(1, &json!([]));
     system.freed("data").await;
     system.restart(Part::Agent(0));
-    is(&system, "n1", NodeState::Ready).await;
+    await_state(&system, "n1", NodeState::Ready).await;
     system.fence(0, false);
     system.settle("data").await;
 }
@@ -514,7 +519,7 @@ async fn a_node_that_runs_under_another_name_is_not_gone() {
     system.volume("data", &["single-node-writer"]).await;
     let mounted = system.run("a", 0, "data").await;
     system.daemon(Part::Agent(0)).terminate().await;
-    let seen = is(&system, "n1", NodeState::Down).await.revision;
+    let seen = await_state(&system, "n1", NodeState::Down).await.revision;
     let config = std::fs::read_to_string(system.dir().join("agent-1.toml")).unwrap();
     let start = |name: &str, config: &str| {
         let config = config.replace("node = \"n1\"", &format!("node = \"{name}\""));
@@ -526,24 +531,24 @@ async fn a_node_that_runs_under_another_name_is_not_gone() {
     let log = renamed.log();
     assert!(log.contains("BERTH0238") && log.contains("start the agent as node n1"), "{log}");
 
-    // An agent of an earlier version has noted no name, and starts.
-    let name = system.dir().join("n1/agent-node");
-    assert_eq!(std::fs::read_to_string(&name).unwrap(), "n1\n");
-    std::fs::remove_file(&name).unwrap();
+    // An agent of an earlier version has stored no node name, so this one starts under another.
+    let name_file = system.dir().join("n1/agent-node");
+    assert_eq!(std::fs::read_to_string(&name_file).unwrap(), "n1\n");
+    std::fs::remove_file(&name_file).unwrap();
     renamed.restart();
-    is(&system, "m1", NodeState::Ready).await;
+    await_state(&system, "m1", NodeState::Ready).await;
     let refused = declare(&system, seen, ProofKind::Confirmed, "").await.unwrap_err();
     assert_eq!(refused.code, Code::NodeElsewhere, "{refused}");
     assert!(refused.message.contains("node m1 is there"), "{refused}");
     renamed.terminate().await;
-    is(&system, "m1", NodeState::Down).await;
+    await_state(&system, "m1", NodeState::Down).await;
 
-    // It calls itself another agent, and is older than the absence. It still has the mounts.
-    let id = system.dir().join("n1/agent-id");
-    let own_id = std::fs::read(&id).unwrap();
-    std::fs::write(&id, format!("{:032x}\n", 7)).unwrap();
+    // With another agent id, older than the absence, the agent still reports the mounts.
+    let id_file = system.dir().join("n1/agent-id");
+    let own_id = std::fs::read(&id_file).unwrap();
+    std::fs::write(&id_file, format!("{:032x}\n", 7)).unwrap();
     let long_ago = std::time::SystemTime::now() - Duration::from_secs(3_600);
-    std::fs::File::options().write(true).open(&id).unwrap().set_modified(long_ago).unwrap();
+    std::fs::File::options().write(true).open(&id_file).unwrap().set_modified(long_ago).unwrap();
     renamed.restart();
     wait::until("m1 reports the mount", PATIENCE, async || {
         let reported = node(&system, "m1").await?.unaccounted;
@@ -554,27 +559,28 @@ async fn a_node_that_runs_under_another_name_is_not_gone() {
     assert_eq!(refused.code, Code::NodeElsewhere, "{refused}");
     assert!(refused.message.contains("node m1 has volume default/data mounted at"), "{refused}");
     renamed.terminate().await;
-    is(&system, "m1", NodeState::Down).await;
-    std::fs::write(&id, own_id).unwrap();
+    await_state(&system, "m1", NodeState::Down).await;
+    std::fs::write(&id_file, own_id).unwrap();
 
-    // With a new state directory it knows of no mount. It is new on a host that has not booted.
-    let (own, new) = (system.dir().join("n1"), system.dir().join("new"));
-    let moved = config.replace(&own.display().to_string(), &new.display().to_string());
+    // With a new state directory the agent knows of no mount: a new node on a host that has not
+    // rebooted.
+    let (old_state, new_state) = (system.dir().join("n1"), system.dir().join("new"));
+    let moved = config.replace(&old_state.display().to_string(), &new_state.display().to_string());
     let renewed = start("m2", &moved);
-    is(&system, "m2", NodeState::Ready).await;
+    await_state(&system, "m2", NodeState::Ready).await;
     let refused = declare(&system, seen, ProofKind::PoweredOff, "").await.unwrap_err();
     assert_eq!(refused.code, Code::NodeElsewhere, "{refused}");
     assert!(refused.message.contains("node m2 is there"), "{refused}");
     assert_eq!(count(&system, "ControllerUnpublishVolume n1"), 0);
     renewed.terminate().await;
     for name in ["m1", "m2"] {
-        is(&system, name, NodeState::Down).await;
+        await_state(&system, name, NodeState::Down).await;
     }
 
-    // Under its old name it answers for its mounts.
-    std::fs::write(&name, "n1\n").unwrap();
+    // Under its old name the agent has its mounts again.
+    std::fs::write(&name_file, "n1\n").unwrap();
     system.restart(Part::Agent(0));
-    is(&system, "n1", NodeState::Ready).await;
+    await_state(&system, "n1", NodeState::Ready).await;
     std::fs::write(format!("{}/f", mounted.path), "kept").unwrap();
     system.stop("a").await;
     system.settle("data").await;

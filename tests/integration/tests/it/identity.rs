@@ -1,6 +1,6 @@
-//! A record is lost while its volume is mounted: nothing destroys, forgets or gives away the volume
-//! that is mounted, whatever its name means by then, and a name does not keep one volume's mount or
-//! claim for another. The driver's log shows which calls were sent at all.
+//! A record is lost while its volume is mounted. The mounted volume is not deleted, deregistered or
+//! granted, even if its name means another volume by then. And a mount or claim under a name holds
+//! only its own volume. The driver's log shows which calls were sent.
 
 use std::fs;
 use std::time::Duration;
@@ -24,7 +24,7 @@ use crate::unaccounted::delete_claim;
 use crate::why::{YOU, berth, tells};
 
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How long a call that must not be made is waited for.
+/// How long a test watches for a call that must not come.
 const QUIET: Duration = Duration::from_secs(4);
 
 fn n1() -> NodeId {
@@ -35,7 +35,7 @@ fn key_of(id: &str) -> VolumeKey {
     VolumeKey::new(Namespace::default(), VolumeId::new(id).unwrap())
 }
 
-/// How often a call has begun.
+/// The number of calls of an RPC that began.
 fn count(system: &System, rpc: &str) -> usize {
     let calls = system.calls();
     calls.iter().filter(|call| call["entry"] == "begin" && call["rpc"] == rpc).count()
@@ -48,18 +48,18 @@ async fn delete_key(system: &System, key: &str) {
     assert!(stored["seq"].is_u64(), "{stored}");
 }
 
-/// The claim of a mounted volume is lost, and the node has reported that.
+/// Deletes the claim of a mounted volume, and waits until the node reports the mount.
 async fn lose_claim(system: &System, volume: &str, alloc: &str) {
     delete_claim(system, volume, alloc).await;
-    // Its agent compares mounts with claims at its start, and then every minute.
+    // The agent compares mounts with claims at its start, and then every minute.
     system.kill9_and_restart(Part::Agent(0)).await;
-    is_reported(system, volume).await;
+    await_report(system, volume).await;
 }
 
-async fn is_reported(system: &System, volume: &str) {
+async fn await_report(system: &System, volume: &str) {
     wait::until("the mount is reported", PATIENCE, || async {
-        let said = system.volume_status(volume).await.map_err(|problem| problem.to_string())?;
-        if said.unaccounted.is_empty() { Err(format!("{said:?}")) } else { Ok(()) }
+        let status = system.volume_status(volume).await.map_err(|problem| problem.to_string())?;
+        if status.unaccounted.is_empty() { Err(format!("{status:?}")) } else { Ok(()) }
     })
     .await;
 }
@@ -67,9 +67,9 @@ async fn is_reported(system: &System, volume: &str) {
 async fn unmount(system: &System, volume: &str) {
     let volume = VolumeId::new(volume).unwrap();
     let unmount = Unmount { namespace: Namespace::default(), volume, alloc: None };
-    let done: Result<Unmounted, Problem> =
+    let unmounted: Result<Unmounted, Problem> =
         system.persist(&verb::AgentUnmount::subject(&n1()), &unmount).await;
-    assert_eq!(done.unwrap().mounts.len(), 1);
+    assert_eq!(unmounted.unwrap().mounts.len(), 1);
 }
 
 async fn republish(system: &System, force: bool) -> Result<Republished, Problem> {
@@ -84,15 +84,15 @@ async fn register(system: &System, id: &str, external_id: &str) -> Result<Regist
     system.persist(&verb::VolumeRegister::subject(&Namespace::default()), &document).await
 }
 
-/// A volume is mounted on the first node as `data`, without a claim, and is registered as `other`
-/// since. Returns the path.
-async fn mounted_under_an_old_name(system: &System) -> String {
+/// Mounts a volume on the first node as `data`, deletes its claim, and registers the volume as
+/// `other`. Returns the path.
+async fn mount_under_an_old_name(system: &System) -> String {
     system.volume("data", &["single-node-writer"]).await;
     let path = system.run("a", 0, "data").await.path;
     lose_claim(system, "data", "a").await;
-    // The record goes by force only, and the answer says what is left.
-    let gone = system.deregister("data", true).await.unwrap();
-    assert!(gone.gone && gone.mounts.len() == 1, "{gone:?}");
+    // Only force deletes the record, and the reply lists the mounts that are left.
+    let deregistered = system.deregister("data", true).await.unwrap();
+    assert!(deregistered.gone && deregistered.mounts.len() == 1, "{deregistered:?}");
     register(system, "other", "data").await.unwrap();
     path
 }
@@ -119,29 +119,29 @@ async fn a_volume_that_is_mounted_without_a_claim_is_neither_deleted_nor_deregis
     assert!(refused.next.contains("berth node unmount n1 data"), "{refused}");
     let refused = system.deregister("data", false).await.unwrap_err();
     assert_eq!(refused.code, Code::MountUnaccounted, "{refused}");
-    // The agent's last report counts while the agent is away, and while it starts again.
+    // The agent's last report counts while the agent is down, and while it starts again.
     system.kill9(Part::Agent(0));
     assert_eq!(system.delete("data").await.unwrap_err().code, Code::MountUnaccounted);
     system.restart(Part::Agent(0));
-    wait::until("the node is there again", PATIENCE, || async {
-        // Each of these answers is given while the agent starts and compares.
+    wait::until("n1 is ready again", PATIENCE, || async {
+        // Each of these refusals may come while the agent starts and compares.
         let refused = system.delete("data").await.unwrap_err();
         assert!([Code::MountUnaccounted, Code::MountsNotSaid].contains(&refused.code), "{refused}");
-        let known = system.nodes().await.map_err(|problem| problem.to_string())?.nodes;
+        let nodes = system.nodes().await.map_err(|problem| problem.to_string())?.nodes;
         let is_ready = |id: &str| {
-            known.iter().any(|node| node.id.as_str() == id && node.state.to_string() == "ready")
+            nodes.iter().any(|node| node.id.as_str() == id && node.state.to_string() == "ready")
         };
-        if is_ready("n1") { Ok(()) } else { Err(format!("{known:?}")) }
+        if is_ready("n1") { Ok(()) } else { Err(format!("{nodes:?}")) }
     })
     .await;
-    assert_eq!(count(&system, "DeleteVolume"), 0, "the call was not sent at all");
+    assert_eq!(count(&system, "DeleteVolume"), 0, "the plugin was called");
     assert_eq!(fs::read_to_string(format!("{path}/f")).unwrap(), "kept");
 
     unmount(&system, "data").await;
     system.freed("data").await;
-    wait::until("the nodes have said that nothing is left", PATIENCE, || async {
-        let said = system.volume_status("data").await.map_err(|problem| problem.to_string())?;
-        if said.mounts.is_empty() { Ok(()) } else { Err(format!("{said:?}")) }
+    wait::until("no node reports a mount", PATIENCE, || async {
+        let status = system.volume_status("data").await.map_err(|problem| problem.to_string())?;
+        if status.mounts.is_empty() { Ok(()) } else { Err(format!("{status:?}")) }
     })
     .await;
     system.deleted("data").await;
@@ -159,21 +159,21 @@ async fn an_accepted_deletion_waits_for_a_mount_that_is_found_later() {
     system.created("data", json!({"size": "1MiB"})).await;
     let path = system.run("a", 0, "data").await.path;
     fs::write(format!("{path}/f"), "kept").unwrap();
-    // The claim is lost, and the deletion accepted before the mount is known: its agent is paused.
-    // The watcher, which would make the call, is away.
+    // The claim is lost, and the deletion is accepted before the paused agent reports the mount.
+    // The watcher, which would make the call, is down.
     system.kill9(Part::Watcher);
     system.compared().await;
     system.daemon(Part::Agent(0)).pause();
     delete_claim(&system, "data", "a").await;
-    // A claim service remembers the claim that it saw.
+    // A running claim service would remember the deleted claim.
     system.kill9_and_restart(Part::Claim).await;
     system.delete("data").await.unwrap();
     system.kill9_and_restart(Part::Agent(0)).await;
-    is_reported(&system, "data").await;
+    await_report(&system, "data").await;
     system.restart(Part::Watcher);
     wait::until("the deletion waits for the mount", PATIENCE, || async {
-        let said = system.volume_status("data").await.map_err(|problem| problem.to_string())?;
-        let operation = said.storage.as_ref().and_then(|storage| storage.operation.as_ref());
+        let status = system.volume_status("data").await.map_err(|problem| problem.to_string())?;
+        let operation = status.storage.as_ref().and_then(|storage| storage.operation.as_ref());
         match operation.and_then(|operation| operation.waits_for) {
             Some(StorageWait::Unmounted) => Ok(()),
             other => Err(format!("{other:?}")),
@@ -181,15 +181,15 @@ async fn an_accepted_deletion_waits_for_a_mount_that_is_found_later() {
     })
     .await;
     let sentence = "it is mounted where no claim covers it, so its change at the storage waits…";
-    let told = tells(&system, "data", "mount-unaccounted", YOU, sentence).await;
-    assert!(told["next"][0].as_str().unwrap().starts_with("berth node unmount n1 data"), "{told}");
+    let why = tells(&system, "data", "mount-unaccounted", YOU, sentence).await;
+    assert!(why["next"][0].as_str().unwrap().starts_with("berth node unmount n1 data"), "{why}");
     let (_, events) = berth(&system, &["events", "--volume", "data"]).await;
     assert!(events.contains("it waits: on node n1"), "{events}");
     tokio::time::sleep(QUIET).await;
-    assert_eq!(count(&system, "DeleteVolume"), 0, "the call was not sent at all");
+    assert_eq!(count(&system, "DeleteVolume"), 0, "the plugin was called");
     assert_eq!(fs::read_to_string(format!("{path}/f")).unwrap(), "kept");
 
-    // The unmount is enough: the storage detaches the volume, and the deletion goes on by itself.
+    // After the unmount the storage detaches the volume, and the deletion continues by itself.
     unmount(&system, "data").await;
     wait::until("the call is sent", PATIENCE, || async {
         let sent = count(&system, "DeleteVolume");
@@ -204,18 +204,18 @@ async fn a_volume_that_is_mounted_under_its_old_name_is_granted_to_nobody_under_
         return;
     }
     let system = System::start(Options::default()).await;
-    let path = mounted_under_an_old_name(&system).await;
+    let path = mount_under_an_old_name(&system).await;
     let (publishes, stages) =
         (count(&system, "ControllerPublishVolume"), count(&system, "NodeStageVolume"));
-    is_reported(&system, "other").await;
+    await_report(&system, "other").await;
     let refused = system.run_refused("b", 1, "other").await;
     assert_eq!(refused.code, Code::MountUnaccounted, "{refused}");
     assert!(refused.message.contains(&path), "{refused}");
     assert_eq!(count(&system, "ControllerPublishVolume"), publishes, "nothing was attached");
-    // On the node itself its agent refuses.
+    // On the node with the mount, the agent refuses.
     let refused = system.run_refused("c", 0, "other").await;
     assert_eq!(refused.code, Code::MountUnaccounted, "{refused}");
-    assert!(refused.next.contains("berth node unmount n1 data"), "by its old name: {refused}");
+    assert!(refused.next.contains("berth node unmount n1 data"), "no old name: {refused}");
     assert_eq!(count(&system, "NodeStageVolume"), stages, "nothing was staged");
     system.stop("c").await;
     wait::until("the release waits for the mount", PATIENCE, || async {
@@ -224,7 +224,7 @@ async fn a_volume_that_is_mounted_under_its_old_name_is_granted_to_nobody_under_
         error.filter(|error| error.contains(&path)).map(drop).ok_or(format!("{claims:?}"))
     })
     .await;
-    assert_eq!(count(&system, "ControllerUnpublishVolume"), 0, "nothing was detached under it");
+    assert_eq!(count(&system, "ControllerUnpublishVolume"), 0, "the mounted volume was detached");
     fs::write(format!("{path}/f"), "still there").unwrap();
 
     unmount(&system, "data").await;
@@ -236,15 +236,15 @@ async fn a_volume_that_is_mounted_under_its_old_name_is_granted_to_nobody_under_
     system.settle("other").await;
 }
 
-/// The claim of an old name is released on a node where the volume has a claim of its new name: the
-/// two share one attachment.
+/// A node has a claim under the old name, in release, and one under the new name. Both claims share
+/// one attachment.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_release_of_an_old_name_detaches_nothing_from_a_claim_of_the_new_one() {
     if !or_skip("real mounts") {
         return;
     }
     let system = System::start(Options::default()).await;
-    mounted_under_an_old_name(&system).await;
+    mount_under_an_old_name(&system).await;
     let refused = system.run_refused("c", 0, "other").await;
     assert_eq!(refused.code, Code::MountUnaccounted, "{refused}");
     assert_eq!(system.claims("other").await.claims[0].state, State::Taken);
@@ -253,8 +253,8 @@ async fn the_release_of_an_old_name_detaches_nothing_from_a_claim_of_the_new_one
     wait::until("the release waits for the other claim", PATIENCE, || async {
         let claims = system.claims("data").await.claims;
         let waits_for = claims.first().and_then(|claim| claim.waits_for.clone());
-        let is_meant = |text: &String| text.contains("alloc c on volume other");
-        waits_for.filter(is_meant).map(drop).ok_or(format!("{claims:?}"))
+        let names_claim = |text: &String| text.contains("alloc c on volume other");
+        waits_for.filter(names_claim).map(drop).ok_or(format!("{claims:?}"))
     })
     .await;
     tokio::time::sleep(QUIET).await;
@@ -284,25 +284,25 @@ async fn a_mount_of_the_old_volume_keeps_no_node_but_its_own_from_a_new_one_of_t
     system.created("data", json!({"size": "1MiB"})).await;
     assert_ne!(external_id(&system, "data").await, old);
 
-    // It is another volume, and mounted nowhere.
+    // The new volume is mounted nowhere.
     assert_eq!(system.volume_status("data").await.unwrap().unaccounted, [""; 0]);
     let new = system.run("b", 1, "data").await.path;
     assert!(!fs::exists(format!("{new}/f")).unwrap());
     system.stop("b").await;
     system.freed("data").await;
-    // Its paths on the first node are taken.
+    // The old mount has its paths on the first node.
     let refused = system.run_refused("c", 0, "data").await;
     assert_eq!(refused.code, Code::MountUnaccounted, "{refused}");
     assert!(refused.message.contains("another volume of plugin"), "{refused}");
     system.stop("c").await;
     system.freed("data").await;
-    // And the alloc of the old mount gets and loses nothing of the new volume.
+    // The alloc of the old mount gets no mount of the new volume, and its end unmounts nothing.
     let refused = system.try_mount("a", 0, "data").await.unwrap_err();
     assert!(refused.message.contains("another volume of plugin"), "{refused}");
     system.stop("a").await;
     system.freed("data").await;
     assert_eq!(fs::read_to_string(format!("{path}/f")).unwrap(), "old", "it stays mounted");
-    // The other node would have it: it is known by what it is.
+    // Under any name the old volume is refused to the other node: it is known by its external id.
     register(&system, "again", &old).await.unwrap();
     let refused = system.run_refused("d", 1, "again").await;
     assert_eq!(refused.code, Code::MountUnaccounted, "{refused}");
@@ -339,7 +339,7 @@ async fn a_claim_whose_registration_was_lost_stays_of_its_volume_and_can_be_rele
     let refused = register(&system, "data", "another").await.unwrap_err();
     assert_eq!(refused.code, Code::RegistrationLost, "{refused}");
     assert!(refused.next.contains("berth alloc stop a"), "{refused}");
-    // Under another name it is not granted beside the claim.
+    // The claim's volume cannot be registered under another name.
     let refused = register(&system, "other", &old).await.unwrap_err();
     assert_eq!(refused.code, Code::HandleTaken, "{refused}");
     let claims = system.claims("data").await.claims;
@@ -348,15 +348,15 @@ async fn a_claim_whose_registration_was_lost_stays_of_its_volume_and_can_be_rele
     let (_, doctor) = berth(&system, &["doctor"]).await;
     assert!(doctor.contains("the registration of the volume that it was granted for"), "{doctor}");
 
-    // It is released by what its record says.
+    // The release uses what the claim recorded.
     assert_eq!(fs::read_to_string(format!("{path}/f")).unwrap(), "old");
     system.stop("a").await;
-    wait::until("it is released", PATIENCE, || async {
+    wait::until("the claim is released", PATIENCE, || async {
         let claims = system.claims("data").await.claims;
         if claims.is_empty() { Ok(()) } else { Err(format!("{claims:?}")) }
     })
     .await;
-    assert_eq!(system.in_use(&old), None, "it is detached at the storage");
+    assert_eq!(system.in_use(&old), None, "the volume is still attached at the storage");
     // Then the name is free, and the old volume can be registered again.
     system.created("data", json!({"size": "1MiB"})).await;
     register(&system, "other", &old).await.unwrap();
@@ -376,9 +376,10 @@ async fn a_lost_registration_is_restored_under_a_claim_by_the_same_id() {
     let path = system.run("a", 0, "data").await.path;
     delete_key(&system, &key::spec(&key_of("data"))).await;
     wait::until("the registration is restored", PATIENCE, || async {
-        let done = register(&system, "data", "data").await;
-        let said = system.volume_status("data").await;
-        if done.is_ok() && said.is_ok() { Ok(()) } else { Err(format!("{done:?} {said:?}")) }
+        let registered = register(&system, "data", "data").await;
+        let status = system.volume_status("data").await;
+        let is_restored = registered.is_ok() && status.is_ok();
+        if is_restored { Ok(()) } else { Err(format!("{registered:?} {status:?}")) }
     })
     .await;
     let claims = system.claims("data").await.claims;
@@ -406,8 +407,8 @@ async fn a_mount_that_is_well_is_left_to_its_workload_where_the_plugin_could_not
     assert!(refused.next.contains("--force"), "{refused}");
     assert_eq!(fs::read_to_string(format!("{path}/f")).unwrap(), "kept");
     let calls = system.calls().split_off(before);
-    let taken_down = calls.iter().find(|call| call["rpc"].to_string().contains("Unpublish"));
-    assert_eq!(taken_down, None::<&Value>);
+    let unpublished = calls.iter().find(|call| call["rpc"].to_string().contains("Unpublish"));
+    assert_eq!(unpublished, None::<&Value>);
     system.plant(0, &json!([]));
     assert_eq!(republish(&system, true).await.unwrap().mounts.len(), 1);
     assert_eq!(fs::read_to_string(format!("{path}/f")).unwrap(), "kept");

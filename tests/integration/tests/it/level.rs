@@ -1,4 +1,4 @@
-//! The upgrade from the last release: nothing is written that a replica which is there cannot read.
+//! The upgrade from the last release: no record is written that a present replica cannot read.
 
 use std::time::Duration;
 
@@ -18,12 +18,12 @@ use berth_integration::{Options, PLUGIN, Part, System, Version};
 use berth_service::clock;
 use serde_json::{Value, json};
 
-/// A patience that only a broken run uses up.
+/// Deadline of each step.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Requests about one volume. If a replica refused its share, one of these would meet it.
+/// Requests about one volume: so many that each replica gets some of them.
 const REQUESTS: usize = 20;
 
-/// What needs a newer schema: a subject, a request, and the key that it would write.
+/// Requests that need a newer schema, with their subjects.
 fn newer_requests() -> [(String, Value); 3] {
     let namespace = Namespace::default();
     [
@@ -40,10 +40,15 @@ fn newer_requests() -> [(String, Value); 3] {
     ]
 }
 
-/// The refusal by the level for this reason. It may come after that of a plugin that is not
-/// reported yet, and after the one that the replicas are still being looked at.
-async fn refused(system: &System, subject: &str, request: &Value, reason: &str) -> Problem {
-    wait::until("it is refused by the level", PATIENCE, async || {
+/// Retries until the level refuses the request for this reason. Earlier refusals may say that the
+/// plugin is not reported yet, or that the replicas are still being checked.
+async fn await_level_refusal(
+    system: &System,
+    subject: &str,
+    request: &Value,
+    reason: &str,
+) -> Problem {
+    wait::until("the level refuses the request", PATIENCE, async || {
         match system.ask::<Value>(subject, request).await {
             Err(problem)
                 if problem.code == Code::LevelTooLow && problem.message.contains(reason) =>
@@ -56,8 +61,8 @@ async fn refused(system: &System, subject: &str, request: &Value, reason: &str) 
     .await
 }
 
-/// No record of the volumes has a schema that the last release cannot read.
-async fn nothing_newer_is_written(system: &System) {
+/// Checks that no record of the volumes has a schema that the last release cannot read.
+async fn check_nothing_newer_is_written(system: &System) {
     let volumes = system.bus.bucket(&bucket::VOLUMES, 1).await.unwrap();
     for entry in volumes.list(">").await.unwrap().entries {
         let value: Value = serde_json::from_slice(&entry.value.unwrap()).unwrap();
@@ -65,25 +70,25 @@ async fn nothing_newer_is_written(system: &System) {
     }
 }
 
-/// Sends a request as programs do.
+/// Sends a request with the retries of a usual client.
 async fn send<V: Verb<To = Namespace>>(system: &System, request: &V::Request) -> V::Reply {
     let call = Call::within(clock::begin_trace(), PATIENCE);
-    let again = |failed: &berth_client::FailedTry<'_>| failed.problem.retryable;
+    let is_retryable = |failed: &berth_client::FailedTry<'_>| failed.problem.retryable;
     let client = Client::new(system.bus.clone());
     let namespace = Namespace::default();
-    client.persist::<V>(&namespace, request, &call, Retry::USUAL, again).await.unwrap()
+    client.persist::<V>(&namespace, request, &call, Retry::USUAL, is_retryable).await.unwrap()
 }
 
-/// Whichever replica a request reaches, the caller learns what the volume is.
-async fn everybody_is_answered(system: &System, id: &str) {
+/// Checks that each replica answers requests about the volume.
+async fn check_volume_answers(system: &System, id: &str) {
     for _ in 0..REQUESTS {
         let body = volume::VolumeQuery::current(VolumeId::new(id).unwrap());
         send::<verb::VolumeStatus>(system, &body).await;
     }
 }
 
-/// Whichever replica a request reaches, a field that the older one does not know is taken.
-async fn owners_are_taken(system: &System) {
+/// Checks that requests with a field that the older replica does not know succeed.
+async fn check_owner_requests(system: &System) {
     let owner = Some(OwnerId::new("me").unwrap());
     for number in 0..REQUESTS {
         let id = AllocId::new(format!("owned{number}")).unwrap();
@@ -114,52 +119,52 @@ async fn nothing_newer_is_written_until_every_replica_can_read_it_and_nobody_hol
         Options { version: Version::LastRelease, replicas: 2, driver, ..Options::default() };
     let system = System::start(options).await;
     system.volume("data", &["single-node-writer"]).await;
-    let last = Part::SecondClaim;
+    let last_part = Part::SecondClaim;
     let is_berth = |part: &Part| !matches!(part, Part::Nats | Part::Driver(_));
-    for part in Part::all(options).filter(is_berth).filter(|part| *part != last) {
+    for part in Part::all(options).filter(is_berth).filter(|part| *part != last_part) {
         system.install(part, Version::This).await;
     }
     system.healthy().await;
 
     for (subject, request) in newer_requests() {
-        let problem = refused(&system, &subject, &request, "berth-claim claim/").await;
+        let problem = await_level_refusal(&system, &subject, &request, "berth-claim claim/").await;
         assert!(problem.retryable, "{problem}");
         assert!(problem.next.contains("upgrade the replica"), "{problem:?}");
     }
-    nothing_newer_is_written(&system).await;
-    everybody_is_answered(&system, "data").await;
-    owners_are_taken(&system).await;
-    let told = berth(&system, &["doctor"]).await;
-    assert!(told.contains("keeps the level of records at 1"), "{told}");
+    check_nothing_newer_is_written(&system).await;
+    check_volume_answers(&system, "data").await;
+    check_owner_requests(&system).await;
+    let report = berth(&system, &["doctor"]).await;
+    assert!(report.contains("keeps the level of records at 1"), "{report}");
 
     // The operator may still want to go back.
     assert!(berth(&system, &["level", "hold"]).await.contains("level 1 of 2, held by"));
-    system.install(last, Version::This).await;
+    system.install(last_part, Version::This).await;
     system.healthy().await;
     for (subject, request) in newer_requests() {
-        let problem = refused(&system, &subject, &request, " holds it ").await;
+        let problem = await_level_refusal(&system, &subject, &request, " holds it ").await;
         assert!(!problem.retryable && problem.next.contains("level release"), "{problem:?}");
     }
-    // Where one node alone has it, its home would need the newer schema.
+    // A volume that one node alone has would need the newer schema, for its home.
     system.provision("placed");
     let placed = json!({"id": "placed", "plugin": PLUGIN, "topology": [{"host": "h1"}],
         "capability": [{"access": "single-node-writer"}]});
     let subject = verb::VolumeRegister::subject(&Namespace::default());
     let _: Value = system.persist(&subject, &placed).await.unwrap();
-    nothing_newer_is_written(&system).await;
-    let told = berth(&system, &["doctor"]).await;
-    assert!(told.contains("held at 1, and every replica reads schema 2"), "{told}");
+    check_nothing_newer_is_written(&system).await;
+    let report = berth(&system, &["doctor"]).await;
+    assert!(report.contains("held at 1, and every replica reads schema 2"), "{report}");
 
-    // Let go, it rises by itself.
+    // Released, the level rises by itself.
     assert!(berth(&system, &["level", "release"]).await.contains("level 1 of 2"));
     system.created("made", json!({"size": "1MiB"})).await;
     system.expand("data", json!({"size": "4MiB"})).await.unwrap();
 
-    // A replica that comes back after that does not stand in for the other.
-    system.install(last, Version::LastRelease).await;
+    // An older replica that starts after that does not answer for the newer one.
+    system.install(last_part, Version::LastRelease).await;
     system.healthy().await;
-    everybody_is_answered(&system, "made").await;
-    let told = berth(&system, &["doctor"]).await;
-    assert!(told.contains("cannot read records of schema 2"), "{told}");
+    check_volume_answers(&system, "made").await;
+    let report = berth(&system, &["doctor"]).await;
+    assert!(report.contains("cannot read records of schema 2"), "{report}");
     system.judge();
 }

@@ -1,4 +1,4 @@
-//! Lists while writers change them: a page shows what the bucket held at the revision it names.
+//! Lists while writers change them: a page shows the bucket's content at the page's revision.
 //!
 //! Pages are checked against the history of acknowledged writes, not against the service's own
 //! reads. Each writer changes its records in a fixed order, and records each acknowledged revision.
@@ -19,20 +19,20 @@ use serde_json::{Value, json};
 
 use history::{Entry, History, Page};
 
-/// How many different revisions each reader is to see.
-const PICTURES: usize = 60;
+/// How many different revisions each reader must see.
+const REVISIONS_READ: usize = 60;
 const WRITERS: usize = 3;
 
-fn at<V: Verb<To = Namespace>>() -> String {
+fn subject<V: Verb<To = Namespace>>() -> String {
     V::subject(&Namespace::default())
 }
 
-/// What writers and readers of one list share.
+/// State that the writers and readers of one list share.
 #[derive(Default)]
 struct Race {
     /// The newest acknowledged revision.
     acknowledged: AtomicU64,
-    /// Set when the readers have seen [`PICTURES`] revisions.
+    /// Set when the readers have seen [`REVISIONS_READ`] revisions.
     seen_enough: AtomicBool,
 }
 
@@ -55,16 +55,17 @@ impl Race {
         ask: impl AsyncFn(Value) -> (Page, Option<String>),
     ) -> Vec<Page> {
         let (began, mut newest) = (Instant::now(), 0);
-        let (mut pages, mut pictures) = (Vec::new(), BTreeSet::new());
-        while pictures.len() < PICTURES {
+        let (mut pages, mut revisions) = (Vec::new(), BTreeSet::new());
+        while revisions.len() < REVISIONS_READ {
             let (mut token, mut after) = (None, None);
-            while pictures.len() < PICTURES {
-                assert!(began.elapsed() < RECOVERY * 2, "only {} pictures", pictures.len());
-                let told = self.acknowledged.load(Ordering::Relaxed);
+            while revisions.len() < REVISIONS_READ {
+                assert!(began.elapsed() < RECOVERY * 2, "only {} revisions", revisions.len());
+                let acknowledged = self.acknowledged.load(Ordering::Relaxed);
                 let (page, next) = ask(json!({"limit": limit, "after": token})).await;
-                assert!(page.index >= told.max(newest), "{} of {told}, {newest}", page.index);
+                let due = acknowledged.max(newest);
+                assert!(page.index >= due, "revision {}, and {due} is due", page.index);
                 newest = page.index;
-                pictures.insert(page.index);
+                revisions.insert(page.index);
                 let last = page.entries.last().map(|entry| entry.id.clone());
                 let until = next.as_ref().and(last.clone());
                 pages.push(Page { after, until, ..page });
@@ -79,12 +80,13 @@ impl Race {
 }
 
 /// Registers a volume, or renames it.
-async fn name(system: &System, race: &Race, id: &str, name: &str) -> u64 {
+async fn put_name(system: &System, race: &Race, id: &str, name: &str) -> u64 {
     let document = json!({
         "id": id, "plugin": PLUGIN, "name": name, "capability": [{"access": "single-node-writer"}],
     });
-    let told: Registered = system.persist(&at::<verb::VolumeRegister>(), &document).await.unwrap();
-    race.acknowledge(told.index)
+    let registered: Registered =
+        system.persist(&subject::<verb::VolumeRegister>(), &document).await.unwrap();
+    race.acknowledge(registered.index)
 }
 
 /// Renames two volumes, always the first before the second. In every fifth round the first is
@@ -97,13 +99,13 @@ async fn rename_pairs(system: &System, race: &Race, writer: usize) -> History {
             break;
         }
         let label = round.to_string();
-        history.put(&first, name(system, race, &first, &label).await, &label);
-        let named = name(system, race, &second, &label).await;
+        history.put(&first, put_name(system, race, &first, &label).await, &label);
+        let named = put_name(system, race, &second, &label).await;
         history.put(&second, named, &label);
         if round % 5 == 4 {
             system.deregister(&first, false).await.unwrap();
-            // The revision of the deletion is unknown: it came before the next write.
-            let next = name(system, race, &second, "alone").await;
+            // The revision of the deletion is unknown; the next write has a later one.
+            let next = put_name(system, race, &second, "alone").await;
             history.gone(&first, named, next);
             history.put(&second, next, "alone");
         }
@@ -113,11 +115,11 @@ async fn rename_pairs(system: &System, race: &Race, writer: usize) -> History {
 
 /// A page of the list of volumes.
 async fn volumes(system: &System, query: Value) -> (Page, Option<String>) {
-    let list: Volumes = system.persist(&at::<verb::VolumeList>(), &query).await.unwrap();
-    let entry = |one: berth_contract::message::volume::VolumeStub| Entry {
-        id: one.id.into(),
-        revision: one.modify_index,
-        is: one.name,
+    let list: Volumes = system.persist(&subject::<verb::VolumeList>(), &query).await.unwrap();
+    let entry = |volume: berth_contract::message::volume::VolumeStub| Entry {
+        id: volume.id.into(),
+        revision: volume.modify_index,
+        content: volume.name,
     };
     let entries = list.volumes.into_iter().map(entry).collect();
     (Page { index: list.index, entries, ..Page::default() }, list.next)
@@ -140,16 +142,16 @@ async fn a_list_of_volumes_is_the_bucket_at_its_index_whoever_writes() {
     let race = Race::default();
     let ask = async |query| volumes(&system, query).await;
     let readers = async {
-        let seen = tokio::join!(race.read(Some(2), &ask), race.read(None, &ask));
+        let pages = tokio::join!(race.read(Some(2), &ask), race.read(None, &ask));
         race.seen_enough.store(true, Ordering::Relaxed);
-        [seen.0, seen.1].concat()
+        [pages.0, pages.1].concat()
     };
-    let [one, two, three] = [0, 1, 2].map(|writer| rename_pairs(&system, &race, writer));
-    let (pages, one, two, three) = tokio::join!(readers, one, two, three);
-    assert_no_page_is_torn(&pages, &one.and(two).and(three));
-    // The readers saw pages from which a volume was missing.
-    let missing = |page: &&Page| page.is_whole() && page.entries.len() < 2 * WRITERS;
-    assert!(pages.iter().any(|page| missing(&page)), "nobody saw a volume gone");
+    let [first, second, third] = [0, 1, 2].map(|writer| rename_pairs(&system, &race, writer));
+    let (pages, first, second, third) = tokio::join!(readers, first, second, third);
+    assert_no_page_is_torn(&pages, &first.and(second).and(third));
+    // The deregistrations were seen: some pages lack a volume.
+    let lacks_volume = |page: &&Page| page.is_whole() && page.entries.len() < 2 * WRITERS;
+    assert!(pages.iter().any(|page| lacks_volume(&page)), "no page lacks a volume");
 }
 
 /// Registers two allocs, the first before the second, and ends them in the same order.
@@ -160,7 +162,7 @@ async fn live_and_end(system: &System, race: &Race, writer: usize) -> History {
             break;
         }
         let pair = ["a", "b"].map(|half| format!("run-{writer}-{round}-{half}"));
-        let (register, stop) = (at::<verb::AllocRegister>(), at::<verb::AllocStop>());
+        let (register, stop) = (subject::<verb::AllocRegister>(), subject::<verb::AllocStop>());
         let node = Some("n1");
         for (subject, node, becomes) in [(register, node, "live"), (stop, None, "stopped")] {
             for id in &pair {
@@ -168,8 +170,8 @@ async fn live_and_end(system: &System, race: &Race, writer: usize) -> History {
                     Some(node) => json!({"id": id, "node": node}),
                     None => json!({"id": id}),
                 };
-                let told: AllocStatus = system.persist(&subject, &body).await.unwrap();
-                history.put(id, race.acknowledge(told.modify_index), becomes);
+                let status: AllocStatus = system.persist(&subject, &body).await.unwrap();
+                history.put(id, race.acknowledge(status.modify_index), becomes);
             }
         }
     }
@@ -178,11 +180,11 @@ async fn live_and_end(system: &System, race: &Race, writer: usize) -> History {
 
 /// A page of the list of allocs.
 async fn allocs(system: &System, query: Value) -> (Page, Option<String>) {
-    let list: Allocs = system.persist(&at::<verb::AllocList>(), &query).await.unwrap();
-    let entry = |one: berth_contract::message::alloc::AllocStub| Entry {
-        id: one.id.into(),
-        revision: one.modify_index,
-        is: one.state.to_string(),
+    let list: Allocs = system.persist(&subject::<verb::AllocList>(), &query).await.unwrap();
+    let entry = |alloc: berth_contract::message::alloc::AllocStub| Entry {
+        id: alloc.id.into(),
+        revision: alloc.modify_index,
+        content: alloc.state.to_string(),
     };
     let entries = list.allocs.into_iter().map(entry).collect();
     (Page { index: list.index, entries, ..Page::default() }, list.next)
@@ -194,26 +196,26 @@ async fn a_list_of_allocs_is_the_bucket_at_its_index_whoever_writes() {
     let race = Race::default();
     let ask = async |query| allocs(&system, query).await;
     let readers = async {
-        let seen = tokio::join!(race.read(Some(20), &ask), race.read(None, &ask));
+        let pages = tokio::join!(race.read(Some(20), &ask), race.read(None, &ask));
         race.seen_enough.store(true, Ordering::Relaxed);
-        [seen.0, seen.1].concat()
+        [pages.0, pages.1].concat()
     };
-    let [one, two, three] = [0, 1, 2].map(|writer| live_and_end(&system, &race, writer));
-    let (pages, one, two, three) = tokio::join!(readers, one, two, three);
-    assert_no_page_is_torn(&pages, &one.and(two).and(three));
+    let [first, second, third] = [0, 1, 2].map(|writer| live_and_end(&system, &race, writer));
+    let (pages, first, second, third) = tokio::join!(readers, first, second, third);
+    assert_no_page_is_torn(&pages, &first.and(second).and(third));
 }
 
-/// What `berth` prints on success.
-fn said(system: &System, args: &[&str]) -> String {
-    let berth =
+/// Runs `berth`, which must succeed, and returns what it prints.
+fn berth(system: &System, args: &[&str]) -> String {
+    let ran =
         system.berth().into_std().args(["--nats", &system.url()]).args(args).output().unwrap();
-    assert!(berth.status.success(), "{args:?}: {berth:?}");
-    String::from_utf8(berth.stdout).unwrap()
+    assert!(ran.status.success(), "{args:?}: {ran:?}");
+    String::from_utf8(ran.stdout).unwrap()
 }
 
-/// What `berth` lists, as JSON.
-fn listed(system: &System, args: &[&str]) -> Value {
-    serde_json::from_str(&said(system, &[args, &["--json"]].concat())).unwrap()
+/// What `berth` prints, as JSON.
+fn berth_json(system: &System, args: &[&str]) -> Value {
+    serde_json::from_str(&berth(system, &[args, &["--json"]].concat())).unwrap()
 }
 
 /// Claims of the volumes of a workload that has one for each of its allocs.
@@ -225,7 +227,7 @@ async fn claims_are_listed_by_the_beginning_of_their_volumes_ids() {
         let alloc = format!("of {volume}");
         system.alloc(&alloc, 0, volume, false).await;
         let take = json!({"alloc": alloc, "volume": volume, "node": "n1"});
-        system.persist::<Grant>(&at::<verb::ClaimTake>(), &take).await.unwrap();
+        system.persist::<Grant>(&subject::<verb::ClaimTake>(), &take).await.unwrap();
     }
     for (query, expected) in [
         (json!({"prefix": ""}), vec!["other", "shard[0]", "shard[1]", "shared"]),
@@ -239,32 +241,32 @@ async fn claims_are_listed_by_the_beginning_of_their_volumes_ids() {
         (json!({"prefix": "of"}), vec![]),
         (json!({"prefix": "hard"}), vec![]),
     ] {
-        let claims: Claims = system.ask(&at::<verb::ClaimStatus>(), &query).await.unwrap();
-        let found: Vec<_> = claims.claims.iter().map(|claim| claim.volume.as_str()).collect();
-        assert_eq!(found, expected, "{query}");
+        let claims: Claims = system.ask(&subject::<verb::ClaimStatus>(), &query).await.unwrap();
+        let volumes: Vec<_> = claims.claims.iter().map(|claim| claim.volume.as_str()).collect();
+        assert_eq!(volumes, expected, "{query}");
     }
     let first: Claims = system
-        .ask(&at::<verb::ClaimStatus>(), &json!({"prefix": "shard[", "limit": 1}))
+        .ask(&subject::<verb::ClaimStatus>(), &json!({"prefix": "shard[", "limit": 1}))
         .await
         .unwrap();
     let query = json!({"prefix": "shard[", "limit": 1, "after": first.next.unwrap()});
-    let second: Claims = system.ask(&at::<verb::ClaimStatus>(), &query).await.unwrap();
+    let second: Claims = system.ask(&subject::<verb::ClaimStatus>(), &query).await.unwrap();
     assert_eq!((second.claims[0].volume.as_str(), second.next), ("shard[1]", None));
     // The command line has the same filters.
     let args = ["claim", "status", "--prefix", "shard[", "--limit", "1"];
-    assert_eq!(listed(&system, &args)["claims"][0]["volume"], "shard[0]");
+    assert_eq!(berth_json(&system, &args)["claims"][0]["volume"], "shard[0]");
     for of_type in ["controller", "node", "monolith"] {
-        let plugins = listed(&system, &["plugin", "status", "--type", of_type]);
+        let plugins = berth_json(&system, &["plugin", "status", "--type", of_type]);
         assert_eq!(plugins["plugins"][0]["id"], PLUGIN, "{of_type}");
     }
-    let plugin = listed(&system, &["plugin", "status", PLUGIN, "--type", "controller"]);
+    let plugin = berth_json(&system, &["plugin", "status", PLUGIN, "--type", "controller"]);
     let instances = plugin["instances"].as_array().unwrap();
     assert_eq!((instances.len(), &instances[0]["half"]), (1, &json!("controller")));
-    let none = listed(&system, &["plugin", "status", "--type", "controller", "--node", "n2"]);
+    let none = berth_json(&system, &["plugin", "status", "--type", "controller", "--node", "n2"]);
     assert_eq!(none["plugins"], json!([]));
     // A filter that matches nothing is not reported as an absence of plugins.
-    let none = said(&system, &["plugin", "status", "--type", "controller", "--node", "n2"]);
+    let none = berth(&system, &["plugin", "status", "--type", "controller", "--node", "n2"]);
     assert_eq!(none, "no such plugins; without a filter all are listed\n");
-    let none = said(&system, &["node", "status", "--prefix", "x"]);
+    let none = berth(&system, &["node", "status", "--prefix", "x"]);
     assert_eq!(none, "no such nodes; without a filter all are listed\n");
 }

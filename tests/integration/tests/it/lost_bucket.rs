@@ -1,5 +1,5 @@
-//! A bucket is deleted; or a replica is stopped while a delete's marker is purged. No answer and no
-//! decision comes from a process's memory.
+//! A bucket is deleted, or a replica is stopped while a deletion's marker is purged. No process
+//! answers or decides from its memory.
 
 use std::path::Path;
 use std::time::Duration;
@@ -20,17 +20,17 @@ use crate::restored::admin_done;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-pub async fn api(system: &System, what: &str, bucket: &str) -> Value {
-    let subject = format!("$JS.API.STREAM.{what}.KV_{bucket}");
+pub async fn api(system: &System, operation: &str, bucket: &str) -> Value {
+    let subject = format!("$JS.API.STREAM.{operation}.KV_{bucket}");
     raw::ask(&system.servers()[0], &subject, &[], b"").await
 }
 
-async fn is_there(system: &System, bucket: &str) -> bool {
+async fn exists(system: &System, bucket: &str) -> bool {
     api(system, "INFO", bucket).await["error"].is_null()
 }
 
-/// Registers a registered volume again: a service could answer that from memory.
-async fn register(system: &System) -> Result<Registered, Code> {
+/// Registers the volume again, which a service could answer from memory.
+async fn register_again(system: &System) -> Result<Registered, Code> {
     let document = json!({
         "id": "data", "plugin": PLUGIN, "capability": [{"access": "single-node-writer"}],
     });
@@ -38,10 +38,10 @@ async fn register(system: &System) -> Result<Registered, Code> {
     system.ask(&subject, &document).await.map_err(|problem| problem.code)
 }
 
-/// Retries until the answer is that the bucket is lost. If the volumes' bucket is lost, no earlier
-/// answer may acknowledge. If another bucket is lost, an acknowledgement is true.
-async fn is_refused(system: &System, lost: &str) {
-    wait::until("the loss is told", PATIENCE, async || match register(system).await {
+/// Retries until the answer is that the bucket is lost. Until then an acknowledgement is allowed
+/// only if the volumes' bucket exists.
+async fn await_refused(system: &System, lost: &str) {
+    wait::until("the loss is reported", PATIENCE, async || match register_again(system).await {
         Err(Code::BucketLost) => Ok(()),
         Ok(registered) if lost == bucket::VOLUMES.name => {
             panic!("acknowledged from memory: {registered:?}")
@@ -52,7 +52,7 @@ async fn is_refused(system: &System, lost: &str) {
 }
 
 /// Starts a service that must refuse to start, and waits until it has exited with the reason.
-async fn refuses_to_start(system: &System, part: Part, bucket: &str) {
+async fn check_start_refused(system: &System, part: Part, bucket: &str) {
     let service = system.daemon(part);
     system.kill9(part);
     let before = service.log().len();
@@ -62,12 +62,12 @@ async fn refuses_to_start(system: &System, part: Part, bucket: &str) {
     for word in ["BERTH0011", bucket, "berth bus restore", "begin-anew"] {
         assert!(log[before..].contains(word), "{part:?} does not say {word}:\n{}", &log[before..]);
     }
-    assert!(!is_there(system, bucket).await, "{part:?} made {bucket} again");
+    assert!(!exists(system, bucket).await, "{part:?} made {bucket} again");
 }
 
 fn copy(from: &Path, to: &Path) {
-    let done = std::process::Command::new("cp").arg("-a").arg(from).arg(to).status();
-    assert!(done.expect("cp runs").success());
+    let status = std::process::Command::new("cp").arg("-a").arg(from).arg(to).status();
+    assert!(status.expect("cp runs").success());
 }
 
 /// Stops the server, and copies its store.
@@ -86,17 +86,17 @@ pub async fn restore(system: &System, backup: &Path, bucket: &str) {
     let server = &system.servers()[0];
     server.terminate().await;
     let store = system.nats_dir().join("store");
-    let found = std::process::Command::new("find")
+    let find = std::process::Command::new("find")
         .current_dir(backup)
         .args([".", "-type", "d", "-name", &format!("KV_{bucket}")])
         .output()
         .expect("find runs");
-    let path = String::from_utf8(found.stdout).expect("a path");
+    let path = String::from_utf8(find.stdout).expect("a path");
     let path = path.trim();
     assert!(!path.is_empty(), "{bucket} is in the backup");
     copy(&backup.join(path), &store.join(path));
     server.restart().await;
-    assert!(is_there(system, bucket).await, "{bucket} is restored");
+    assert!(exists(system, bucket).await, "{bucket} is restored");
     admin_done(system, &["bus", "accept", bucket, "--yes"]).await;
 }
 
@@ -111,27 +111,27 @@ async fn a_deleted_bucket_stops_every_answer_until_it_is_restored() {
     std::fs::write(format!("{}/f", mounted.path), "kept").unwrap();
     let backup = back_up(&system).await;
     system.healthy().await;
-    register(&system).await.expect("it is registered already");
+    register_again(&system).await.expect("the volume is registered already");
 
     let volumes = bucket::VOLUMES.name;
     assert_eq!(api(&system, "DELETE", volumes).await["success"], true);
-    is_refused(&system, volumes).await;
+    await_refused(&system, volumes).await;
     let listed = system.volumes().await;
     assert_eq!(listed.map_err(|problem| problem.code).unwrap_err(), Code::BucketLost);
     for part in [Part::Claim, Part::Watcher, Part::Gc] {
-        refuses_to_start(&system, part, volumes).await;
+        check_start_refused(&system, part, volumes).await;
     }
     // The agent needs no bucket of records. It waits for the claim service.
     let agent = system.daemon(Part::Agent(0));
     system.kill9(Part::Agent(0));
     let before = agent.log().len();
     system.restart(Part::Agent(0));
-    wait::until("the agent waits", PATIENCE, async || {
+    wait::until("the agent waits for the claim service", PATIENCE, async || {
         let log = agent.log();
         if log[before..].contains("waits for the claim service") { Ok(()) } else { Err(log) }
     })
     .await;
-    assert!(!is_there(&system, volumes).await, "an agent made {volumes} again");
+    assert!(!exists(&system, volumes).await, "an agent made {volumes} again");
     assert_eq!(std::fs::read_to_string(format!("{}/f", mounted.path)).unwrap(), "kept");
 
     restore(&system, &backup, volumes).await;
@@ -139,12 +139,12 @@ async fn a_deleted_bucket_stops_every_answer_until_it_is_restored() {
         system.restart(part);
     }
     system.healthy().await;
-    assert_eq!(system.claims("data").await.claims.len(), 1, "the claim is there again");
+    assert_eq!(system.claims("data").await.claims.len(), 1, "the claim is restored");
     system.stop("a").await;
     system.settle("data").await;
 }
 
-/// No restart: the running service recovers without one.
+/// The service recovers without a restart.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_running_service_goes_on_when_its_bucket_is_restored_by_hand_and_accepted() {
     if !or_skip("real mounts") {
@@ -160,11 +160,11 @@ async fn a_running_service_goes_on_when_its_bucket_is_restored_by_hand_and_accep
     system.settle("data").await;
     for spec in [bucket::VOLUMES, bucket::ALLOCS, bucket::PLUGINS, bucket::NODES] {
         assert_eq!(api(&system, "DELETE", spec.name).await["success"], true);
-        is_refused(&system, spec.name).await;
+        await_refused(&system, spec.name).await;
         restore(&system, &backup, spec.name).await;
         system.healthy().await;
         wait::until("the service answers again", RECOVERY, || async {
-            register(&system).await.map(drop).map_err(|code| code.as_str().to_owned())
+            register_again(&system).await.map(drop).map_err(|code| code.as_str().to_owned())
         })
         .await;
     }
@@ -188,18 +188,18 @@ async fn no_service_makes_a_deleted_bucket_again_at_its_start() {
     system.healthy().await;
     for (spec, part) in refusing {
         assert_eq!(api(&system, "DELETE", spec.name).await["success"], true);
-        refuses_to_start(&system, part, spec.name).await;
+        check_start_refused(&system, part, spec.name).await;
         restore(&system, &backup, spec.name).await;
         system.restart(part);
         system.healthy().await;
     }
 }
 
-/// The commands of a block of docs/backup.md, the first below this heading.
+/// The first block of commands below this heading of docs/backup.md.
 fn page_commands(heading: &str) -> String {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/backup.md");
     let page = std::fs::read_to_string(path).unwrap();
-    let (_, below) = page.split_once(&format!("{heading}\n")).expect("the heading is there");
+    let (_, below) = page.split_once(&format!("{heading}\n")).expect("the page has the heading");
     below.split("```\n").nth(1).expect("a block of commands").to_owned()
 }
 
@@ -211,13 +211,13 @@ async fn shell(system: &System, commands: &str) -> String {
     let role = Role::Admin { name: "backup".to_owned() };
     let mut bash = system.identify_as(&role, tokio::process::Command::new("bash"));
     bash.args(["-euc", commands]).env("PATH", path).stdin(std::process::Stdio::null());
-    let done = bash.output().await.expect("bash runs");
-    let said = String::from_utf8_lossy(&[done.stdout, done.stderr].concat()).into_owned();
-    assert!(done.status.success(), "{commands}: {said}");
-    said
+    let ran = bash.output().await.expect("bash runs");
+    let printed = String::from_utf8_lossy(&[ran.stdout, ran.stderr].concat()).into_owned();
+    assert!(ran.status.success(), "{commands}: {printed}");
+    printed
 }
 
-/// docs/backup.md as it is written: back up while everything runs, lose buckets, restore them.
+/// The commands of docs/backup.md: back up while everything runs, lose buckets, restore them.
 #[tokio::test(flavor = "multi_thread")]
 async fn buckets_are_backed_up_and_restored_by_the_commands_of_the_page() {
     if !or_skip("real mounts") {
@@ -227,10 +227,10 @@ async fn buckets_are_backed_up_and_restored_by_the_commands_of_the_page() {
     system.volume("data", &["single-node-writer"]).await;
     let mounted = system.run("a", 0, "data").await;
     let dir = tempfile::tempdir().unwrap();
-    let here = |commands: &str| {
+    let into_dir = |commands: &str| {
         commands.replace("/var/backups/berth/today", dir.path().join("today").to_str().unwrap())
     };
-    shell(&system, &here(&page_commands("## Back up"))).await;
+    shell(&system, &into_dir(&page_commands("## Back up"))).await;
     let before = system.claims("data").await.claims;
 
     let lost = [bucket::VOLUMES, bucket::ALLOCS, bucket::SECRETS, bucket::PLUGINS, bucket::NODES];
@@ -238,20 +238,20 @@ async fn buckets_are_backed_up_and_restored_by_the_commands_of_the_page() {
         assert_eq!(api(&system, "DELETE", spec.name).await["success"], true);
     }
     for spec in [bucket::VOLUMES, bucket::ALLOCS, bucket::NODES] {
-        is_refused(&system, spec.name).await;
+        await_refused(&system, spec.name).await;
     }
     let services = [Part::Claim, Part::Registry, Part::Watcher, Part::Gc];
     for part in services {
         refuses_any_start(&system, part).await;
     }
-    // An agent opens no bucket: it waits for the registry.
+    // The agent opens no bucket: it waits for the registry.
     system.kill9_and_restart(Part::Agent(0)).await;
     std::fs::write(format!("{}/f", mounted.path), "kept").expect("the workload keeps its mount");
 
-    let restore = here(&page_commands("### Restore it"));
-    let (asks, restores) = restore.trim().split_once('\n').expect("two commands");
-    let said = shell(&system, &format!("{asks} || test $? = 2")).await;
-    assert!(said.contains("--yes"), "{said}");
+    let restore = into_dir(&page_commands("### Restore it"));
+    let (without_yes, restores) = restore.trim().split_once('\n').expect("two commands");
+    let printed = shell(&system, &format!("{without_yes} || test $? = 2")).await;
+    assert!(printed.contains("--yes"), "{printed}");
     shell(&system, restores).await;
     for part in services {
         system.restart(part);
@@ -261,10 +261,10 @@ async fn buckets_are_backed_up_and_restored_by_the_commands_of_the_page() {
     assert_eq!((before[0].epoch, before[0].state), (after[0].epoch, after[0].state));
     assert_eq!(std::fs::read_to_string(format!("{}/f", mounted.path)).unwrap(), "kept");
     let calls = system.calls();
-    let is_undone = |call: &&Value| call.to_string().contains("npublish");
-    assert_eq!(calls.iter().filter(is_undone).count(), 0, "nothing was detached: {calls:?}");
+    let is_release = |call: &&Value| call.to_string().contains("npublish");
+    assert_eq!(calls.iter().filter(is_release).count(), 0, "nothing was detached: {calls:?}");
 
-    // What is stored now has higher revisions than what was restored, so guards hold.
+    // New writes get higher revisions than the restored records, so guards hold.
     system.volume("more", &["single-node-writer"]).await;
     system.run("b", 0, "more").await;
     for alloc in ["a", "b"] {
@@ -275,7 +275,7 @@ async fn buckets_are_backed_up_and_restored_by_the_commands_of_the_page() {
     }
 }
 
-/// Starts a service that must refuse to start, and name any of the lost buckets.
+/// Starts a service that must refuse to start, whichever lost bucket it names.
 pub async fn refuses_any_start(system: &System, part: Part) {
     let service = system.daemon(part);
     system.kill9(part);
@@ -286,9 +286,8 @@ pub async fn refuses_any_start(system: &System, part: Part) {
     assert!(log[before..].contains("BERTH0011"), "{part:?}:\n{}", &log[before..]);
 }
 
-/// A replica that was stopped continues, answers and decides alone. It must know that the first
-/// claim is gone. Otherwise it frees the second without a detach, because another claim seems to
-/// remain.
+/// A paused replica resumes, and decides alone. It must read that the first claim is gone.
+/// Otherwise it would free the second without a detach, because another claim seems to remain.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_replica_that_missed_a_delete_frees_nothing_without_a_detach() {
     if !or_skip("real mounts") {
@@ -305,7 +304,7 @@ async fn a_replica_that_missed_a_delete_frees_nothing_without_a_detach() {
     system.volume("data", &["multi-node-multi-writer"]).await;
     system.run("a", 0, "data").await;
     system.run("b", 0, "data").await;
-    // Both replicas have seen both claims: each was asked several times.
+    // Enough requests that each replica has read both claims.
     for _ in 0..20 {
         assert_eq!(system.claims("data").await.claims.len(), 2);
     }
@@ -327,16 +326,16 @@ async fn a_replica_that_missed_a_delete_frees_nothing_without_a_detach() {
     wait::until("the history of a is purged", PATIENCE, async || {
         let filter = br#"{"subjects_filter": "$KV.berth-volumes.default.data.claim.a"}"#;
         let subject = "$JS.API.STREAM.INFO.KV_berth-volumes";
-        let about = raw::ask(&system.servers()[0], subject, &[], filter).await;
-        let held = about["state"]["subjects"].clone();
-        if held.as_object().is_none_or(Map::is_empty) { Ok(()) } else { Err(held) }
+        let info = raw::ask(&system.servers()[0], subject, &[], filter).await;
+        let subjects = info["state"]["subjects"].clone();
+        if subjects.as_object().is_none_or(Map::is_empty) { Ok(()) } else { Err(subjects) }
     })
     .await;
     system.kill9(Part::SecondClaim);
     system.daemon(Part::Claim).resume();
-    assert_eq!(system.claims("data").await.claims.len(), 1, "the frozen replica shows what is so");
+    assert_eq!(system.claims("data").await.claims.len(), 1, "the resumed replica is up to date");
     system.stop("b").await;
     system.settle("data").await;
-    let detached = |call: &Value| call["rpc"] == "ControllerUnpublishVolume";
-    assert!(system.calls().iter().any(detached), "it was freed without a detach");
+    let is_detach = |call: &Value| call["rpc"] == "ControllerUnpublishVolume";
+    assert!(system.calls().iter().any(is_detach), "the claim was freed without a detach");
 }

@@ -1,4 +1,5 @@
-//! What a bucket held at each revision, by its writers' acknowledgements, and the faults of a page.
+//! A bucket's content at each revision, from its writers' acknowledgements, and the faults of a
+//! page.
 
 use std::collections::BTreeMap;
 
@@ -6,10 +7,9 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
     pub id: String,
-    /// The revision that the page gives it.
     pub revision: u64,
     /// The changing part of the record: a name, a state.
-    pub is: String,
+    pub content: String,
 }
 
 /// One page of a list.
@@ -39,12 +39,12 @@ impl Page {
 #[derive(Debug, Clone)]
 struct Change {
     /// The first revision at which the change may have happened.
-    may: u64,
-    /// The first revision at which the change has happened; equal to `may` for an acknowledged
-    /// write.
-    is: u64,
+    earliest: u64,
+    /// The first revision at which the change has happened; equal to `earliest` for an
+    /// acknowledged write.
+    latest: u64,
     /// The new content. None: the record was deleted.
-    becomes: Option<String>,
+    content: Option<String>,
 }
 
 /// The changes of each record, in order.
@@ -52,14 +52,15 @@ struct Change {
 pub struct History(BTreeMap<String, Vec<Change>>);
 
 impl History {
-    /// Adds a write at this revision.
-    pub fn put(&mut self, id: &str, at: u64, becomes: &str) {
-        self.add(id, Change { may: at, is: at, becomes: Some(becomes.to_owned()) });
+    /// Adds a write.
+    pub fn put(&mut self, id: &str, revision: u64, content: &str) {
+        let content = Some(content.to_owned());
+        self.add(id, Change { earliest: revision, latest: revision, content });
     }
 
     /// Adds a deletion at an unknown revision between these two.
     pub fn gone(&mut self, id: &str, after: u64, before: u64) {
-        self.add(id, Change { may: after + 1, is: before, becomes: None });
+        self.add(id, Change { earliest: after + 1, latest: before, content: None });
     }
 
     fn add(&mut self, id: &str, change: Change) {
@@ -76,19 +77,19 @@ impl History {
     pub fn faults(&self, page: &Page) -> Vec<String> {
         let ids: Vec<&String> = page.entries.iter().map(|entry| &entry.id).collect();
         let mut faults = Vec::new();
-        if !ids.is_sorted_by(|one, next| one < next) {
+        if !ids.is_sorted_by(|id, next| id < next) {
             faults.push(format!("out of order, or twice: {ids:?}"));
         }
         for entry in page.entries.iter().filter(|entry| !page.covers(&entry.id)) {
-            faults.push(format!("{} is not of this page", entry.id));
+            faults.push(format!("{} does not belong to this page", entry.id));
         }
         for entry in page.entries.iter().filter(|entry| !self.0.contains_key(&entry.id)) {
             faults.push(format!("nobody wrote {}", entry.id));
         }
         for (id, changes) in self.0.iter().filter(|(id, _)| page.covers(id)) {
             let shown = page.entries.iter().find(|entry| entry.id == **id);
-            let shown = shown.map(|entry| (entry.revision, entry.is.as_str()));
-            let possible = possible(changes, page.index);
+            let shown = shown.map(|entry| (entry.revision, entry.content.as_str()));
+            let possible = possible_states(changes, page.index);
             if !possible.contains(&shown) {
                 let index = page.index;
                 faults.push(format!("{id} at {index} is {shown:?}, and was one of {possible:?}"));
@@ -100,22 +101,22 @@ impl History {
 
 /// The states that a record may have had at a revision: its last certain change, or any possible
 /// change after it.
-fn possible(changes: &[Change], index: u64) -> Vec<Option<(u64, &str)>> {
-    let known = changes.iter().rposition(|change| change.is <= index);
-    let later = known.map_or(0, |known| known + 1);
-    let since = changes[later..].iter().filter(|change| change.may <= index);
+fn possible_states(changes: &[Change], index: u64) -> Vec<Option<(u64, &str)>> {
+    let certain = changes.iter().rposition(|change| change.latest <= index);
+    let later = certain.map_or(0, |certain| certain + 1);
+    let possible = changes[later..].iter().filter(|change| change.earliest <= index);
     // Before its first change the record did not exist.
-    let before = known.and_then(|known| as_seen(&changes[known]));
-    std::iter::once(before).chain(since.map(as_seen)).collect()
+    let certain = certain.and_then(|certain| shown_after(&changes[certain]));
+    std::iter::once(certain).chain(possible.map(shown_after)).collect()
 }
 
-fn as_seen(change: &Change) -> Option<(u64, &str)> {
-    change.becomes.as_deref().map(|is| (change.is, is))
+fn shown_after(change: &Change) -> Option<(u64, &str)> {
+    change.content.as_deref().map(|content| (change.latest, content))
 }
 
 /// The first of two records is always changed before the second. The first is then deleted and
 /// written again.
-fn told() -> History {
+fn example() -> History {
     let mut history = History::default();
     history.put("a", 1, "0");
     history.put("b", 2, "0");
@@ -128,10 +129,10 @@ fn told() -> History {
 }
 
 fn page(index: u64, entries: &[(&str, u64, &str)]) -> Page {
-    let entry = |(id, revision, is): &(&str, u64, &str)| Entry {
+    let entry = |(id, revision, content): &(&str, u64, &str)| Entry {
         id: (*id).to_owned(),
         revision: *revision,
-        is: (*is).to_owned(),
+        content: (*content).to_owned(),
     };
     Page { index, entries: entries.iter().map(entry).collect(), ..Page::default() }
 }
@@ -150,11 +151,14 @@ fn a_picture_of_each_revision_has_no_fault() {
         page(8, &[("b", 8, "2")]),
         page(10, &[("a", 9, "2"), ("b", 8, "2")]),
     ] {
-        assert_eq!(told().faults(&whole), Vec::<String>::new(), "{whole:?}");
+        assert_eq!(example().faults(&whole), Vec::<String>::new(), "{whole:?}");
     }
     let first = Page { until: Some("a".to_owned()), ..page(5, &[("a", 3, "1")]) };
     let last = Page { after: Some("a".to_owned()), ..page(6, &[("b", 6, "1")]) };
-    assert_eq!([told().faults(&first), told().faults(&last)], [const { Vec::<String>::new() }; 2]);
+    assert_eq!(
+        [example().faults(&first), example().faults(&last)],
+        [const { Vec::<String>::new() }; 2]
+    );
 }
 
 #[test]
@@ -167,7 +171,7 @@ fn what_never_stood_there_at_once_is_found() {
         page(6, &[("a", 3, "1"), ("b", 2, "0")]),
         // A wrong revision.
         page(5, &[("a", 2, "1"), ("b", 2, "0")]),
-        // A record that is missing, or one that was deleted.
+        // A record that is missing, or a deleted record.
         page(5, &[("b", 2, "0")]),
         page(8, &[("a", 3, "1"), ("b", 8, "2")]),
         page(10, &[("b", 8, "2")]),
@@ -177,8 +181,8 @@ fn what_never_stood_there_at_once_is_found() {
         page(2, &[("b", 2, "0"), ("a", 1, "0")]),
         page(2, &[("a", 1, "0"), ("b", 2, "0"), ("c", 2, "0")]),
     ] {
-        assert_ne!(told().faults(&torn), Vec::<String>::new(), "{torn:?}");
+        assert_ne!(example().faults(&torn), Vec::<String>::new(), "{torn:?}");
     }
     let twice = Page { after: Some("a".to_owned()), ..page(2, &[("a", 1, "0"), ("b", 2, "0")]) };
-    assert_ne!(told().faults(&twice), Vec::<String>::new());
+    assert_ne!(example().faults(&twice), Vec::<String>::new());
 }
