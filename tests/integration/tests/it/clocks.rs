@@ -38,8 +38,8 @@ async fn a_report_delayed_by_a_paused_registry_makes_no_skew() {
     registry.resume();
     let reported = wait::until("the registry shows the driver's end", RECOVERY, || async {
         let node = node(&system).await?;
-        let is_told = node.instances.iter().any(|instance| !instance.healthy);
-        if is_told { Ok(node) } else { Err(format!("{node:?}")) }
+        let is_shown = node.instances.iter().any(|instance| !instance.healthy);
+        if is_shown { Ok(node) } else { Err(format!("{node:?}")) }
     })
     .await;
     assert!(reported.clock_skew_ms.abs() < 1_000, "{reported:?}");
@@ -84,15 +84,15 @@ async fn an_attempt_of_a_clock_that_was_ahead_locks_the_volume_for_one_call_only
     system.hold("ControllerPublishVolume");
     system.set_clock("claim-0", DAY_MS);
     let take = json!({"alloc": "a", "volume": "data", "node": "n1"}).to_string();
-    // A request from the NATS CLI has no deadline.
+    // Like a request of the NATS CLI, this has no deadline.
     let subject = verb::ClaimTake::subject(&Namespace::default());
-    let asked = raw::ask(&system.servers()[0], &subject, &[], take.as_bytes());
+    let taking = raw::ask(&system.servers()[0], &subject, &[], take.as_bytes());
     let killed = async {
         system.under_way("ControllerPublishVolume").await;
         system.daemon(Part::Claim).kill9();
     };
     tokio::select! {
-        answer = asked => panic!("it hangs: {answer}"),
+        answer = taking => panic!("answered during the call: {answer}"),
         () = killed => {}
     }
     system.let_go();
@@ -102,8 +102,9 @@ async fn an_attempt_of_a_clock_that_was_ahead_locks_the_volume_for_one_call_only
     assert_eq!(system.claims("data").await.claims[0].state, State::Taken);
 }
 
-/// The same, and the service lives on, while the agent that made the call is killed: its answer
-/// does not come. The service's own memory believed the deadline until then.
+/// The claim service writes an attempt while its clock is a day ahead, and runs on. The agent that
+/// makes the call is killed, so no answer comes. Found: the service trusted the attempt's deadline
+/// in its memory.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_service_does_not_believe_its_own_deadlines_after_its_clock_was_set_back() {
     if !or_skip("real mounts") {
@@ -116,13 +117,13 @@ async fn a_service_does_not_believe_its_own_deadlines_after_its_clock_was_set_ba
     system.set_clock("claim-0", DAY_MS);
     let take = json!({"alloc": "a", "volume": "data", "node": "n1"}).to_string();
     let subject = verb::ClaimTake::subject(&Namespace::default());
-    let asked = raw::ask(&system.servers()[0], &subject, &[], take.as_bytes());
+    let taking = raw::ask(&system.servers()[0], &subject, &[], take.as_bytes());
     let killed = async {
         system.under_way("ControllerPublishVolume").await;
         system.kill9(Part::Agent(0));
     };
-    let (answer, ()) = tokio::join!(asked, killed);
-    assert!(answer["error"].is_object(), "nobody answered the call: {answer}");
+    let (answer, ()) = tokio::join!(taking, killed);
+    assert!(answer["error"].is_object(), "answered without the agent: {answer}");
     system.set_clock("claim-0", 0);
     system.let_go();
     system.restart(Part::Agent(0));
@@ -130,29 +131,30 @@ async fn a_service_does_not_believe_its_own_deadlines_after_its_clock_was_set_ba
     assert_eq!(system.claims("data").await.claims[0].state, State::Taken);
 }
 
-/// The server's certificate is compared with the clock of the program that connects, and its
-/// authority with the given file. Waiting helps neither, so it is said at once.
+/// The connecting program checks the server's certificate against its own clock and the given file
+/// of the authority. A retry mends neither, so the program ends at once with the reason.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_certificate_that_is_not_trusted_is_told_at_once_with_the_reason() {
     let system = System::shared();
     let dir = Dir::new("untrusted");
-    let other = LocalFleet::create(&dir.join("other"), &["berth"]).expect("identities can be made");
-    let now = dir.join("clock");
-    for (ahead_ms, authority, said) in [
+    let other_fleet =
+        LocalFleet::create(&dir.join("other"), &["berth"]).expect("identities can be made");
+    let clock_file = dir.join("clock");
+    for (ahead_ms, authority, reason) in [
         (-3 * DAY_MS, None, "certificate not valid yet: "),
         (20 * 365 * DAY_MS, None, "certificate expired: "),
-        (0, Some(other.ca()), "UnknownIssuer; give the file of the authority"),
+        (0, Some(other_fleet.ca()), "UnknownIssuer; give the file of the authority"),
     ] {
-        clock::set(&now, ahead_ms);
+        clock::set(&clock_file, ahead_ms);
         let mut berth = system.berth();
-        berth.args(["node", "list"]).envs(clock::settable(&now));
+        berth.args(["node", "list"]).envs(clock::settable(&clock_file));
         if let Some(authority) = authority {
             berth.env("BERTH_TLSCA", authority);
         }
-        let asked = Instant::now();
+        let began = Instant::now();
         let ran = berth.output().await.expect("berth runs");
-        let told = String::from_utf8_lossy(&ran.stderr);
-        assert!(!ran.status.success() && told.contains(said), "{ahead_ms}: {told}");
-        assert!(asked.elapsed() < Duration::from_secs(3), "{ahead_ms}: it waited: {told}");
+        let printed = String::from_utf8_lossy(&ran.stderr);
+        assert!(!ran.status.success() && printed.contains(reason), "{ahead_ms}: {printed}");
+        assert!(began.elapsed() < Duration::from_secs(3), "{ahead_ms}: it waited: {printed}");
     }
 }

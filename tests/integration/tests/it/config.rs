@@ -39,14 +39,14 @@ fn a_bad_file_is_refused_with_every_fault_and_its_line() {
     for service in SERVICES {
         let checked = check(service, &file);
         assert_eq!(checked.status.code(), Some(64), "{service}: {checked:?}");
-        let said = String::from_utf8(checked.stderr).unwrap();
+        let printed = String::from_utf8(checked.stderr).unwrap();
         for fault in [
             "line 1: `colour`",
             "line 3: `nats.replicas`",
             "line 4: `nats.urls`",
             "line 6: `log.format`",
         ] {
-            assert!(said.contains(fault), "{service} does not say {fault}: {said}");
+            assert!(printed.contains(fault), "{service} does not name {fault}: {printed}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Calls whose answers went to a connection that was lost.
+//! Calls whose answers were sent to a lost connection.
 
 use berth_contract::verb::{self, Verb as _};
 use berth_domain::NodeId;
@@ -8,8 +8,8 @@ use berth_harness::wait;
 use berth_integration::{Options, Part, RECOVERY, System};
 use serde_json::{Value, json};
 
-/// Rule 2: the worker asks its executor again once it is connected, and the executor gives the
-/// answer that was lost. The plugin is called once.
+/// Rule 2: a reconnected worker sends its request again, and the executor repeats the answer that
+/// was lost. The plugin is called once.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_that_was_cut_off_gets_the_answer_once_it_is_connected_again() {
     if !or_skip("real mounts") {
@@ -23,24 +23,25 @@ async fn a_worker_that_was_cut_off_gets_the_answer_once_it_is_connected_again() 
         let volume = rpc.to_lowercase();
         system.volume(&volume, &["single-node-writer"]).await;
         system.run(&volume, 0, &volume).await;
-        let executed = executed(&system);
+        let before = executed_count(&system);
         system.hold(rpc);
         system.stop(&volume).await;
         system.under_way(rpc).await;
         system.cables(Part::Watcher).iter().for_each(Proxy::cut);
         system.let_go();
         wait::until("the agent has answered", RECOVERY, || async {
-            let now = self::executed(&system);
-            if now > executed { Ok(()) } else { Err(format!("{now} calls were executed")) }
+            let now = executed_count(&system);
+            if now > before { Ok(()) } else { Err(format!("{now} calls were executed")) }
         })
         .await;
-        // What the agent said before it is on the bus, where nobody listens for it.
+        // The agent sends this reply after its answer, so nats-server has that answer by now, and
+        // nobody receives it.
         let _: Value = system.persist(&status, &json!({})).await.unwrap();
         system.cables(Part::Watcher).iter().for_each(Proxy::heal);
         system.settle(&volume).await;
         let calls = system.calls();
-        let begun = calls.iter().filter(|call| call["entry"] == "begin" && call["rpc"] == rpc);
-        let of_volume = begun.filter(|call| call.to_string().contains(&volume));
+        let begins = calls.iter().filter(|call| call["entry"] == "begin" && call["rpc"] == rpc);
+        let of_volume = begins.filter(|call| call.to_string().contains(&volume));
         assert_eq!(of_volume.count(), 1, "{rpc} was called once");
         system.deregister(&volume, false).await.unwrap();
     }
@@ -48,6 +49,6 @@ async fn a_worker_that_was_cut_off_gets_the_answer_once_it_is_connected_again() 
 }
 
 /// How many calls the agent has answered.
-fn executed(system: &System) -> usize {
+fn executed_count(system: &System) -> usize {
     system.daemon(Part::Agent(0)).log().matches("executed").count()
 }

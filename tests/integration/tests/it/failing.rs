@@ -36,14 +36,14 @@ fn a_failing_flow_test_prints_little_and_its_reason_last() {
         .output()
         .unwrap();
     assert!(!failed.status.success());
-    let said = String::from_utf8(failed.stderr).unwrap();
+    let printed = String::from_utf8(failed.stderr).unwrap();
     let captured = String::from_utf8(failed.stdout).unwrap();
-    let lines = said.lines().count() + captured.lines().count();
-    assert!(lines <= PRINTED_MAX, "{lines} lines: {said}{captured}");
-    assert!(!said.contains(" h2::") && !said.contains(" tower::"), "{said}");
-    let end: Vec<&str> = said.lines().rev().take(12).collect();
-    let tells = |text: &str| end.iter().any(|line| line.contains(text));
-    assert!(tells("failing::case: panicked at"), "{said}");
-    assert!(tells("the judge of the call logs ended with"), "{said}");
-    assert!(tells("calls-1"), "the judge's own words name the log: {said}");
+    let lines = printed.lines().count() + captured.lines().count();
+    assert!(lines <= PRINTED_MAX, "{lines} lines: {printed}{captured}");
+    assert!(!printed.contains(" h2::") && !printed.contains(" tower::"), "{printed}");
+    let end: Vec<&str> = printed.lines().rev().take(12).collect();
+    let ends_with = |text: &str| end.iter().any(|line| line.contains(text));
+    assert!(ends_with("failing::case: panicked at"), "{printed}");
+    assert!(ends_with("the judge of the call logs ended with"), "{printed}");
+    assert!(ends_with("calls-1"), "the judge names the log: {printed}");
 }

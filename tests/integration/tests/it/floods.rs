@@ -49,8 +49,8 @@ async fn flood<V: Verb<To = Namespace>>(
     request: impl Fn(usize) -> V::Request,
 ) {
     let mut requests = JoinSet::new();
-    for at in 0..FLOOD {
-        let (bus, request) = (bus.clone(), request(at));
+    for number in 0..FLOOD {
+        let (bus, request) = (bus.clone(), request(number));
         requests.spawn(async move {
             let call = Call::within(clock::begin_trace(), TOMORROW);
             let reply = bus.ask_service::<V>(&Namespace::default(), &request, &call).await;
@@ -78,13 +78,13 @@ async fn flood<V: Verb<To = Namespace>>(
 
 /// A mount that waits for its claim does not count as working at the agent.
 async fn mounts_wait_aside(system: &System) {
-    let to = verb::NodeAndNamespace::any_of(NodeId::new("n2").unwrap());
+    let node = verb::NodeAndNamespace::any_of(NodeId::new("n2").unwrap());
     let request = |alloc| json!({"namespace": "default", "alloc": alloc, "wait": true});
     let mut mount = request("waits-0");
     mount["volume"] = json!("data");
     let mount_all = request("waits-1");
     let (mount_subject, mount_all_subject) =
-        (verb::AgentMount::subject(&to), verb::AgentMountAll::subject(&to));
+        (verb::AgentMount::subject(&node), verb::AgentMountAll::subject(&node));
     let mounts = async {
         tokio::join!(
             system.ask::<Value>(&mount_subject, &mount),
@@ -133,8 +133,8 @@ async fn claims_that_wait_for_nobody_stop_no_mount() {
     }
     system.alloc("holder", 0, "data", false).await;
     system.mount("holder", 0, "data").await.unwrap();
-    for at in 0..40 {
-        system.alloc(&format!("waits-{at}"), 1, "data", false).await;
+    for number in 0..40 {
+        system.alloc(&format!("waits-{number}"), 1, "data", false).await;
     }
     system.alloc("here", 0, "other", false).await;
     system.alloc("there", 1, "third", false).await;
@@ -142,7 +142,7 @@ async fn claims_that_wait_for_nobody_stop_no_mount() {
     let controllers = vec![PluginId::new(PLUGIN).unwrap()];
     let role = Role::Node { node: NodeId::new("n2").unwrap(), controllers };
     let connect = async || system.connect_as(&role, Actor::Node(NodeId::new("n2").unwrap())).await;
-    let waits = |at: usize| take(&format!("waits-{}", at % 40), "data", true);
+    let waits = |number: usize| take(&format!("waits-{}", number % 40), "data", true);
     flood::<verb::ClaimTake>(&system, connect().await, waits).await;
     let began = Instant::now();
     system.mount("here", 0, "other").await.expect("another node still mounts");
@@ -198,8 +198,8 @@ async fn many_placements_over_many_nodes_fit_one_reply() {
     let system = System::start(Options { nodes: 1, ..Options::default() }).await;
     system.volume("data", &["single-node-writer"]).await;
     let nodes = system.bus.bucket(&bucket::NODES, 1).await.unwrap();
-    for at in 0..200 {
-        let id = NodeId::new(format!("host-{at:04}.example")).unwrap();
+    for number in 0..200 {
+        let id = NodeId::new(format!("host-{number:04}.example")).unwrap();
         let record = record::write(Node::unknown(clock::now()), None).unwrap();
         let (key, operation) = (key::node(&id), clock::new_attempt());
         let write = Write {

@@ -1,4 +1,4 @@
-//! The disk below the bus is full, and has room again.
+//! The disk of nats-server is full, and has room again.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::why::{YOU, tells};
 
-/// Room for the 256 MiB that the event stream reserves.
+/// Holds the 256 MiB that the event stream reserves.
 const DISK_BYTES: u64 = 1 << 30;
 
 /// nats-server keeps its error after space is freed. Until then requests get the reason within
@@ -40,12 +40,12 @@ async fn a_full_store_is_told_to_callers_and_in_the_status() {
         async move {
             match system.ask::<Value>(register, &alloc).await {
                 Err(problem) => Ok(problem),
-                Ok(_) => Err("it stores"),
+                Ok(_) => Err("the write was stored"),
             }
         }
     })
     .await;
-    // The server does not answer such a write: the write may be stored.
+    // nats-server does not answer such a write, so it may be stored.
     assert_eq!(refused.code, Code::NoAnswer, "{refused}");
     assert!(refused.retryable && refused.message.contains("not acknowledged"), "{refused}");
     assert!(refused.next.contains("disk of nats-server"), "{refused}");
@@ -57,15 +57,15 @@ async fn a_full_store_is_told_to_callers_and_in_the_status() {
     let body = json!({"alloc": "a", "volume": "data"});
     let _: Result<Value, Problem> = system.ask(&release, &body).await;
     wait::until("the claim's status names the store", RECOVERY, || async {
-        let claim = system.claims("data").await.claims.into_iter().next().ok_or("it is gone")?;
+        let claim = system.claims("data").await.claims.into_iter().next().ok_or("no claim")?;
         let waits_for = claim.waits_for.unwrap_or_default();
-        let named = waits_for.contains("the server to store the next write to bucket");
-        if named { Ok(()) } else { Err(waits_for) }
+        let names_store = waits_for.contains("the server to store the next write to bucket");
+        if names_store { Ok(()) } else { Err(waits_for) }
     })
     .await;
     tells(&system, "data", "store-fault", YOU, "nats-server stores no writes: …").await;
     let log = system.daemon(Part::Claim).log();
-    assert!(log.contains("the server stores no writes"), "it is not in the log");
+    assert!(log.contains("the server stores no writes"), "the log lacks the fault");
 
     disk.free();
     server.daemon().kill9();
@@ -73,9 +73,9 @@ async fn a_full_store_is_told_to_callers_and_in_the_status() {
     server.ready().await;
     system.persist::<Value>(&stop, &json!({"id": "a"})).await.unwrap();
     system.settle("data").await;
-    wait::until("it is told that it stores again", Duration::from_secs(30), || async {
+    wait::until("the log says that writes are stored again", Duration::from_secs(30), || async {
         let log = system.daemon(Part::Claim).log();
-        if log.contains("the server stores writes again") { Ok(()) } else { Err("it is not") }
+        if log.contains("the server stores writes again") { Ok(()) } else { Err("no such line") }
     })
     .await;
 }

@@ -289,8 +289,8 @@ async fn s3_a_removed_nodes_volume_is_detached_by_what_the_claim_recorded() {
     system.volume("data", &["single-node-writer"]).await;
     system.run("a", 0, "data").await;
     kill_n1(&system).await;
-    let left = leave(&system).await;
-    assert_eq!(left, NodeLeft { known: true, instances: 2, gone: false });
+    let removed = leave(&system).await;
+    assert_eq!(removed, NodeLeft { known: true, instances: 2, gone: false });
     node(&system, "n1").await.unwrap_err();
 
     // No agent there can confirm the unmount.
@@ -318,8 +318,8 @@ async fn s3_a_removed_nodes_volume_is_detached_by_what_the_claim_recorded() {
     system.run("b", 1, "data").await;
 
     // The proof is kept, so the node reads it when it comes back.
-    let left = leave(&system).await;
-    assert_eq!((left.known, left.gone), (true, true));
+    let removed = leave(&system).await;
+    assert_eq!((removed.known, removed.gone), (true, true));
     system.fence(0, false);
     system.restart(Part::Agent(0));
     await_state(&system, "n1", NodeState::Ready).await;
@@ -395,17 +395,17 @@ async fn a_command_that_outlived_its_node_is_ended_when_the_node_comes_back() {
     }
     let system = System::start(Options::default()).await;
     system.volume("data", &["single-node-writer"]).await;
-    let (place, pids) = (system.dir().join("place"), system.dir().join("pids"));
-    std::fs::create_dir(&place).unwrap();
+    let (target, pids) = (system.dir().join("target"), system.dir().join("pids"));
+    std::fs::create_dir(&target).unwrap();
     // The command writes all the time, and so does its child in a session of its own.
-    let writes = format!("while :; do date >> {}/f; sleep 0.05; done", place.display());
+    let writes = format!("while :; do date >> {}/f; sleep 0.05; done", target.display());
     let alone = format!("setsid sh -c 'echo $$ >> {}; {writes}' &", pids.display());
     let script = format!("{alone} echo $$ >> {}; {writes}", pids.display());
     let url = system.url();
     let mut run = system
         .berth()
         .args(["--nats", &url, "run", "--node", "n1", "--alloc", "a", "--volume"])
-        .arg(format!("data:{}", place.display()))
+        .arg(format!("data:{}", target.display()))
         .args(["--", "sh", "-c", &script])
         .stderr(std::process::Stdio::null())
         .kill_on_drop(true)

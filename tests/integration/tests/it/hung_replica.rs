@@ -1,5 +1,5 @@
 //! One of two claim services hangs: it keeps its connection, and its place in the queue group,
-//! until nats-server drops it. No request fails for that, and what it wakes up with does nothing.
+//! until nats-server drops it. No request fails. When it resumes, it carries out no old request.
 
 use std::time::{Duration, Instant};
 
@@ -17,29 +17,29 @@ use serde_json::Value;
 
 /// Workloads that are run while the replica hangs.
 const RUNS: usize = 20;
-/// How many of them at once: more would measure the machine.
+/// Workloads at once: with more, the machine's speed would decide.
 const AT_ONCE: usize = 4;
-/// The longest that one command may take. Without the replica that hangs it takes one second.
-const BOUND: Duration = Duration::from_secs(20);
+/// The longest that one command may take. Without a hung replica it takes one second.
+const COMMAND_MAX: Duration = Duration::from_secs(20);
 /// nats-server drops a client that does not answer after 9 s (`ping_interval`), and a busy machine
 /// a little later.
 const DROPPED_AFTER: Duration = Duration::from_secs(15);
-/// So many answers in a row are no luck: the queue group had no hung member.
-const IN_A_ROW: usize = 20;
+/// After this many answers in a row, the queue group surely has no hung member.
+const ANSWERS_IN_A_ROW: usize = 20;
 
 /// Runs `berth` as an operator, and returns how long it took.
 async fn berth(system: &System, args: &[&str]) -> Duration {
     let began = Instant::now();
-    let done = system.berth().args(args).output().await.expect("berth runs");
+    let ran = system.berth().args(args).output().await.expect("berth runs");
     let took = began.elapsed();
-    let said = String::from_utf8_lossy(&done.stderr).into_owned();
-    assert!(done.status.success(), "{args:?} after {took:.1?}: {said}");
+    let printed = String::from_utf8_lossy(&ran.stderr).into_owned();
+    assert!(ran.status.success(), "{args:?} after {took:.1?}: {printed}");
     took
 }
 
-/// One workload: its volume is claimed, released and deregistered. Returns how long the slower of
-/// its commands took.
-async fn lives(system: &System, number: usize) -> Duration {
+/// Runs a workload, and releases and deregisters its volume. Returns how long the slower command
+/// took.
+async fn run_workload(system: &System, number: usize) -> Duration {
     let (volume, node) = (format!("v{number}"), format!("n{}", number % 2 + 1));
     let run = ["run", "--node", &node, "--volume", &volume, "--", "true"];
     let ran = berth(system, &run).await;
@@ -57,20 +57,20 @@ async fn no_request_fails_while_a_claim_service_hangs() {
     for number in 0..RUNS {
         system.volume(&format!("v{number}"), &["single-node-writer"]).await;
     }
-    // The program is there, and loaded.
+    // The first run of the program is slower, and not measured.
     berth(&system, &["volume", "status"]).await;
     system.daemon(Part::Claim).pause();
-    let lives = stream::iter(0..RUNS).map(|number| lives(&system, number));
-    let (took, ()) =
-        tokio::join!(lives.buffer_unordered(AT_ONCE).collect::<Vec<_>>(), is_dropped(&system));
+    let workloads = stream::iter(0..RUNS).map(|number| run_workload(&system, number));
+    let workloads = workloads.buffer_unordered(AT_ONCE).collect::<Vec<_>>();
+    let (took, ()) = tokio::join!(workloads, await_dropped(&system));
     system.daemon(Part::Claim).resume();
     let slowest = took.into_iter().max().unwrap();
-    assert!(slowest < BOUND, "{slowest:?}");
+    assert!(slowest < COMMAND_MAX, "{slowest:?}");
     system.healthy().await;
     system.judge();
 }
 
-/// Sends a claim for the alloc in the name of its node, and waits for `within`.
+/// Sends a claim for the alloc as its node does, with the timeout `within`.
 async fn take(system: &System, alloc: &str, within: Duration) -> Result<(), Code> {
     let request = Take {
         alloc: AllocId::new(alloc).unwrap(),
@@ -82,14 +82,14 @@ async fn take(system: &System, alloc: &str, within: Duration) -> Result<(), Code
     };
     let call = Call::within(clock::begin_trace(), within);
     let namespace = Namespace::default();
-    let asked = system.bus.ask_service::<verb::ClaimTake>(&namespace, &request, &call);
-    asked.await.map(drop).map_err(|error| error.into_problem("test").code)
+    let reply = system.bus.ask_service::<verb::ClaimTake>(&namespace, &request, &call);
+    reply.await.map(drop).map_err(|error| error.into_problem("test").code)
 }
 
-/// The server stops handing requests to the hung replica.
-async fn is_dropped(system: &System) {
+/// Waits until nats-server sends no more requests to the hung replica.
+async fn await_dropped(system: &System) {
     wait::until("the hung replica is dropped", DROPPED_AFTER, async || {
-        for number in 0..IN_A_ROW {
+        for number in 0..ANSWERS_IN_A_ROW {
             let answer = take(system, "nobody", Duration::from_secs(1)).await;
             if answer == Err(Code::NoAnswer) {
                 return Err(format!("after {number} answers: {answer:?}"));
@@ -103,9 +103,9 @@ async fn is_dropped(system: &System) {
 /// How many claims the replicas have refused as late.
 async fn refused_as_late(system: &System) -> u64 {
     let subject = "$SRV.STATS.berth-claim";
-    let asked = system.bus.survey::<Value>(subject, Duration::from_secs(2)).await;
-    let replicas = asked.unwrap_or_default();
-    let endpoints = replicas.iter().flat_map(|one| one["endpoints"].as_array().unwrap());
+    let surveyed = system.bus.survey::<Value>(subject, Duration::from_secs(2)).await;
+    let replicas = surveyed.unwrap_or_default();
+    let endpoints = replicas.iter().flat_map(|replica| replica["endpoints"].as_array().unwrap());
     let takes = endpoints.filter(|endpoint| endpoint["name"] == "claim-take");
     takes.filter_map(|take| take["data"]["errors"][Code::Late.as_str()].as_u64()).sum()
 }
@@ -119,7 +119,7 @@ async fn a_claim_service_that_wakes_up_carries_out_no_old_request() {
     system.volume("data", &["single-node-writer"]).await;
     system.alloc("old", 0, "data", false).await;
     system.daemon(Part::Claim).pause();
-    // Each of these is at the paused one or at the other, which takes the claim.
+    // Each request goes to the paused replica, or to the other, which takes the claim.
     let mut unanswered = 0;
     for _ in 0..20 {
         let answer = take(&system, "old", Duration::from_millis(300)).await;

@@ -1,5 +1,5 @@
-//! The way in which a volume is in use. The first claim fixes it, a claim for another way is
-//! refused before the plugin is called, and the last release clears it (B3).
+//! The access with which a volume is in use. The first claim fixes it, a claim with another access
+//! is refused before the plugin is called, and the last release clears it (B3).
 
 use berth_contract::code::Code;
 use berth_contract::message::volume::{VolumeStatus, Volumes};
@@ -21,13 +21,13 @@ fn files(access: AccessMode) -> Capability {
     Capability { access, attachment: AttachmentMode::FileSystem }
 }
 
-/// Registers an alloc on a node (from 0) that requests the volume with its own access.
-async fn place(system: &System, alloc: &str, node: usize, asked: Value) {
+/// Registers an alloc on a node (from 0) that requests the volume with this access.
+async fn register(system: &System, alloc: &str, node: usize, access: Value) {
     let mut request = json!({"source": "data"});
-    request.as_object_mut().unwrap().extend(asked.as_object().unwrap().clone());
+    request.as_object_mut().unwrap().extend(access.as_object().unwrap().clone());
     let body = json!({"id": alloc, "node": format!("n{}", node + 1), "volumes": [request]});
-    let register = verb::AllocRegister::subject(&Namespace::default());
-    system.persist::<Value>(&register, &body).await.unwrap();
+    let subject = verb::AllocRegister::subject(&Namespace::default());
+    system.persist::<Value>(&subject, &body).await.unwrap();
 }
 
 /// The capability with which the volume is in use, by its status and by the list.
@@ -39,23 +39,23 @@ async fn in_use(system: &System) -> Option<Capability> {
     in_use
 }
 
-/// Every RPC about the volume that has begun on any node, with the plugin's arguments.
-fn asked(system: &System) -> Vec<Value> {
+/// The calls about the volume that have begun on any node, with their arguments.
+fn plugin_calls(system: &System) -> Vec<Value> {
     let calls = system.calls();
-    let of = |call: &Value| call["entry"] == "begin" && call["volume_id"] == "data";
-    calls.into_iter().filter(of).collect()
+    let is_begin = |call: &Value| call["entry"] == "begin" && call["volume_id"] == "data";
+    calls.into_iter().filter(is_begin).collect()
 }
 
-/// Sends an alloc's request for the volume, which must be refused. The error names the holder and
-/// its access, and the plugin is not called.
-async fn refused(system: &System, alloc: &str, node: usize, said: &[&str]) -> Problem {
-    let before = asked(system);
+/// Sends an alloc's mount request, which must be refused with these parts in the error. The plugin
+/// is not called, and no claim is left.
+async fn check_refused(system: &System, alloc: &str, node: usize, parts: &[&str]) -> Problem {
+    let before = plugin_calls(system);
     let problem = system.mount(alloc, node, "data").await.unwrap_err();
     assert_eq!((problem.code, problem.retryable), (Code::AccessInUse, false), "{problem}");
-    for part in said {
+    for part in parts {
         assert!(problem.message.contains(part), "{part}: {problem}");
     }
-    assert_eq!(asked(system), before, "the plugin heard of it");
+    assert_eq!(plugin_calls(system), before, "the plugin was called");
     let claims = system.claims("data").await.claims;
     assert!(claims.iter().all(|claim| claim.alloc.as_str() != alloc), "{claims:#?}");
     problem
@@ -71,22 +71,22 @@ async fn the_first_claim_fixes_the_way_of_use_and_the_last_release_clears_it() {
     let shared = files(AccessMode::MultiNodeMultiWriter);
     assert_eq!(in_use(&system).await, None);
 
-    place(&system, "first", 0, json!({"access": SHARED})).await;
+    register(&system, "first", 0, json!({"access": SHARED})).await;
     // A request alone does not hold the volume.
     assert_eq!(in_use(&system).await, None);
     system.mount("first", 0, "data").await.unwrap();
     assert_eq!(in_use(&system).await, Some(shared));
 
-    // On the holder's node and on another, for writing and for reading.
-    place(&system, "alone", 0, json!({"access": ALONE})).await;
-    place(&system, "reader", 1, json!({"access": READ, "read_only": true})).await;
+    // Refused on the holder's node and on another, for writing and for reading.
+    register(&system, "alone", 0, json!({"access": ALONE})).await;
+    register(&system, "reader", 1, json!({"access": READ, "read_only": true})).await;
     let by_first = [SHARED, "held by alloc first on node n1"];
-    refused(&system, "alone", 0, &[ALONE, by_first[0], by_first[1]]).await;
-    refused(&system, "reader", 1, &[READ, by_first[0], by_first[1]]).await;
+    check_refused(&system, "alone", 0, &[ALONE, by_first[0], by_first[1]]).await;
+    check_refused(&system, "reader", 1, &[READ, by_first[0], by_first[1]]).await;
     assert_eq!(in_use(&system).await, Some(shared));
 
     // A claim with the same access joins, and keeps that access in use when the first is gone.
-    place(&system, "second", 1, json!({"access": SHARED})).await;
+    register(&system, "second", 1, json!({"access": SHARED})).await;
     system.mount("second", 1, "data").await.unwrap();
     system.stop("first").await;
     wait::until("the first is gone", RECOVERY, || async {
@@ -97,13 +97,13 @@ async fn the_first_claim_fixes_the_way_of_use_and_the_last_release_clears_it() {
     })
     .await;
     assert_eq!(in_use(&system).await, Some(shared));
-    refused(&system, "alone", 0, &["held by alloc second on node n2"]).await;
+    check_refused(&system, "alone", 0, &["held by alloc second on node n2"]).await;
 
     // A release that has begun has not cleared the access yet.
     system.plant(1, &json!([{"rpc": "NodeUnpublishVolume", "code": "UNAVAILABLE"}]));
     system.stop("second").await;
     wait::until("the last release is under way", RECOVERY, || async {
-        let claim = system.claims("data").await.claims.pop().ok_or("it is free")?;
+        let claim = system.claims("data").await.claims.pop().ok_or("the volume is free")?;
         match (claim.state, claim.tries) {
             (State::Unpublishing, tries) if tries > 0 => Ok(()),
             other => Err(format!("{other:?}")),
@@ -114,8 +114,8 @@ async fn the_first_claim_fixes_the_way_of_use_and_the_last_release_clears_it() {
     // The plugin is working on the release meanwhile, so only its publishes are counted here.
     let problem = system.mount("alone", 0, "data").await.unwrap_err();
     assert_eq!(problem.code, Code::AccessInUse, "{problem}");
-    let published = |call: &&Value| call["rpc"] == "ControllerPublishVolume";
-    assert_eq!(asked(&system).iter().filter(published).count(), 2, "for first and second");
+    let is_attach = |call: &&Value| call["rpc"] == "ControllerPublishVolume";
+    assert_eq!(plugin_calls(&system).iter().filter(is_attach).count(), 2, "for first and second");
 
     system.plant(1, &json!([]));
     system.freed("data").await;
@@ -123,14 +123,16 @@ async fn the_first_claim_fixes_the_way_of_use_and_the_last_release_clears_it() {
     system.mount("alone", 0, "data").await.unwrap();
     assert_eq!(in_use(&system).await, Some(files(AccessMode::SingleNodeWriter)));
     // Now the other access is in use.
-    place(&system, "third", 0, json!({"access": SHARED})).await;
-    refused(&system, "third", 0, &[SHARED, ALONE, "held by alloc alone on node n1"]).await;
+    register(&system, "third", 0, json!({"access": SHARED})).await;
+    check_refused(&system, "third", 0, &[SHARED, ALONE, "held by alloc alone on node n1"]).await;
 
     system.stop("alone").await;
     system.settle("data").await;
     assert_eq!(in_use(&system).await, None);
-    let way = |call: &Value| call["args"]["volume_capability"]["access_mode"]["mode"].clone();
-    let ways: Vec<Value> = asked(&system).iter().filter(published).map(way).collect();
+    let access_mode =
+        |call: &Value| call["args"]["volume_capability"]["access_mode"]["mode"].clone();
+    let access_modes: Vec<Value> =
+        plugin_calls(&system).iter().filter(is_attach).map(access_mode).collect();
     let csi = |mode: &str| json!(mode.replace('-', "_").to_uppercase());
-    assert_eq!(ways, [csi(SHARED), csi(SHARED), csi(ALONE)]);
+    assert_eq!(access_modes, [csi(SHARED), csi(SHARED), csi(ALONE)]);
 }

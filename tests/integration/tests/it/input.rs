@@ -54,8 +54,8 @@ async fn every_fault_of_a_request_is_named_and_nothing_is_written() {
     assert!(listed.volumes.is_empty(), "nothing was written");
 }
 
-/// An alloc with missing nodes or volumes is refused before anything of it is written. The error
-/// names all that is missing. The caller may allow them to be registered later.
+/// An alloc whose node or volumes are missing is refused, and nothing is written. The error names
+/// all of them. The caller may allow them to be registered later.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_alloc_is_refused_with_all_that_is_missing_unless_it_may_come() {
     let system = System::shared();
@@ -71,11 +71,12 @@ async fn an_alloc_is_refused_with_all_that_is_missing_unless_it_may_come() {
     let paths = |problem: &Problem| -> Vec<String> {
         problem.faults.iter().map(|fault| fault.path.clone()).collect()
     };
-    let all = system.ask::<Value>(&register, &alloc("incomplete", "n9", false)).await.unwrap_err();
-    assert_eq!((all.code, all.retryable), (Code::NoSuchNode, false), "{all}");
-    assert_eq!(paths(&all), ["node", "volumes[0].source", "volumes[2].source"]);
-    for named in ["node n9", "volume no ", "volume nor "] {
-        assert!(all.message.contains(named), "{all}");
+    let refused =
+        system.ask::<Value>(&register, &alloc("incomplete", "n9", false)).await.unwrap_err();
+    assert_eq!((refused.code, refused.retryable), (Code::NoSuchNode, false), "{refused}");
+    assert_eq!(paths(&refused), ["node", "volumes[0].source", "volumes[2].source"]);
+    for missing in ["node n9", "volume no ", "volume nor "] {
+        assert!(refused.message.contains(missing), "{refused}");
     }
     let volumes_only =
         system.ask::<Value>(&register, &alloc("incomplete", "n1", false)).await.unwrap_err();

@@ -1,4 +1,4 @@
-//! Everything that a running system exposes is listed in `docs/contract.md`.
+//! Every endpoint of a running system is listed in `docs/contract.md`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,8 +14,10 @@ async fn served(system: &System, service: &str) -> Result<BTreeMap<String, Value
     let info = system.ask::<Value>(&format!("$SRV.INFO.{service}"), &json!({})).await;
     let info = info.map_err(|problem| problem.to_string())?;
     let endpoints = info["endpoints"].as_array().unwrap().iter();
-    let named = |one: &Value| (one["name"].as_str().unwrap().to_owned(), one["metadata"].clone());
-    Ok(endpoints.map(named).collect())
+    let entry = |endpoint: &Value| {
+        (endpoint["name"].as_str().unwrap().to_owned(), endpoint["metadata"].clone())
+    };
+    Ok(endpoints.map(entry).collect())
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -28,14 +30,14 @@ async fn every_endpoint_that_is_served_is_in_the_reference_and_no_other() {
     for service in service::ALL {
         let listed: BTreeMap<String, Value> = verb::ALL
             .iter()
-            .filter(|one| one.service == service)
-            .map(|one| {
-                let mut metadata = one.metadata();
-                metadata.insert("description".to_owned(), one.description.to_owned());
-                (one.endpoint.to_owned(), json!(metadata))
+            .filter(|row| row.service == service)
+            .map(|row| {
+                let mut metadata = row.metadata();
+                metadata.insert("description".to_owned(), row.description.to_owned());
+                (row.endpoint.to_owned(), json!(metadata))
             })
             .collect();
-        // A collector leads, and so answers, a moment after its start.
+        // A collector answers once it leads, a moment after its start.
         wait::until(service.name, Duration::from_secs(20), || async {
             match served(&system, service.name).await {
                 Ok(served) if served == listed => Ok(()),

@@ -12,7 +12,7 @@ use berth_service::clock;
 
 use crate::why::{NOBODY, tells};
 
-/// As `nats kv put berth-leases node.n1 junk` does.
+/// Writes what `nats kv put berth-leases node.n1 junk` writes.
 async fn write_junk(system: &System) {
     let leases = system.bus.bucket(&bucket::LEASES, 1).await.unwrap();
     let key = key::node_lease(&NodeId::new("n1").unwrap());
@@ -30,7 +30,7 @@ async fn write_junk(system: &System) {
     .await;
 }
 
-async fn has_state(system: &System, expected: NodeState) {
+async fn await_state(system: &System, expected: NodeState) {
     wait::until(&format!("n1 is {expected}"), RECOVERY, || async {
         let nodes = system.nodes().await.map_err(|problem| problem.to_string())?.nodes;
         let node = nodes.into_iter().find(|node| node.id.as_str() == "n1").ok_or("no n1")?;
@@ -51,7 +51,7 @@ async fn an_agent_takes_its_lease_back_from_junk() {
     write_junk(&system).await;
     system.run("a", 0, "data").await;
     assert_eq!(agent.pid(), pid, "the agent has not ended");
-    // The same when the agent finds it at its start.
+    // Junk that the agent finds at its start.
     agent.kill9();
     write_junk(&system).await;
     agent.restart();
@@ -64,13 +64,13 @@ async fn an_agent_takes_its_lease_back_from_junk() {
         holder.map(drop).map_err(|_| format!("{value:?}"))
     })
     .await;
-    has_state(&system, NodeState::Ready).await;
+    await_state(&system, NodeState::Ready).await;
     tells(&system, "n1", "nothing", NOBODY, "its agent answers, …").await;
     system.stop("a").await;
     system.settle("data").await;
 }
 
-/// The agent is stopped: junk does not count as a lease.
+/// The agent has ended, and the junk does not count as its lease for ever.
 #[tokio::test(flavor = "multi_thread")]
 async fn junk_in_the_lease_of_a_dead_agent_ends() {
     let system = System::start(Options::default()).await;
@@ -78,7 +78,7 @@ async fn junk_in_the_lease_of_a_dead_agent_ends() {
     write_junk(&system).await;
     let leases = system.bus.bucket(&bucket::LEASES, 1).await.unwrap();
     let key = key::node_lease(&NodeId::new("n1").unwrap());
-    wait::until("the registry gives it a TTL", RECOVERY, || async {
+    wait::until("the registry gives the junk a TTL", RECOVERY, || async {
         let entry = leases.get(&key).await.map_err(|error| error.to_string())?;
         let has_ttl = entry.as_ref().is_some_and(|entry| entry.has_ttl);
         if has_ttl { Ok(()) } else { Err(format!("{entry:?}")) }

@@ -39,7 +39,7 @@ async fn killed_in_a_release(part: Part, rpc: &str) {
     system.let_go();
     system.settle("data").await;
 
-    // Another node mounts the volume, and its data are complete.
+    // Another node mounts the volume with all its data.
     system.healthy().await;
     let mounted = system.run("b", 1, "data").await;
     assert_eq!(std::fs::read_to_string(format!("{}/f", mounted.path)).unwrap(), "kept");
@@ -89,8 +89,8 @@ async fn controller_host_killed_while_attaching() {
         let calls = system.calls();
         let is_publish = |call: &&serde_json::Value| call["rpc"] == "ControllerPublishVolume";
         let host = calls.iter().find(is_publish).unwrap()["node_id"].as_str().unwrap().to_owned();
-        let at = usize::from(host != "external-n1");
-        system.kill9_and_restart(Part::Agent(at)).await;
+        let node = usize::from(host != "external-n1");
+        system.kill9_and_restart(Part::Agent(node)).await;
         system.let_go();
     };
     let (mounted, ()) = tokio::join!(system.mount("a", 0, "data"), kill);

@@ -160,7 +160,8 @@ async fn nothing_newer_is_written_until_every_replica_can_read_it_and_nobody_hol
     system.created("made", json!({"size": "1MiB"})).await;
     system.expand("data", json!({"size": "4MiB"})).await.unwrap();
 
-    // An older replica that starts after that does not answer for the newer one.
+    // An older replica that starts now cannot read the new records. Callers get the answer of the
+    // newer one.
     system.install(last_part, Version::LastRelease).await;
     system.healthy().await;
     check_volume_answers(&system, "made").await;

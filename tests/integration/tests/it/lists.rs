@@ -100,14 +100,14 @@ async fn rename_pairs(system: &System, race: &Race, writer: usize) -> History {
         }
         let label = round.to_string();
         history.put(&first, put_name(system, race, &first, &label).await, &label);
-        let named = put_name(system, race, &second, &label).await;
-        history.put(&second, named, &label);
+        let named_at = put_name(system, race, &second, &label).await;
+        history.put(&second, named_at, &label);
         if round % 5 == 4 {
             system.deregister(&first, false).await.unwrap();
             // The revision of the deletion is unknown; the next write has a later one.
-            let next = put_name(system, race, &second, "alone").await;
-            history.gone(&first, named, next);
-            history.put(&second, next, "alone");
+            let alone_at = put_name(system, race, &second, "alone").await;
+            history.gone(&first, named_at, alone_at);
+            history.put(&second, alone_at, "alone");
         }
     }
     history

@@ -4,7 +4,6 @@ use berth_harness::root::or_skip;
 use berth_integration::{Options, Part, System};
 use serde_json::json;
 
-/// Whether the line names a trace.
 fn names_a_trace(line: &str) -> bool {
     line.split_once(" trace=").is_some_and(|(_, rest)| {
         let id = rest.trim_start_matches('"').bytes().take_while(u8::is_ascii_hexdigit);
@@ -20,10 +19,10 @@ async fn a_line_about_a_claim_names_its_trace() {
     let system = System::start(Options::default()).await;
     system.volume("data", &["single-node-writer"]).await;
     system.run("a", 0, "data").await;
-    // Failing work is logged most.
-    let fails = ["NodeUnpublishVolume", "ControllerUnpublishVolume"]
+    // Failures are logged in more lines than successes.
+    let faults = ["NodeUnpublishVolume", "ControllerUnpublishVolume"]
         .map(|rpc| json!({"rpc": rpc, "when": "before", "code": "UNAVAILABLE", "times": 2}));
-    system.plant(0, &json!(fails));
+    system.plant(0, &json!(faults));
     system.stop("a").await;
     system.kill9_and_restart(Part::Claim).await;
     system.freed("data").await;

@@ -49,10 +49,10 @@ async fn each_call_fails_once_by_unknown_or_aborted_before_or_after_its_work() {
         return;
     }
     let system = start_with_volume().await;
-    for (at, code) in ["UNKNOWN", "ABORTED", "INTERNAL"].into_iter().enumerate() {
+    for (number, code) in ["UNKNOWN", "ABORTED", "INTERNAL"].into_iter().enumerate() {
         for when in ["before", "after"] {
             let faults = on_each(&json!({"code": code, "when": when, "times": 1}));
-            use_under(&system, &format!("{when}-{at}"), &faults).await;
+            use_under(&system, &format!("{when}-{number}"), &faults).await;
         }
     }
 }
@@ -104,11 +104,11 @@ async fn already_exists_is_a_refusal_that_leaves_nothing() {
         return;
     }
     let system = start_with_volume().await;
-    for (at, rpc) in
+    for (number, rpc) in
         ["ControllerPublishVolume", "NodeStageVolume", "NodePublishVolume"].into_iter().enumerate()
     {
         system.plant(0, &json!([{"rpc": rpc, "code": "ALREADY_EXISTS"}]));
-        let alloc = format!("a{at}");
+        let alloc = format!("a{number}");
         system.alloc(&alloc, 0, "data", false).await;
         let refused = system.mount(&alloc, 0, "data").await.unwrap_err();
         assert_eq!(refused.code, Code::PluginRefused, "{rpc}: {refused}");

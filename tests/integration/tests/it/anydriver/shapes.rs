@@ -27,8 +27,8 @@ async fn a_monolith_bound_to_its_node_is_asked_there_and_nowhere_else() {
     }
     let system = System::start(Options { driver: BOUND, ..Options::default() }).await;
     for node in [1, 2] {
-        let (id, own) = (format!("d{node}"), format!("external-n{node}"));
-        provision(&system, &id, &["--node", &own]);
+        let (id, external_node) = (format!("d{node}"), format!("external-n{node}"));
+        provision(&system, &id, &["--node", &external_node]);
         let topology = json!({"topology": [{"HOST": format!("n{node}")}]});
         register(&system, &id, topology).await.expect("one controller knows the volume");
     }
@@ -86,8 +86,8 @@ async fn a_volume_of_one_of_many_monoliths_is_found() {
     let options = Options { nodes: 3, driver: bound, ..Options::default() };
     let system = System::start(options).await;
     for node in 0..3 {
-        let (id, own) = (format!("d{node}"), format!("external-n{}", node + 1));
-        provision(&system, &id, &["--node", &own]);
+        let (id, external_node) = (format!("d{node}"), format!("external-n{}", node + 1));
+        provision(&system, &id, &["--node", &external_node]);
         // Once per controller that the bus may choose.
         for _ in 0..3 {
             register(&system, &id, json!({}))

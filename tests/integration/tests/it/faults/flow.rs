@@ -317,7 +317,7 @@ async fn register(system: &System, volume: &str) {
         assert_eq!(status.name, name);
     }
     match system.deregister(volume, false).await {
-        Ok(done) => assert!(done.gone, "{done:?}"),
+        Ok(deregistered) => assert!(deregistered.gone, "{deregistered:?}"),
         // The first request succeeded, and its response was lost.
         Err(problem) => assert_eq!(problem.code, Code::NoSuchVolume, "{problem}"),
     }

@@ -272,13 +272,13 @@ async fn each_code_of_a_refusal_is_answered() {
         let subject = "berth.v1.snapshot.delete.default";
         let snapshot = json!({"volume": id, "snapshot": "s"});
         system.persist::<Value>(subject, &snapshot).await.unwrap();
-        let kept = wait::until("the deletion is refused", RECOVERY, || async {
-            let all = system.snapshots(&id).await;
-            let refused = all.iter().find(|snapshot| snapshot.failure.is_some());
-            refused.cloned().ok_or_else(|| format!("{all:?}"))
+        let refused = wait::until("the deletion is refused", RECOVERY, || async {
+            let snapshots = system.snapshots(&id).await;
+            let refused = snapshots.iter().find(|snapshot| snapshot.failure.is_some());
+            refused.cloned().ok_or_else(|| format!("{snapshots:?}"))
         })
         .await;
-        assert_eq!(kept.state, SnapshotState::Ready, "{kept:?}");
+        assert_eq!(refused.state, SnapshotState::Ready, "{refused:?}");
         plant(&system, &json!([]));
         system.snapshot_deleted(&id, "s", false).await;
 
