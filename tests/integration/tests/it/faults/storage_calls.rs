@@ -1,7 +1,7 @@
 //! Faults around each call that changes the storage: the driver is killed, its answer is lost, the
 //! agent or the watcher is killed while the call hangs, or the driver answers with a code.
 //!
-//! Each ends with the storage's own list beside the records.
+//! Each ends with a comparison of the storage's own list with the records.
 
 use std::cell::Cell;
 use std::time::Duration;

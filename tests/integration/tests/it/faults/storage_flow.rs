@@ -1,4 +1,4 @@
-//! Flows at the storage. Each ends with the storage's own list beside the records.
+//! Flows at the storage. Each ends with a comparison of the storage's own list with the records.
 
 use berth_domain::volume::storage::{SnapshotState, Stage};
 use berth_harness::proxy::Side::{self, After, Before};
