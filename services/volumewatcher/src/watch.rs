@@ -2,8 +2,7 @@
 //!
 //! **Owns** which changes of a record are reported, and as what.
 //!
-//! **Promises** to report every change that may make a call due. A report makes the watcher check
-//! one claim.
+//! **Promises** to report every change that may make a call due.
 //!
 //! **Never** decides what is due: [`due`](crate::due) does.
 
@@ -27,7 +26,7 @@ pub type ClaimKey = (VolumeKey, AllocId);
 /// not wait.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum WatchedChange {
-    /// A volume changed: a call for one claim may have kept another claim waiting (rule 3).
+    /// A volume changed: the end of one of its calls may let another one begin (rule 3).
     Volume(VolumeKey),
     /// An alloc may not want one of its claims any more.
     Claim(ClaimKey),
@@ -47,7 +46,6 @@ pub enum WatchedChange {
 /// The queue of reported changes.
 pub type Changes = Waker<WatchedChange>;
 
-/// Volumes.
 pub struct WatchedVolumes {
     pub volumes: Volumes,
     pub changes: Changes,
@@ -91,11 +89,10 @@ impl Fold for WatchedVolumes {
                     self.changes.wake(WatchedChange::Claim((volume, alloc)));
                 }
             }
-            Some(VolumeEntry::Spec(volume)) => self.changes.wake(WatchedChange::Volume(volume)),
-            // A claim that waits for another registration of its handle is found by the scan.
-            Some(VolumeEntry::Snapshot(volume, _)) => {
+            Some(VolumeEntry::Spec(volume) | VolumeEntry::Snapshot(volume, _)) => {
                 self.changes.wake(WatchedChange::Volume(volume));
             }
+            // A claim that waits for another registration of its handle is found by the scan.
             Some(
                 VolumeEntry::Handle(_)
                 | VolumeEntry::Class(_)
@@ -108,16 +105,21 @@ impl Fold for WatchedVolumes {
 
     fn delete(&mut self, key: &str, revision: u64) {
         self.volumes.delete(key, revision);
-        if let Some(VolumeEntry::Claim(volume, alloc)) = key::parse_volume(key)
-            && self.volumes.get(&volume).is_some()
-        {
-            self.changes.wake(WatchedChange::Volume(volume.clone()));
+        let (volume, alloc) = match key::parse_volume(key) {
+            Some(VolumeEntry::Claim(volume, alloc)) => (volume, Some(alloc)),
+            Some(VolumeEntry::Spec(volume) | VolumeEntry::Snapshot(volume, _)) => (volume, None),
+            _ => return,
+        };
+        if self.volumes.get(&volume).is_none() {
+            return;
+        }
+        self.changes.wake(WatchedChange::Volume(volume.clone()));
+        if let Some(alloc) = alloc {
             self.changes.wake(WatchedChange::ClaimMoved((volume, alloc)));
         }
     }
 }
 
-/// Allocs.
 pub struct WatchedAllocs {
     pub allocs: Allocs,
     pub changes: Changes,
@@ -152,7 +154,6 @@ impl Fold for WatchedAllocs {
     }
 }
 
-/// Plugin instances.
 pub struct WatchedInstances {
     pub instances: Instances,
     pub changes: Changes,
@@ -189,7 +190,6 @@ impl Fold for WatchedInstances {
     }
 }
 
-/// Nodes.
 pub struct WatchedNodes {
     pub nodes: Nodes,
     pub changes: Changes,
@@ -209,13 +209,49 @@ impl Fold for WatchedNodes {
         let was = self.readiness(&node);
         self.nodes.put(key, revision, value);
         let is = self.readiness(&node);
-        let helps = is.is_some_and(|(state, gone)| state == NodeState::Ready || gone);
-        if is != was && helps {
+        let may_help = is.is_some_and(|(state, gone)| state == NodeState::Ready || gone);
+        if is != was && may_help {
             self.changes.wake(WatchedChange::Node(node));
         }
     }
 
     fn delete(&mut self, key: &str, revision: u64) {
         self.nodes.delete(key, revision);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use serde_json::json;
+
+    use super::*;
+
+    /// Its last call may have kept another call of the volume waiting.
+    #[test]
+    fn a_deleted_spec_or_snapshot_is_reported_as_a_change_of_its_volume() {
+        let spec = json!({"plugin": "p", "capabilities": [], "schema": 1});
+        let snapshot = json!({"state": "deleting", "since": "2026-01-01T00:00:00Z", "name": "s",
+            "plugin": "p", "source": "v", "schema": 2});
+        let claim = json!({"state": "node-detached", "node": "n1", "mode": "write",
+            "since": "2026-01-01T00:00:00Z", "access": "single-node-writer",
+            "attachment": "file-system", "controller": true, "schema": 1});
+        let mut watched =
+            WatchedVolumes { volumes: Volumes::default(), changes: Changes::default() };
+        let keys = ["default.v.claim.a", "default.v.snapshot.s", "default.v.spec"];
+        for (revision, (key, record)) in (1..).zip(keys.into_iter().zip([claim, snapshot, spec])) {
+            watched.put(key, revision, record.to_string().as_bytes());
+        }
+        let volume = VolumeKey::new("default".parse().unwrap(), "v".parse().unwrap());
+        assert_eq!(watched.volumes.get(&volume).unwrap().unreadable.len(), 0);
+        for (revision, key) in (4..).zip(["default.v.snapshot.s", "default.v.spec"]) {
+            watched.changes.take();
+            watched.delete(key, revision);
+            let reported = watched.changes.take();
+            assert_eq!(reported, HashSet::from([WatchedChange::Volume(volume.clone())]), "{key}");
+        }
+        watched.delete("default.v.claim.a", 6);
+        assert_eq!(watched.changes.take(), HashSet::new(), "nothing is left to work on");
     }
 }
