@@ -3,7 +3,7 @@
 //! **Owns** no record. It looks at volumes and allocs, finds claims that are to go, volumes that
 //! are to be created, changed or deleted, and snapshots, and for each makes one call at a time.
 //! Which call is next, and whether it may be made now, it asks the claim service, which writes it
-//! down first (`claim.checkpoint`, `volume.checkpoint`).
+//! down first (`work.checkpoint`).
 //!
 //! **Promises** that a claim whose alloc has ended is worked on as soon as that is seen, tried
 //! again for as long as it takes (C1), and taken over when another watcher died over it (C5): the
