@@ -89,14 +89,14 @@ pub(super) async fn send(bus: Bus, mut outgoing: Receiver<Outgoing>, send_mode: 
         let Some(next) = next else { return };
         // Events queued in the client while disconnected would delay everything else after the
         // reconnect.
-        while !bus.wait_connected(Instant::now() + Duration::from_secs(60)).await {}
-        let (mut events, mut then) = (Vec::new(), Some(next));
-        while let Some(Outgoing::Event(event)) = then {
+        await_connected(&bus).await;
+        let events_max = if send_mode == SendMode::Requests { TOLD_MAX } else { TOGETHER_MAX };
+        let (mut events, mut entry) = (Vec::new(), Some(next));
+        while let Some(Outgoing::Event(event)) = entry {
             events.push(event);
-            let more = events.len()
-                < if send_mode == SendMode::Requests { TOLD_MAX } else { TOGETHER_MAX };
+            let has_room = events.len() < events_max;
             let coming = timeout_at(gather_until, outgoing.recv());
-            then = if more { coming.await.ok().flatten() } else { None };
+            entry = if has_room { coming.await.ok().flatten() } else { None };
         }
         gather_until = Instant::now() + GATHER_FOR;
         let events = refused().keep_refused(events);
@@ -104,14 +104,23 @@ pub(super) async fn send(bus: Bus, mut outgoing: Receiver<Outgoing>, send_mode: 
             _ if events.is_empty() => {}
             SendMode::EachAlone => publish(&bus, events).await,
             SendMode::Batches => store(&bus, events).await,
-            SendMode::Requests => send_to_registry(&bus, events).await,
+            SendMode::Requests => {
+                if !send_to_registry(&bus, &events).await {
+                    refused().keep(events);
+                }
+            }
         }
-        if let Some(Outgoing::Flush(done)) = then {
+        if let Some(Outgoing::Flush(done)) = entry {
             let _: Result<_, _> = timeout(HEARTBEAT, bus.client().flush()).await;
             // The caller of `flush` may have given up.
             let _: Result<(), ()> = done.send(());
         }
     }
+}
+
+/// Waits for the connection without a deadline.
+async fn await_connected(bus: &Bus) {
+    while !bus.wait_connected(Instant::now() + Duration::from_secs(60)).await {}
 }
 
 /// Sends the oldest event that nats-server refused on an earlier connection. It is kept until it is
@@ -120,8 +129,12 @@ async fn send_kept(bus: &Bus, send_mode: SendMode) {
     let refused = bus.link().refused_events();
     let Some((number, event)) = refused.first() else { return };
     if send_mode == SendMode::Requests {
-        refused.remove(number);
-        return send_to_registry(bus, vec![event]).await;
+        if send_to_registry(bus, std::slice::from_ref(&event)).await {
+            refused.remove(number);
+        } else {
+            refused.record_denied(&event.subject);
+        }
+        return;
     }
     let mut headers = event.headers();
     headers::set(&mut headers, headers::MESSAGE_ID, format_args!("{}.{number}", bus.id()));
@@ -195,9 +208,9 @@ async fn store(bus: &Bus, events: Vec<QueuedEvent>) {
 }
 
 /// Has the registry store the events. While no registry listens they wait, and with them those that
-/// come meanwhile, up to the length of the queue.
-async fn send_to_registry(bus: &Bus, events: Vec<QueuedEvent>) {
-    let Some(trace) = events.first().map(|event| event.trace) else { return };
+/// come meanwhile, up to the length of the queue. False if nats-server refused the request.
+async fn send_to_registry(bus: &Bus, events: &[QueuedEvent]) -> bool {
+    let Some(trace) = events.first().map(|event| event.trace) else { return true };
     let told = events.iter().filter_map(|QueuedEvent { trace, body, .. }| {
         let event = serde_json::from_slice::<Event>(body);
         let event = event.inspect_err(|error| tracing::warn!(%error, "an event is lost"));
@@ -210,22 +223,20 @@ async fn send_to_registry(bus: &Bus, events: Vec<QueuedEvent>) {
     loop {
         let call = Call::within(trace, REGISTRY_ANSWER_MAX);
         match bus.ask_service::<verb::NodeTell>(&(), &request, &call).await {
-            Ok(_) => return,
-            Err(RequestError::NotAllowed { .. }) => {
-                return bus.link().refused_events().keep(events);
-            }
+            Ok(_) => return true,
+            Err(RequestError::NotAllowed { .. }) => return false,
             Err(error) if error.is_undone() => {
                 tracing::debug!(error = chain(&error), tries, "the registry takes no events now");
             }
             Err(error) => {
                 let count = events.len();
                 tracing::warn!(error = chain(&error), count, "events may be lost");
-                return;
+                return true;
             }
         }
         tries += 1;
         let pause = REGISTRY_RETRY.wait(tries, rand::rng().random());
         sleep(pause).await;
-        while !bus.wait_connected(Instant::now() + Duration::from_secs(60)).await {}
+        await_connected(bus).await;
     }
 }

@@ -1,13 +1,19 @@
 //! Events are published without waiting, and read again.
 
 use std::path::Path;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use berth_bus::event::{Position, Query};
-use berth_bus::{Copies, Events};
+use berth_bus::{Copies, Events, Listen, ServiceSpec, VerbRequest};
 use berth_contract::actor::Actor;
+use berth_contract::event::{self, EventName};
+use berth_contract::message::node::StoredEvents;
 use berth_contract::problem::Problem;
+use berth_contract::service::NODE_AGENT;
 use berth_contract::stream::EVENTS;
+use berth_contract::verb;
+use berth_domain::Timestamp;
 use berth_harness::dirs::Dir;
 use berth_harness::nats::{NatsOptions, NatsServers};
 use berth_harness::wait;
@@ -360,23 +366,35 @@ async fn a_follower_misses_nothing_new_when_a_killed_server_has_forgotten_the_ne
     }
 }
 
-/// Lets `u` publish all events, or all but those of one kind.
+/// Lets `u` publish on all subjects, or on all but the denied ones.
 fn write_rights(file: &Path, denied: Option<&str>) {
-    let deny = denied.map(|of| format!("publish: {{ deny: [\"berth.v1.event.*.{of}.>\"] }}"));
+    let deny = denied.map(|subjects| format!("publish: {{ deny: [\"{subjects}\"] }}"));
     let deny = deny.unwrap_or_default();
     let text = format!("users: [{{ user: u, password: p, permissions: {{ {deny} }} }}]");
     std::fs::write(file, format!("authorization {{ {text} }}\nno_auth_user: u\n")).unwrap();
+}
+
+/// Starts servers with the rights that the file says whenever a server starts.
+async fn start_with_rights(file: &Path, servers: usize) -> NatsServers {
+    // nats-server takes every path as relative to the configuration's directory.
+    let extra = &format!("include \"{}{}\"", "../".repeat(16), file.display());
+    NatsServers::start_with(servers, NatsOptions { extra, ..NatsOptions::default() }).await
+}
+
+async fn restart_all(servers: &NatsServers) {
+    for server in servers.servers() {
+        server.terminate().await;
+        server.restart().await;
+        servers.ready().await;
+    }
 }
 
 /// Events that the server refuses are stored later, in order, and delay no others.
 async fn refused_events_are_sent_with_new_rights(servers: usize) {
     let dir = Dir::new("event-rights");
     let file = dir.join("users.conf");
-    write_rights(&file, Some("a"));
-    // nats-server takes every path as relative to the configuration's directory.
-    let extra = &format!("include \"{}{}\"", "../".repeat(16), file.display());
-    let options = NatsOptions { extra, ..NatsOptions::default() };
-    let servers = NatsServers::start_with(servers, options).await;
+    write_rights(&file, Some("berth.v1.event.*.a.>"));
+    let servers = start_with_rights(&file, servers).await;
     let bus = connect(&servers.url()).await;
     let events = bus.events(&EVENTS, Copies::ByCluster).await.unwrap();
     let tell = async |counts: std::ops::Range<u64>| {
@@ -409,11 +427,7 @@ async fn refused_events_are_sent_with_new_rights(servers: usize) {
     assert_eq!(bus.counts().permission_violations, denials, "they are not tried one by one");
 
     write_rights(&file, None);
-    for server in servers.servers() {
-        server.terminate().await;
-        server.restart().await;
-        servers.ready().await;
-    }
+    restart_all(&servers).await;
     wait::until("all are stored, in order", PATIENCE, async || {
         let (kept, stored_events) = (bus.kept_events(), stored("a").await);
         let is_so = kept.kept == 0 && stored_events == (0..40).filter(even).collect::<Vec<_>>();
@@ -439,4 +453,66 @@ async fn events_that_one_server_refused_are_sent_with_new_rights() {
 #[tokio::test]
 async fn events_that_a_cluster_refused_are_sent_with_new_rights() {
     refused_events_are_sent_with_new_rights(3).await;
+}
+
+/// A process that may not write the stream has the registry do it, and may not ask it yet.
+#[tokio::test]
+async fn events_that_the_registry_may_not_be_told_are_kept_in_order_until_it_may() {
+    let dir = Dir::new("event-tell-rights");
+    let file = dir.join("users.conf");
+    write_rights(&file, Some("berth.v1.node.tell.>"));
+    let servers = start_with_rights(&file, 1).await;
+    let bus = connect(&servers.url()).await;
+    let events = bus.events_by_request();
+    let details = ["first", "second", "third"];
+    for detail in details {
+        let mounted = event::Event::new(EventName::VolumeMounted, Timestamp::default(), NODE_AGENT);
+        let mounted = event::Event { detail: Some(detail.to_owned()), ..mounted };
+        events.publish(&subject("volume"), &mounted, trace());
+    }
+    let kept = || {
+        let kept = bus.refused_events().into_iter();
+        let read = kept.map(|kept| serde_json::from_str::<event::Event>(&kept.body).unwrap());
+        read.map(|event| event.detail.unwrap()).collect::<Vec<_>>()
+    };
+    wait::until("all are kept", PATIENCE, async || {
+        if kept() == details { Ok(()) } else { Err(format!("{:?}", kept())) }
+    })
+    .await;
+    let denials = bus.counts().permission_violations;
+    restart_all(&servers).await;
+    wait::until("the next connection is refused, too", PATIENCE, async || {
+        let now = bus.counts().permission_violations;
+        if now > denials { Ok(()) } else { Err(now) }
+    })
+    .await;
+    // The refusal is counted before the request ends.
+    events.flush(PATIENCE).await;
+    assert_eq!(kept(), details);
+
+    write_rights(&file, None);
+    restart_all(&servers).await;
+    let registry = connect(&servers.url()).await;
+    let (name, version) = ("registry".to_owned(), "0.0.1".to_owned());
+    let service = registry.service(ServiceSpec { name, version, ..ServiceSpec::default() }).await;
+    let service = service.unwrap();
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let heard = Arc::clone(&told);
+    let tell = move |request: VerbRequest<verb::NodeTell>| {
+        let heard = Arc::clone(&heard);
+        async move {
+            let events = request.message()?.events;
+            let stored = events.len();
+            heard.lock().unwrap().extend(events.into_iter().filter_map(|told| told.event.detail));
+            Ok::<_, Problem>(StoredEvents { stored })
+        }
+    };
+    service.on(Listen::All, 8, tell).await.unwrap();
+    wait::until("the registry is told all", PATIENCE, async || {
+        let (told, kept) = (told.lock().unwrap().clone(), bus.kept_events());
+        if told.len() == 3 && kept.kept == 0 { Ok(()) } else { Err(format!("{told:?} {kept:?}")) }
+    })
+    .await;
+    assert_eq!(*told.lock().unwrap(), details);
+    assert_eq!((bus.kept_events().lost, events.lost()), (0, 0));
 }
