@@ -16,7 +16,7 @@ pub(crate) enum SendOutcome {
     Refused(Cause),
     /// This copy was not stored.
     NotStored(Cause),
-    /// A leader, perhaps a deposed one, says that the guard did not hold.
+    /// A leader, perhaps a deposed one, says that the guard did not hold, or refuses the batch.
     Contradicted(Cause),
     /// This copy may be stored, now or later.
     Lost(Cause),
@@ -43,7 +43,7 @@ pub(crate) struct Ack {
     pub(crate) seq: Option<u64>,
     /// For a batch, the number of its messages.
     pub(crate) count: Option<u64>,
-    #[serde(default, deserialize_with = "error")]
+    #[serde(default, deserialize_with = "decode_error")]
     pub(crate) error: Option<ApiError>,
 }
 
@@ -51,7 +51,7 @@ pub(crate) fn read_ack(answer: &async_nats::Message) -> Result<Ack, serde_json::
     serde_json::from_slice(&answer.payload)
 }
 
-fn error<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<ApiError>, D::Error> {
+fn decode_error<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<ApiError>, D::Error> {
     Ok(Option::<Value>::deserialize(from)?.as_ref().map(refusal))
 }
 
@@ -67,7 +67,7 @@ const TOO_MANY_BATCHES: u64 = 10210;
 
 pub(crate) fn judge(refusal: ApiError) -> SendOutcome {
     match refusal {
-        // The sender may be a deposed leader: only a read at the stream's leader decides.
+        // The answer may be a deposed leader's: only a read at the stream's leader decides.
         ApiError::Refused { code: WRONG_LAST_SEQUENCE | WRONG_LAST_SEQUENCE_CONSTANT, .. }
         | ApiError::Refused { code: INCOMPLETE_BATCH | TOO_MANY_BATCHES, .. } => {
             SendOutcome::Contradicted(refusal.into())

@@ -131,13 +131,14 @@ impl Service {
             EndpointSpec { queue_group, ..EndpointSpec::for_verb(&V::ROW, subject, max_in_flight) };
         let handler = move |request| {
             let handling = handler(VerbRequest { request, verb: PhantomData });
-            async move { handling.await.map_err(refused::<V>) }
+            async move { handling.await.map_err(at_step_of::<V>) }
         };
         self.endpoint(spec, handler).await
     }
 }
 
-fn refused<V: Verb>(problem: Problem) -> Problem {
+/// The handler's problem with the verb's step. Logs an error that the verb's row does not list.
+fn at_step_of<V: Verb>(problem: Problem) -> Problem {
     if !V::ROW.may_fail_with(problem.code) {
         let (verb, code) = (V::STEP, problem.code);
         tracing::error!(verb, %code, "the table of verbs does not list this error of the verb");
