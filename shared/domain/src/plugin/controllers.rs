@@ -16,7 +16,7 @@ use crate::topology::reaches;
 pub enum ControllerChoice<'a> {
     /// Any of them.
     Any,
-    /// That of the only node from which the volume can be reached.
+    /// Only the one on this node.
     Only(&'a NodeId),
     /// One that no agent reports now: no node is known from which the volume can be reached.
     Unknown,
@@ -26,11 +26,11 @@ impl Plugin {
     /// The node whose own controller must be called for a volume there. None if any controller can
     /// be called.
     ///
-    /// CSI does not say whether all controllers of a plugin serve one backend, or each serves the
-    /// volumes of its own host. The controller on the volume's node is right for both kinds. If it
-    /// cannot be called, another one is right for the first kind only. Plugins of the second kind
-    /// give their volumes a topology that only one node is in: for those, no other is called, also
-    /// while that controller is not on the record, as after a restart of its agent.
+    /// The controller on the volume's node is right whether all controllers serve one storage, or
+    /// each its own host's. If it cannot be called, another one is right in the first case only.
+    /// In the second case a volume has a topology that only one node is in: for it, no other
+    /// controller is called, also while that one is not on the record, as after a restart of its
+    /// agent.
     pub fn controller_beside(
         &self,
         node: &NodeId,
@@ -63,9 +63,7 @@ impl Plugin {
         let mut calling = BTreeSet::new();
         for node in nodes {
             let is_alone = self.is_controller_on(node) && self.is_only_reached_from(node, volume);
-            let all = self.instances.keys().filter(|(_, half)| *half == Half::Controller);
-            let asked = all.map(|(at, _)| at).filter(|at| !is_alone || *at == node);
-            calling.extend(asked);
+            calling.extend(self.controller_hosts().filter(|host| !is_alone || *host == node));
         }
         calling.retain(|node| ready(node));
         calling
@@ -127,10 +125,15 @@ impl Plugin {
         self.controller_hosts().filter(|host| self.may_be_local(host)).cloned().collect()
     }
 
+    /// Where the plugin says that the node is; none before it has said so.
+    fn topology_of(&self, node: &NodeId) -> Option<&BTreeMap<String, String>> {
+        let instance = self.instances.get(&(node.clone(), Half::Node))?;
+        Some(&instance.node.as_ref()?.topology)
+    }
+
+    /// Whether no other node is where the plugin says that this one is.
     fn is_local(&self, host: &NodeId) -> bool {
-        let beside = self.instances.get(&(host.clone(), Half::Node));
-        let topology = beside.and_then(|instance| Some(&instance.node.as_ref()?.topology));
-        topology.is_some_and(|topology| {
+        self.topology_of(host).is_some_and(|topology| {
             !topology.is_empty() && self.is_only_reached_from(host, std::slice::from_ref(topology))
         })
     }
@@ -138,8 +141,7 @@ impl Plugin {
     /// Which controller creates a volume in one of these topologies, if the controllers may have a
     /// storage each. A creation whose answer was lost is repeated there: elsewhere it would create
     /// a second volume. So none is called while those that can be asked are not known, also if one
-    /// of them answers before its node is known to be ready. `draw` is a random number of the
-    /// caller's.
+    /// of them answers before its node is known to be ready. `draw` is a random number.
     pub fn controller_to_create(
         &self,
         topologies: &[BTreeMap<String, String>],
@@ -147,9 +149,7 @@ impl Plugin {
         draw: u32,
     ) -> ControllerChoice<'_> {
         let within = |host: &&NodeId| {
-            let beside = self.instances.get(&((*host).clone(), Half::Node));
-            let topology = beside.and_then(|instance| Some(&instance.node.as_ref()?.topology));
-            topology.is_some_and(|topology| reaches(topologies, topology))
+            self.topology_of(host).is_some_and(|topology| reaches(topologies, topology))
         };
         let able = self.controller_hosts().filter(|host| {
             let own = self.instances.get(&((*host).clone(), Half::Controller));
@@ -192,9 +192,7 @@ impl Plugin {
         });
         let mut nodes: Vec<NodeId> = able.map(|((node, _), _)| node.clone()).collect();
         nodes.sort_by_key(|node| {
-            let beside = self.instances.get(&(node.clone(), Half::Node));
-            let abilities = beside.and_then(|instance| instance.node.as_ref());
-            !abilities.is_some_and(|abilities| reaches(volume, &abilities.topology))
+            !self.topology_of(node).is_some_and(|topology| reaches(volume, topology))
         });
         nodes
     }

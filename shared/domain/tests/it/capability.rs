@@ -20,7 +20,7 @@ fn offering(capabilities: &[Capability]) -> (World, VolumeSpec) {
     (world, spec)
 }
 
-/// A block request without an access mode got a directory.
+/// An earlier version gave a directory to a request for a block device without an access mode.
 #[test]
 fn what_is_given_narrows_the_choice_and_the_first_that_fits_is_used() {
     let multi = AccessMode::SingleNodeMultiWriter;
@@ -58,7 +58,7 @@ fn what_is_given_narrows_the_choice_and_the_first_that_fits_is_used() {
     assert!(matches!(refusal, Refusal::CapabilityNotOffered { .. }), "{refusal:?}");
 }
 
-/// The first capability is what a claim gets that names none.
+/// A claim that names no capability gets the first one.
 #[test]
 fn another_order_of_capabilities_is_a_change_and_refused_while_claimed() {
     let (mut world, mut spec) =

@@ -196,8 +196,8 @@ impl Claim {
     /// Whether a controller call for one claim may affect the attachment of the other: both have
     /// the same node, or the same plugin's id of the node.
     pub(in crate::volume) fn shares_attachment(&self, other: &Self) -> bool {
-        let one_id = self.external_node.is_some() && self.external_node == other.external_node;
-        self.node == other.node || one_id
+        let has_same_id = self.external_node.is_some() && self.external_node == other.external_node;
+        self.node == other.node || has_same_id
     }
 
     /// Rule 9: whether this claim is sure to make a *new* controller unpublish later. A claim whose
@@ -245,7 +245,7 @@ mod tests {
     #[test]
     fn a_start_in_the_future_is_no_sign_of_the_caller_of_a_reservation() {
         let now = Timestamp::from_unix_ms(1_800_000_000_000);
-        let since = |since: Timestamp| -> Claim {
+        let reserved_since = |since: Timestamp| -> Claim {
             let claim = serde_json::json!({"state": "publishing", "node": "n1", "mode": "write",
                 "since": since, "access": "single-node-writer", "attachment": "file-system",
                 "controller": true});
@@ -253,9 +253,9 @@ mod tests {
         };
         let (second, hour) = (Duration::from_secs(1), Duration::from_secs(3600));
         for recent in [now.before(hour), now, now.after(second)] {
-            assert_eq!(since(recent).last_sign(now), recent);
+            assert_eq!(reserved_since(recent).last_sign(now), recent);
         }
-        let ahead = since(now.after(hour));
+        let ahead = reserved_since(now.after(hour));
         assert_eq!(ahead.last_sign(now), Timestamp::default());
         let mut failed = ahead;
         failed.progress.next_try = Some(now.after(second));

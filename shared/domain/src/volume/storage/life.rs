@@ -37,8 +37,7 @@ pub struct StorageLife {
     pub mutable: BTreeMap<String, String>,
     /// The node whose controller created the volume, if no other was to be called; of a volume that
     /// was registered, the node whose controller alone knew it. While its agent reports that
-    /// controller, no other one is called: what nodes report later of where they are changes
-    /// nothing of who knows the volume.
+    /// controller, no other one is called, whatever topologies the nodes report later.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub home: Option<NodeId>,
 }

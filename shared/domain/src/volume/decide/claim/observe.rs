@@ -3,7 +3,8 @@
 use crate::volume::{Claim, NodeMount, Refusal, State, Step, Volume};
 use crate::{AllocId, NodeId};
 
-/// Stores a report with the granted claim that it is of.
+/// Stores a report of `node` with the granted claim that it describes. `None` is a sender that may
+/// report for any node.
 pub(in crate::volume) fn observe(
     volume: &Volume,
     alloc: &AllocId,

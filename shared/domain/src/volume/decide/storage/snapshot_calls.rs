@@ -26,12 +26,13 @@ pub(in crate::volume) fn cut(
 ) -> Result<Step, Refusal> {
     if let Some(known) = volume.snapshots.get(id) {
         let members = known.group.as_ref().map_or(&[][..], |group| &group.members);
-        // The volume of that name may be another one by now: the snapshot outlives its own.
-        let is_of_it = volume
+        // A snapshot outlives its volume, so another volume may have the name by now.
+        let is_same_volume = volume
             .spec
             .as_ref()
             .is_none_or(|spec| spec.plugin == known.plugin && known.source == wish.source);
-        let is_same = is_of_it && members == wish.members && known.parameters == wish.parameters;
+        let is_same =
+            is_same_volume && members == wish.members && known.parameters == wish.parameters;
         return if is_same && known.state != SnapshotState::Deleting && !known.doomed {
             Ok(Step::nothing())
         } else {
@@ -109,7 +110,7 @@ pub(in crate::volume) fn adopt_snapshot(
         was_ready: false,
         plugin: plugin.clone(),
         source: cut.source.clone(),
-        // The volume that is named may be another one, elsewhere.
+        // The volume of that name may be another one by now, elsewhere.
         topologies: match topologies {
             [] => spec.map(|spec| spec.topologies.clone()).unwrap_or_default(),
             listed => listed.to_vec(),
@@ -198,7 +199,7 @@ pub(in crate::volume) fn answer_snapshot(
     }
     let mut snapshot = Snapshot::clone(known);
     let made = match outcome {
-        Outcome::Stored(answer) => part_of(answer, known),
+        Outcome::Stored(answer) => find_snapshot(answer, known),
         _ => None,
     };
     match table::next_of_snapshot(known, made, outcome) {
@@ -213,7 +214,6 @@ pub(in crate::volume) fn answer_snapshot(
             snapshot.progress = StorageProgress::failed(fault.into());
             snapshot.second_id = Some(second);
         }
-        SnapshotStage::Other if apply_wrong_group(&mut snapshot, outcome, context) => {}
         SnapshotStage::FirstGone => {
             snapshot.external_id = snapshot.second_id.take();
             snapshot.enter(SnapshotState::Deleting, context.now);
@@ -229,7 +229,12 @@ pub(in crate::volume) fn answer_snapshot(
             snapshot.progress = StorageProgress::failed(failure.clone());
         }
         SnapshotStage::AsBefore => snapshot.progress.end_inherited(outcome),
-        SnapshotStage::Other | SnapshotStage::Again => snapshot.progress.fail(outcome, context),
+        SnapshotStage::Other => {
+            if !apply_wrong_group(&mut snapshot, outcome, context) {
+                snapshot.progress.fail(outcome, context);
+            }
+        }
+        SnapshotStage::Again => snapshot.progress.fail(outcome, context),
     }
     if snapshot == **known {
         return Ok(Step::nothing());
@@ -238,7 +243,7 @@ pub(in crate::volume) fn answer_snapshot(
 }
 
 /// What an answer says of this snapshot.
-fn part_of(answer: &StorageAnswer, known: &Snapshot) -> Option<CutSnapshot> {
+fn find_snapshot(answer: &StorageAnswer, known: &Snapshot) -> Option<CutSnapshot> {
     let made = match answer {
         StorageAnswer::Snapshot(made) => made,
         StorageAnswer::Group { snapshots, .. } => {
@@ -247,8 +252,10 @@ fn part_of(answer: &StorageAnswer, known: &Snapshot) -> Option<CutSnapshot> {
             let named = snapshots.iter().filter(|made| !made.external_id.is_empty());
             let sources: BTreeSet<&str> = named.map(|made| made.source.as_str()).collect();
             let members = known.group.as_ref().map_or(0, |group| group.members.len());
-            let mut whole = snapshots.iter().filter(|_| sources.len() >= members);
-            whole.find(|made| made.source == known.source)?
+            if sources.len() < members {
+                return None;
+            }
+            snapshots.iter().find(|made| made.source == known.source)?
         }
         StorageAnswer::Volume(_) | StorageAnswer::Capacity { .. } => return None,
     };
@@ -278,14 +285,14 @@ fn apply_wrong_group(snapshot: &mut Snapshot, outcome: &Outcome, context: &Conte
     let Some(group) = snapshot.group.as_mut().filter(|_| !external_id.is_empty()) else {
         return false;
     };
-    let of = snapshots.iter().find(|made| !made.source.is_empty());
-    let of = of.map(|made| format!(", one of them of its volume {:?}", made.source));
+    let with_source = snapshots.iter().find(|made| !made.source.is_empty());
+    let example = with_source.map(|made| format!(", one of them of its volume {:?}", made.source));
     let error = format!(
         "the plugin says that group {external_id:?}, which it cut, has {} snapshots{}, and one of \
          each of {} volumes was requested: no volume is made of them. Look at the storage; then \
          delete the group here, which deletes it there, or forget it",
         snapshots.len(),
-        of.unwrap_or_default(),
+        example.unwrap_or_default(),
         group.members.len()
     );
     group.external_id = Some(external_id.clone());
