@@ -5,18 +5,18 @@
 use berth_domain::{AllocId, NodeId};
 
 /// Begins the ids of the allocs that Docker's plugin registers.
-const ALLOCS: &str = "docker/";
+const ALLOC_ID_PREFIX: &str = "docker/";
 /// The longest part of an alloc's id that comes from the name, in characters. The random part alone
 /// tells sessions apart, so a long name may be cut.
 const NAME_CHARS_MAX: usize = 128;
 
-/// The title of the volume that a name's request creates, as `berth volume list` shows it. No other
-/// name of the fleet's Dockers sends it.
+/// The title of the volume that Docker's plugin creates for a name, as `berth volume list` shows
+/// it. Each name on each node has a title of its own.
 pub fn volume_title(name: &str, node: &NodeId) -> String {
     format!("Docker volume {name} of node {node}")
 }
 
-/// Whether a volume has the title that the plugin of this node gives.
+/// Whether this is a title that the plugin of this node gives.
 pub fn is_volume_title(title: &str, node: &NodeId) -> bool {
     let rest = title.strip_prefix("Docker volume ");
     rest.is_some_and(|rest| rest.ends_with(&format!(" of node {node}")))
@@ -25,12 +25,12 @@ pub fn is_volume_title(title: &str, node: &NodeId) -> bool {
 /// A new id for the alloc of a session. `None` when the name cannot be part of an id.
 pub fn new_alloc_id(name: &str, random: u64) -> Option<AllocId> {
     let name: String = name.chars().take(NAME_CHARS_MAX).collect();
-    AllocId::new(format!("{ALLOCS}{name}/{random:016x}")).ok()
+    AllocId::new(format!("{ALLOC_ID_PREFIX}{name}/{random:016x}")).ok()
 }
 
 /// Whether Docker's plugin registered an alloc with this id.
 pub fn is_alloc_id(id: &AllocId) -> bool {
-    id.as_str().starts_with(ALLOCS)
+    id.as_str().starts_with(ALLOC_ID_PREFIX)
 }
 
 #[cfg(test)]

@@ -32,22 +32,23 @@ pub fn volume_argument(volume: &VolumeKey) -> String {
     format!("{}{}", quoted(volume.volume.as_str()), namespace_option(&volume.namespace))
 }
 
-/// How a mount goes that no claim covers.
+/// How to unmount a volume that no claim covers.
 pub fn unmount(volume: &VolumeKey, node: &NodeId) -> String {
-    let (volume, argument) = (volume_argument(volume), quoted(node.as_str()));
-    format!("end its workload on node {node}, then `berth node unmount {argument} {volume}`")
+    let (volume, quoted_node) = (volume_argument(volume), quoted(node.as_str()));
+    format!("end its workload on node {node}, then `berth node unmount {quoted_node} {volume}`")
 }
 
 /// Fills in one placeholder where it is a word in backticks.
 pub(crate) fn fill(text: &str, placeholder: &str, value: &str) -> String {
-    let part = |(at, part): (usize, &str)| {
-        if at % 2 == 0 {
+    let fill_part = |(at, part): (usize, &str)| {
+        let is_outside_backticks = at % 2 == 0;
+        if is_outside_backticks {
             return part.to_owned();
         }
         let words = part.split(' ').map(|word| if word == placeholder { value } else { word });
         words.collect::<Vec<_>>().join(" ")
     };
-    text.split('`').enumerate().map(part).collect::<Vec<_>>().join("`")
+    text.split('`').enumerate().map(fill_part).collect::<Vec<_>>().join("`")
 }
 
 #[cfg(test)]

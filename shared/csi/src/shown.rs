@@ -1,10 +1,10 @@
-//! Messages as JSON, for the log of the development driver.
+//! Messages as JSON, for the call log of `berth-csi-proxy`.
 //!
 //! **Owns** the JSON of fields of `csi.v1` that must not or cannot be written unchanged; the build
 //! script selects them.
 //!
-//! **Promises** the contract's own names; and that no message's JSON has a secret value or a mount
-//! flag (safety rule 6), only their keys and number.
+//! **Promises** the names of CSI's contract; and that no message's JSON has a secret value or a
+//! mount flag (safety rule 6), only their keys and number.
 //!
 //! **Never** reads JSON.
 

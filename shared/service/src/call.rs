@@ -77,14 +77,14 @@ async fn send(bus: &Bus, call: &Call, trace: TraceContext) -> Outcome {
         return Outcome::Unasked(fail(call, Code::Late, "its deadline passed before it was sent"));
     }
     let within = berth_bus::Call::within(trace, remaining).without_client_span();
-    let answered = match ask_other_controllers(bus, call, trace).await {
-        Ok(answered) => answered,
+    let creator = match ask_other_controllers(bus, call, trace).await {
+        Ok(creator) => creator,
         Err(why) => {
             let why = format_args!("not made yet: {why}");
             return Outcome::Unasked(fail(call, Code::StillBusy, why));
         }
     };
-    match ask_across_connections(bus, &call.to_send(answered), &within).await {
+    match ask_across_connections(bus, &call.to_send(creator), &within).await {
         Ok(called) => called.into(),
         Err(error) => outcome_of(call, error, remaining),
     }
@@ -242,12 +242,12 @@ fn find_controller_call(status: &AgentStatus, volume: &VolumeKey) -> Option<Stri
             && *other == volume.volume
             && step.starts_with(CONTROLLER_STEP_PREFIX)
     };
-    let work = status.work.iter().find(|work| is_of(&work.namespace, &work.volume, &work.step));
-    let storage =
+    let of_claim = status.work.iter().find(|work| is_of(&work.namespace, &work.volume, &work.step));
+    let of_storage =
         status.storage.iter().find(|call| is_of(&call.namespace, &call.volume, &call.step));
-    let of_claim =
-        work.map(|work| format!("{} for alloc {}, since {}", work.step, work.alloc, work.since));
-    of_claim.or_else(|| storage.map(|call| format!("{}, since {}", call.step, call.since)))
+    of_claim
+        .map(|work| format!("{} for alloc {}, since {}", work.step, work.alloc, work.since))
+        .or_else(|| of_storage.map(|call| format!("{}, since {}", call.step, call.since)))
 }
 
 fn describe(outcome: &Outcome) -> &str {

@@ -19,7 +19,7 @@ pub struct KeyedLocks<K> {
 #[derive(Debug)]
 pub struct KeyGuard<K: Eq + Hash> {
     key: K,
-    // Dropped before the map is checked, so that the last holder counts only itself.
+    // Dropped before the map is checked, because it counts as a use of the lock.
     guard: Option<OwnedMutexGuard<()>>,
     locks: KeyedLocks<K>,
 }
@@ -44,9 +44,9 @@ impl<K: Clone + Eq + Hash> KeyedLocks<K> {
             Arc::clone(locks.entry(key.clone()).or_default())
         };
         // Made before the wait, so that a cancelled wait is cleaned up as well.
-        let mut turn = KeyGuard { key: key.clone(), guard: None, locks: self.clone() };
-        turn.guard = Some(lock.lock_owned().await);
-        turn
+        let mut key_guard = KeyGuard { key: key.clone(), guard: None, locks: self.clone() };
+        key_guard.guard = Some(lock.lock_owned().await);
+        key_guard
     }
 
     /// Takes the key if it is free.
@@ -79,10 +79,10 @@ mod tests {
         let locks = KeyedLocks::default();
         let inside = Arc::new(std::sync::atomic::AtomicUsize::new(0));
         let mut tasks = tokio::task::JoinSet::new();
-        for at in 0..64_u32 {
+        for number in 0..64_u32 {
             let (locks, inside) = (locks.clone(), Arc::clone(&inside));
             tasks.spawn(async move {
-                let _guard = locks.lock(&(at % 2)).await;
+                let _guard = locks.lock(&(number % 2)).await;
                 assert!(inside.fetch_add(1, std::sync::atomic::Ordering::SeqCst) < 2);
                 tokio::task::yield_now().await;
                 inside.fetch_sub(1, std::sync::atomic::Ordering::SeqCst);

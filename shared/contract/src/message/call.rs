@@ -149,16 +149,16 @@ impl Call {
     pub fn volumes(&self) -> Vec<VolumeKey> {
         match &self.details {
             CallDetails::Claim(_) => vec![self.volume_key()],
-            CallDetails::Storage(of) => self.volumes_of(of),
+            CallDetails::Storage(details) => self.volumes_of(details),
         }
     }
 
     /// The node whose executor has to get it; none if any controller of the plugin may.
     pub fn executor(&self) -> Option<&NodeId> {
         match &self.details {
-            CallDetails::Claim(of) if self.call.is_controller() => of.controller.as_ref(),
-            CallDetails::Claim(of) => Some(&of.node),
-            CallDetails::Storage(of) => of.node.as_ref(),
+            CallDetails::Claim(details) if self.call.is_controller() => details.controller.as_ref(),
+            CallDetails::Claim(details) => Some(&details.node),
+            CallDetails::Storage(details) => details.node.as_ref(),
         }
     }
 
@@ -171,33 +171,33 @@ impl Call {
     pub fn creates(&self) -> Option<&str> {
         match &self.details {
             CallDetails::Claim(_) => None,
-            CallDetails::Storage(of) => of.work.creates(),
+            CallDetails::Storage(details) => details.work.creates(),
         }
     }
 
-    /// The call as it is sent: only the sender uses the list of those to ask, which may be longer
-    /// than a request allows. It goes to `answered` if any controller may get it.
+    /// The call as it is sent. It lacks `ask_first`, which only the sender uses, and which may be
+    /// longer than a request allows. If any controller may get the call, it goes to `creator`.
     #[must_use]
-    pub fn to_send(&self, answered: Option<NodeId>) -> Self {
+    pub fn to_send(&self, creator: Option<NodeId>) -> Self {
         let mut sent = Self { ask_first: Vec::new(), ..self.clone() };
-        if let CallDetails::Storage(of) = &mut sent.details {
-            of.node = of.node.take().or(answered);
+        if let CallDetails::Storage(details) = &mut sent.details {
+            details.node = details.node.take().or(creator);
         }
         sent
     }
 
     /// The call, if it is one for a claim.
     pub fn for_claim(self) -> Option<ClaimCall> {
-        let CallDetails::Claim(of) = &self.details else { return None };
-        let of = (**of).clone();
-        Some(self.map(|_| of))
+        let CallDetails::Claim(details) = &self.details else { return None };
+        let details = (**details).clone();
+        Some(self.map(|_| details))
     }
 
     /// The call, if it is one for the volume itself or a snapshot.
     pub fn for_storage(self) -> Option<StorageCall> {
-        let CallDetails::Storage(of) = &self.details else { return None };
-        let of = (**of).clone();
-        Some(self.map(|_| of))
+        let CallDetails::Storage(details) = &self.details else { return None };
+        let details = (**details).clone();
+        Some(self.map(|_| details))
     }
 }
 
@@ -216,13 +216,13 @@ impl StorageCall {
 
 impl From<ClaimCall> for Call {
     fn from(call: ClaimCall) -> Self {
-        call.map(|of| CallDetails::Claim(Box::new(of)))
+        call.map(|details| CallDetails::Claim(Box::new(details)))
     }
 }
 
 impl From<StorageCall> for Call {
     fn from(call: StorageCall) -> Self {
-        call.map(|of| CallDetails::Storage(Box::new(of)))
+        call.map(|details| CallDetails::Storage(Box::new(details)))
     }
 }
 

@@ -22,7 +22,7 @@ const MAPS: [&str; 10] = [
 /// the field.
 pub fn widened(sample: &Value) -> Vec<(String, Value)> {
     let mut found = Vec::new();
-    objects(sample, "", "", &mut found);
+    collect_objects(sample, "", "", &mut found);
     let widen = |(path, pointer): (String, String)| {
         let mut wider = sample.clone();
         wider.pointer_mut(&pointer).unwrap()[UNKNOWN] = json!({"deep": [1]});
@@ -31,18 +31,20 @@ pub fn widened(sample: &Value) -> Vec<(String, Value)> {
     found.into_iter().map(widen).collect()
 }
 
-fn objects(value: &Value, at: &str, pointer: &str, found: &mut Vec<(String, String)>) {
+fn collect_objects(value: &Value, at: &str, pointer: &str, found: &mut Vec<(String, String)>) {
     match value {
         Value::Object(fields) => {
             let path = format!("{at}.{UNKNOWN}").trim_start_matches('.').to_owned();
             found.push((path, pointer.to_owned()));
             for (name, inner) in fields.iter().filter(|(name, _)| !MAPS.contains(&name.as_str())) {
-                objects(inner, &format!("{at}.{name}"), &format!("{pointer}/{name}"), found);
+                let at = format!("{at}.{name}");
+                collect_objects(inner, &at, &format!("{pointer}/{name}"), found);
             }
         }
         Value::Array(items) => {
-            for (place, inner) in items.iter().enumerate() {
-                objects(inner, &format!("{at}[{place}]"), &format!("{pointer}/{place}"), found);
+            for (index, inner) in items.iter().enumerate() {
+                let at = format!("{at}[{index}]");
+                collect_objects(inner, &at, &format!("{pointer}/{index}"), found);
             }
         }
         _ => {}

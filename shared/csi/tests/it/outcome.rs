@@ -74,7 +74,7 @@ fn a_call_that_may_have_acted_is_uncertain() {
 #[test]
 fn a_failed_unmount_is_never_certain_unless_the_request_itself_was_refused() {
     for rpc in [Rpc::NodeUnpublishVolume, Rpc::NodeUnstageVolume] {
-        for &code in &Code::ALL[1..] {
+        for &code in Code::ALL.iter().filter(|code| **code != Code::Ok) {
             let class = classify(rpc, CallAnswer::Code(code));
             assert!(matches!(class, Class::Uncertain(_) | Class::Refused(_)), "{rpc} {code}");
         }
