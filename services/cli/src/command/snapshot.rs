@@ -172,8 +172,8 @@ fn destroys(snapshot: &SnapshotStub) -> String {
         return format!("this destroys the snapshots {name}, at plugin {plugin}");
     }
     let size = size_bytes.map(|bytes| format!("{} ", size::short(bytes))).unwrap_or_default();
-    let calls = external_id.as_ref().map(|calls| format!(", which calls it {calls}"));
-    format!("this destroys snapshot {name}: {size}at plugin {plugin}{}", calls.unwrap_or_default())
+    let called = external_id.as_ref().map(|id| format!(", which calls it {id}"));
+    format!("this destroys snapshot {name}: {size}at plugin {plugin}{}", called.unwrap_or_default())
 }
 
 /// Lists snapshots.

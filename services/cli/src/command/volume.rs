@@ -19,7 +19,7 @@ use crate::output::more;
 use crate::session::Session;
 use crate::{show, table};
 
-/// Writes the example.
+/// Writes an example of a volume's file.
 pub fn init(args: &Init, json: bool) -> Result<(), Failure> {
     let file = args.file.as_deref();
     if args.create {

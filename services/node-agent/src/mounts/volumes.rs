@@ -17,9 +17,9 @@ pub struct LocalVolumes {
     pub boot_id: String,
     pub paths: Paths,
     pub journal: Journal,
-    /// Their mounts under further names and at callers' paths.
+    /// The volumes' mounts under further names and at callers' paths.
     pub binds: Binds,
-    /// Those that no claim covers.
+    /// The mounts that no claim covers.
     pub unaccounted: UnaccountedMounts,
 }
 

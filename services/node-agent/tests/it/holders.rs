@@ -35,7 +35,7 @@ async fn in_namespace(world: &World, propagation: &str, script: &str) -> Daemon 
     holder
 }
 
-fn names(refused: &Problem, holder: &Daemon) {
+fn assert_names(refused: &Problem, holder: &Daemon) {
     assert_eq!(refused.code, Code::VolumeHeldByProcess, "{refused}");
     assert!(refused.retryable, "{refused}");
     let pid = format!("process {} (sleep)", holder.pid());
@@ -53,7 +53,7 @@ async fn a_release_waits_for_a_process_that_has_the_volume_in_its_own_namespace(
     let path = world.mount("a").await.unwrap().path;
     let holder = in_namespace(&world, "private", &format!("cd {path}")).await;
     let refused = world.detach("a", 7, 11).await.unwrap_err();
-    names(&refused, &holder);
+    assert_names(&refused, &holder);
     assert!(refused.message.contains(&path), "{refused}");
     assert!(refused.message.contains("uses it there"), "{refused}");
     assert_eq!(world.count("NodeUnpublishVolume OK"), 0, "nothing is unmounted under it");
@@ -61,7 +61,7 @@ async fn a_release_waits_for_a_process_that_has_the_volume_in_its_own_namespace(
     let status = world.status().await.unwrap();
     assert!(status.failures[0].failure.message.contains("(sleep)"), "{status:?}");
     let refused = world.detach("a", 7, 12).await.unwrap_err();
-    names(&refused, &holder);
+    assert_names(&refused, &holder);
     drop(holder);
     world.detach("a", 7, 13).await.unwrap();
     assert_eq!((world.mounts(), world.leftovers()), (vec![], vec![]));
@@ -113,16 +113,16 @@ async fn a_part_of_the_volume_at_another_path_is_the_volume() {
     );
     let holder = in_namespace(&world, "private", &script).await;
     let refused = world.detach("a", 7, 11).await.unwrap_err();
-    names(&refused, &holder);
+    assert_names(&refused, &holder);
     assert!(refused.message.contains(&format!("mounted at {}", data.display())), "{refused}");
-    // Also once our own mounts are gone, and in the next life of the agent.
+    // Also once the agent's own mounts are gone, and after it was restarted.
     for mount in world.mounts().iter().rev() {
         umount2(mount, MntFlags::empty()).unwrap();
     }
-    names(&world.detach("a", 7, 12).await.unwrap_err(), &holder);
+    assert_names(&world.detach("a", 7, 12).await.unwrap_err(), &holder);
     world.agent.restart();
     world.healthy_now().await;
-    names(&world.detach("a", 7, 13).await.unwrap_err(), &holder);
+    assert_names(&world.detach("a", 7, 13).await.unwrap_err(), &holder);
     drop(holder);
     world.detach("a", 7, 14).await.unwrap();
     assert_eq!((world.mounts(), world.leftovers()), (vec![], vec![]));
@@ -180,7 +180,7 @@ async fn a_bind_by_hand_holds_the_last_release_and_no_other() {
     assert_eq!((world.mounts(), world.leftovers()), (vec![], vec![]));
 }
 
-/// Whoever has it by then was not there when it was looked at first.
+/// The first check found no holder: the process takes the volume after it.
 #[tokio::test]
 async fn a_process_that_takes_the_volume_during_the_release_keeps_it() {
     if !root::or_skip("mounts a volume") {
@@ -221,19 +221,19 @@ async fn a_process_that_takes_the_volume_during_the_release_keeps_it() {
     };
     let (refused, ()) = tokio::join!(world.detach("a", 7, 11), taken);
     let refused = refused.unwrap_err();
-    names(&refused, &holder);
+    assert_names(&refused, &holder);
     assert!(refused.message.contains(&data.display().to_string()), "{refused}");
     assert_eq!(world.count("NodeUnpublishVolume OK"), 1, "ours is gone");
     assert_eq!(world.status().await.unwrap().mounts.len(), 1, "its use is not over");
-    names(&world.detach("a", 7, 12).await.unwrap_err(), &holder);
+    assert_names(&world.detach("a", 7, 12).await.unwrap_err(), &holder);
     drop(holder);
     world.detach("a", 7, 13).await.unwrap();
     umount2(&dir, MntFlags::empty()).unwrap();
     assert_eq!((world.mounts(), world.leftovers()), (vec![], vec![]));
 }
 
-/// When ours is unmounted, the kernel keeps a copy that has something mounted in it. Its directory
-/// is removed, and then no mount table shows it.
+/// When the agent's mount goes, the kernel keeps a copy that has something mounted in it. Once the
+/// directory of the copy is removed, no mount table shows it.
 #[tokio::test]
 async fn a_mount_in_use_that_would_not_go_with_ours_keeps_the_volume() {
     if !root::or_skip("mounts a volume") {
@@ -250,7 +250,7 @@ async fn a_mount_in_use_that_would_not_go_with_ours_keeps_the_volume() {
     fs::create_dir(&part).unwrap();
     let script = format!("mount -t tmpfs theirs {} && exec 3>{}", part.display(), file.display());
     let holder = in_namespace(&world, "slave", &script).await;
-    names(&world.detach("a", 7, 11).await.unwrap_err(), &holder);
+    assert_names(&world.detach("a", 7, 11).await.unwrap_err(), &holder);
     assert_eq!(world.count("NodeUnpublishVolume OK"), 0, "nothing is unmounted under it");
     drop(holder);
     world.detach("a", 7, 13).await.unwrap();

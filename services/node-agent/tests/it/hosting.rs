@@ -24,7 +24,7 @@ async fn a_right_is_shown_once_and_again_where_the_registry_lacks_it() {
     let bus = Bus::connect(config.insecure()).await.unwrap();
     let rights = HostingRights::new(bus.clone(), node());
     let plugins: BTreeSet<_> = [PluginId::new("dev.berth").unwrap()].into();
-    // A registry of an earlier version has no such verb. A newer one follows it.
+    // No service has the verb yet, as with a registry of an earlier version.
     rights.show(plugins.clone(), PATIENCE).await.unwrap();
 
     let (name, version) = ("registry".to_owned(), "0.0.1".to_owned());

@@ -39,9 +39,9 @@ async fn a_plugin_of_a_stranger_is_told_nothing_until_the_stranger_is_trusted() 
         .start();
     let said = format!("id = 's'\nsocket = '{}'", socket.display());
     plant.write("s", &said);
-    let why = |one: &LocalInstance, words: &str| !one.healthy && one.description.contains(words);
-    plant.one("s.toml", |one| why(one, "stranger belongs to user 4711")).await;
-    // Also where nothing shows it but the process itself.
+    let is_refused = |one: &LocalInstance, why: &str| !one.healthy && one.description.contains(why);
+    plant.one("s.toml", |one| is_refused(one, "stranger belongs to user 4711")).await;
+    // Also when no file is the stranger's, only the process.
     wait::until("the driver serves", PATIENCE, async || {
         if socket.exists() { Ok(()) } else { Err("it does not") }
     })
@@ -49,7 +49,8 @@ async fn a_plugin_of_a_stranger_is_told_nothing_until_the_stranger_is_trusted() 
     for path in [&dir, &socket] {
         chown(path, Some(0), Some(0)).unwrap();
     }
-    let told = plant.one("s.toml", |one| why(one, "listens there belongs to user 4711")).await;
+    let told =
+        plant.one("s.toml", |one| is_refused(one, "listens there belongs to user 4711")).await;
     assert!(told.description.contains("owner = 4711"), "{told:?}");
     assert_eq!(told.version, None, "nothing was asked of it");
 

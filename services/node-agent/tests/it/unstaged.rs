@@ -2,7 +2,7 @@
 //! (rule 18).
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use berth_contract::code::Code;
 use berth_contract::problem::Problem;
@@ -73,8 +73,9 @@ async fn a_word_takes_nothing_that_is_mounted_for_unmounted() {
             assert!(refused.next.contains("`umount /"), "{}", refused.next);
             assert_eq!(world.mounts().len(), left, "{:?}", world.mounts());
         }
-        let target = world.mounts().into_iter().find(|at| (left == 1) || at.ends_with("target"));
-        let path = target.unwrap();
+        // The published mount first, then the staged one.
+        let is_next = |at: &PathBuf| left == 1 || at.ends_with("target");
+        let path = world.mounts().into_iter().find(is_next).unwrap();
         umount2(&path, MntFlags::empty()).unwrap();
         revision += 1;
         let refused = by_word(&world, "a", 7, revision).await.unwrap_err();

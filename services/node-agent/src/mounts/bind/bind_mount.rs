@@ -237,15 +237,15 @@ pub(super) fn remove_binds(place: &VolumePaths, boot_id: &str) -> Result<(), Unb
             BindVerdict::Foreign(why) => return Err(ForeignMount::from_mount(top, why).into()),
         }
     }
-    let left = MountTable::read_blocking()?;
+    let after = MountTable::read_blocking()?;
     for (link, path) in &links {
-        if left.has(path) && !not_ours.contains(path) {
+        if after.has(path) && !not_ours.contains(path) {
             return Err(UnbindError::Still(path.clone()));
         }
         fs::remove_file(link).map_err(|error| UnbindError::Remove(link.clone(), error))?;
     }
     for view in &views {
-        if left.has(view) {
+        if after.has(view) {
             return Err(UnbindError::Still(view.clone()));
         }
         fs::remove_dir(view).map_err(|error| UnbindError::Remove(view.clone(), error))?;

@@ -52,7 +52,7 @@ pub(super) struct Publication<'a> {
     pub(super) began: Instant,
 }
 
-/// Finds an intent in the journal.
+/// The use that is being mounted: its intent is in the journal.
 #[derive(Clone, Copy)]
 struct JournalledIntent<'a> {
     journal: &'a Journal,
