@@ -114,7 +114,7 @@ impl Model {
     pub fn actions(&self, world: &World) -> Vec<Action> {
         let mut actions = vec![Action::Tick];
         for alloc in 0..self.scenario.allocs.len() {
-            self.of_alloc(world, alloc, &mut actions);
+            self.add_alloc_actions(world, alloc, &mut actions);
         }
         for (at, call) in world.calls.iter().enumerate() {
             match (call.at_work, call.kind) {
@@ -148,9 +148,9 @@ impl Model {
                 actions.push(Action::Mount(at));
             }
         }
-        self.of_nodes_that_go(world, &mut actions);
-        self.of_other_services(world, &mut actions);
-        self.of_what_is_lost(world, &mut actions);
+        self.add_absences(world, &mut actions);
+        self.add_other_services(world, &mut actions);
+        self.add_losses(world, &mut actions);
         for (at, node) in world.nodes.iter().enumerate() {
             let is_busy = node.busy.is_some();
             if is_busy && node.plugin_lost {
@@ -179,7 +179,7 @@ impl Model {
 
     /// Evidence is true when it is gathered: the node is off. It is used at any later time. If the
     /// node returned in between, its record has changed, and the evidence is refused.
-    fn of_nodes_that_go(&self, world: &World, actions: &mut Vec<Action>) {
+    fn add_absences(&self, world: &World, actions: &mut Vec<Action>) {
         for (at, node) in world.nodes.iter().enumerate().filter(|(at, _)| self.scenario.goes(*at)) {
             if node.evidence {
                 actions.push(Action::Prove(at));
@@ -208,15 +208,16 @@ impl Model {
     }
 
     /// The calls to a lost plugin have ended before, answered or not.
-    fn of_what_is_lost(&self, world: &World, actions: &mut Vec<Action>) {
-        let at_work = |call: &Call| call.at_work && call.kind.is_controller();
-        let controller = self.scenario.has(Trouble::ControllerLost) && !world.controller_lost;
-        if controller && !world.calls.iter().any(at_work) {
+    fn add_losses(&self, world: &World, actions: &mut Vec<Action>) {
+        let controller_works = |call: &Call| call.at_work && call.kind.is_controller();
+        let may_lose_controller =
+            self.scenario.has(Trouble::ControllerLost) && !world.controller_lost;
+        if may_lose_controller && !world.calls.iter().any(controller_works) {
             actions.push(Action::LoseController);
         }
         let node = &world.nodes[0];
-        let plugin = self.scenario.has(Trouble::NodePluginLost) && !node.plugin_lost;
-        if plugin && node.busy.is_none() {
+        let may_lose_plugin = self.scenario.has(Trouble::NodePluginLost) && !node.plugin_lost;
+        if may_lose_plugin && node.busy.is_none() {
             actions.push(Action::LosePlugin(0));
         }
     }
@@ -227,7 +228,7 @@ impl Model {
         call.behind == 0 || self.scenario.is(Mutation::PluginOverlaps)
     }
 
-    fn of_other_services(&self, world: &World, actions: &mut Vec<Action>) {
+    fn add_other_services(&self, world: &World, actions: &mut Vec<Action>) {
         if self.scenario.has(Trouble::Deregistered) {
             actions.extend([Action::Register, Action::Deregister(false), Action::Deregister(true)]);
         }
@@ -250,7 +251,7 @@ impl Model {
         world.attached[self.scenario.attached_at(self.node_of(alloc))]
     }
 
-    fn of_alloc(&self, world: &World, alloc: usize, actions: &mut Vec<Action>) {
+    fn add_alloc_actions(&self, world: &World, alloc: usize, actions: &mut Vec<Action>) {
         // Allocs end and return at any time, so each may or may not be wanted at each step.
         match self.scenario.attaches {
             Attaches::Always => actions.push(Action::Take(alloc, true)),

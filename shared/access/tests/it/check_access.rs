@@ -17,7 +17,7 @@ use crate::server::{Fleet, SOON, now};
 const PROGRAMS: [&str; 6] =
     ["claim", "plugin-registry", "volumewatcher", "gc", "node-agent", "docker"];
 
-/// The arguments and variables with which each program reaches the fleet as this identity.
+/// The arguments with which each program reaches the fleet as this identity.
 fn connection(fleet: &Fleet, creds: &Path) -> Vec<String> {
     let (ca, creds) = (fleet.directory.ca(), creds.to_str().unwrap());
     let url = fleet.servers[0].url();
@@ -25,7 +25,7 @@ fn connection(fleet: &Fleet, creds: &Path) -> Vec<String> {
     ["--nats", &url, "--creds", creds, "--tlsca", ca].map(str::to_owned).to_vec()
 }
 
-/// The configuration of the agent and of the Docker plugin.
+/// The configuration of a program. Only the agent's and the Docker plugin's say anything.
 fn write_config(fleet: &Fleet, program: &str) -> PathBuf {
     let file = fleet.dir.join(format!("{program}.toml"));
     let dir = fleet.dir.join("state");

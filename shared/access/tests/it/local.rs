@@ -85,9 +85,9 @@ fn an_identity_is_made_once_and_again_with_other_rights() {
     let reopened = LocalFleet::open(&path).unwrap();
     assert_eq!(std::fs::read_to_string(reopened.creds(&node(&["p"])).unwrap()).unwrap(), second);
     // Many tests of one process call it at the same time.
-    let paths: Vec<String> = std::thread::scope(|scope| {
+    let texts: Vec<String> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..8).map(|_| scope.spawn(|| read(&Role::Gc))).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
-    assert!(paths.iter().all(|text| *text == paths[0]));
+    assert!(texts.iter().all(|text| *text == texts[0]));
 }

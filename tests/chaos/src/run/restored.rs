@@ -78,7 +78,7 @@ impl Run {
             self.ledger.violated("stuck", format!("not restored: {why}"));
         }
         for young_workload in &young {
-            self.is_kept(young_workload);
+            self.check_kept(young_workload);
         }
         let (again, by_hand): (Vec<_>, Vec<_>) =
             young.iter().enumerate().partition(|(at, _)| at % 2 == 0);
@@ -86,7 +86,7 @@ impl Run {
             self.claim_again(one).await;
         }
         for (_, one) in by_hand {
-            self.is_kept(one);
+            self.check_kept(one);
             self.resolve_by_hand(one).await;
         }
         ends.store(true, Ordering::Relaxed);
@@ -140,8 +140,8 @@ impl Run {
             let alloc = format!("rival{}-{number}", workload.volume);
             let patience = Duration::from_secs(3);
             let short = Workload { patience, wait: number % 2 == 0, ..workload.clone() };
-            let came = self.claim_for(&alloc, &short).await;
-            self.ledger.note(format!("{alloc}: {:?}", came.map_err(|problem| problem.code)));
+            let mounted = self.claim_for(&alloc, &short).await;
+            self.ledger.note(format!("{alloc}: {:?}", mounted.map_err(|problem| problem.code)));
             let stopped = self.stop(&alloc, PATIENCE).await;
             if let Err(problem) = stopped {
                 self.ledger.note(format!("{alloc} not stopped: {problem}"));
@@ -151,7 +151,7 @@ impl Run {
     }
 
     /// Checks that its mount and its file are as they were.
-    fn is_kept(&self, young: &YoungWorkload) {
+    fn check_kept(&self, young: &YoungWorkload) {
         let YoungWorkload { alloc, file, .. } = young;
         if !std::fs::read_to_string(file).is_ok_and(|text| text == *alloc) {
             let what =
@@ -171,7 +171,7 @@ impl Run {
         if let Err(problem) = self.claim_for(alloc, &workload).await {
             self.ledger.violated("stuck", format!("{alloc} cannot claim again: {problem}"));
         }
-        self.is_kept(young);
+        self.check_kept(young);
         self.end_young(alloc).await;
     }
 
@@ -209,6 +209,7 @@ impl Run {
         self.insist(&["bus", "restore", text(dir), "--yes"]).await
     }
 
+    /// Restores by the stock tool: each stream is removed and restored, and then accepted.
     async fn set_back(&self, dir: &Path) -> Result<(), String> {
         let server = self.site.server().ok_or("no server answers")?;
         for bucket in BUCKETS {
