@@ -1,4 +1,4 @@
-//! Whom a request is from, when it came, and until when it is answered.
+//! The context of a request: its sender, its receipt and its deadline.
 
 use std::time::Duration;
 
@@ -8,18 +8,18 @@ use berth_contract::trace::TraceContext;
 use berth_domain::{NodeId, Timestamp};
 use tokio::time::Instant;
 
-/// The context of a request: all but what it asks for.
+/// What is known of a request besides its body.
 #[derive(Debug, Clone)]
 pub struct Caller {
     /// The node that the sender acts for, if it acts for one.
     pub node: Option<NodeId>,
-    /// When it came, by this host's clock: a node's clock is measured by it.
+    /// When the request was received, by this host's clock. A node's clock is compared with it.
     pub at: Timestamp,
-    /// Whether it came after its caller's deadline, by the caller's clock. The clock of a node that
-    /// is behind makes all its requests late.
+    /// Whether the request was received after its caller's deadline, by the caller's clock. If a
+    /// node's clock is behind, all its requests are late.
     pub is_late: bool,
     pub trace: TraceContext,
-    /// When nothing is written for it any more.
+    /// Nothing is written for the request after this time.
     pub deadline: Instant,
 }
 
@@ -31,7 +31,7 @@ impl Caller {
             .ok_or_else(|| Problem::new(Code::NotAllowed, "only the agent of a node may send this"))
     }
 
-    /// How long is left until the deadline.
+    /// The time that is left until the deadline.
     pub fn left(&self) -> Duration {
         self.deadline.saturating_duration_since(Instant::now())
     }

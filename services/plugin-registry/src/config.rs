@@ -8,10 +8,11 @@ use serde_json::Value;
 
 use crate::store::pace::Pace;
 
-/// What may be configured: `[registry]`.
+/// The table `[registry]` of the configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Config {
-    /// How often all nodes are compared with their leases, whatever was seen or missed.
+    /// Interval at which all nodes are compared with their leases. It repairs what a lost change
+    /// left.
     pub rescan: Duration,
     /// How often agents are to say that they live.
     pub pace: Pace,

@@ -14,7 +14,7 @@ use crate::node::{gone, hold, host, leave, report, tell};
 use crate::store::state::State;
 use crate::{plugin, read};
 
-/// Requests of one verb under way at once.
+/// Requests of one verb that are handled at once.
 const MAX_IN_FLIGHT: u32 = 256;
 
 /// Answers each verb with the handler behind its arrow. `by` names the field of the request with
@@ -33,7 +33,7 @@ macro_rules! answer {
 pub async fn serve(state: &State, process: &Process) -> Result<Service, ServeError> {
     let service = process.announce().await?;
     let on = Endpoints { service: &service, state };
-    // The subject says which controller, and the body nothing.
+    // The subject names the controller; the body is empty.
     on.verb::<verb::NodeHost, _>(|state, request, caller| async move {
         let controller = request.to()?;
         request.check_node(&controller.node)?;

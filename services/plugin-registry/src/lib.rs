@@ -7,8 +7,8 @@
 //! **Promises**
 //!
 //! - A plugin is the fold of its instances, counted at each request and never stored (D1).
-//! - A report says all of its node. So a lost report costs nothing, a repeated one changes nothing,
-//!   and an instance that it does not name has left (D3).
+//! - A report lists all instances of its node. So a lost report costs nothing, a repeated one
+//!   changes nothing, and an instance that it does not list has left (D3).
 //! - A node is down within a second of the end of its lease, and ready again as soon as it holds
 //!   one.
 //!
@@ -33,7 +33,7 @@ pub use config::Config;
 use node::presence;
 use store::state::State;
 
-/// How long requests under way may go on after the shutdown: as long as a write is pursued.
+/// How long requests may still run after the shutdown: as long as a write is retried.
 const DRAIN: Duration = Duration::from_secs(12);
 
 /// Runs until told to end.

@@ -1,8 +1,8 @@
 //! `plugin.status` and `node.status`, page by page.
 //!
-//! **Promises** that a reply shows plugins and nodes at one moment, with all that any replica
-//! stored before the request. The streams' leaders are asked each time; if one does not answer, the
-//! request fails.
+//! **Promises** that a reply shows plugins and nodes at one moment, with everything that any
+//! replica stored before the request. The streams' leaders are asked each time; if one does not
+//! answer, the request fails.
 
 use berth_contract::code::Code;
 use berth_contract::key;
@@ -24,7 +24,7 @@ use tokio::time::Instant;
 use crate::caller::Caller;
 use crate::store::state::State;
 
-/// Plugins as stubs, or one with its instances.
+/// Plugins without their instances, or one plugin with its instances.
 pub async fn list_plugins(
     state: &State,
     query: ListPlugins,
@@ -33,7 +33,7 @@ pub async fn list_plugins(
     let Some(id) = &query.id else {
         let after = after(&query.page, |token| PluginId::new(token).ok())?;
         let listed = |plugins: &Instances, nodes: &Nodes| {
-            let meant = plugins
+            let matching = plugins
                 .iter()
                 .filter(|(id, _)| after.as_ref().is_none_or(|after| *id > after))
                 .filter(|(id, plugin)| matches(&query, id, plugin));
@@ -41,7 +41,7 @@ pub async fn list_plugins(
                 Some(status::plugin_status(id, plugins.get(id)?, nodes, Vec::new()))
             };
             let room = Room::for_page(&query.page);
-            let page = page(meant.map(|(id, _)| id), room, show, ToString::to_string);
+            let page = page(matching.map(|(id, _)| id), room, show, ToString::to_string);
             (page, first_unreadable(plugins.unreadable()))
         };
         let (index, (page, unreadable)) =
@@ -53,12 +53,13 @@ pub async fn list_plugins(
         let (plugin, node, half) = key::parse_instance(token)?;
         (plugin == *id).then_some((node, half))
     })?;
-    let one = |plugins: &Instances, nodes: &Nodes| {
+    let with_unreadable = |plugins: &Instances, nodes: &Nodes| {
         let plugin = plugins.get(id);
         let shown = plugin.map(|plugin| with_instances(id, plugin, nodes, &query, after.as_ref()));
         (shown, first_unreadable(plugins.unreadable_of(id)))
     };
-    let (index, (shown, unreadable)) = state.snapshot(query.newer, caller.deadline, one).await?;
+    let (index, (shown, unreadable)) =
+        state.snapshot(query.newer, caller.deadline, with_unreadable).await?;
     let Some((plugin, next)) = shown else {
         let none =
             || Problem::new(Code::NoSuchPlugin, format!("no agent has reported plugin {id}"));
@@ -67,29 +68,29 @@ pub async fn list_plugins(
     Ok(Plugins { index, plugins: vec![plugin], next, unreadable })
 }
 
-/// As many unreadable records as one reply names.
+/// The unreadable records that fit in one reply.
 fn first_unreadable<'a>(all: impl Iterator<Item = &'a UnreadableRecord>) -> Vec<UnreadableRecord> {
     all.take(UNREADABLE_MAX).cloned().collect()
 }
 
-/// Both halves, in the order of keys.
+/// Both halves, in the order of their keys.
 const HALVES: [Half; 2] = [Half::Controller, Half::Node];
 
 fn matches(query: &ListPlugins, id: &PluginId, plugin: &Plugin) -> bool {
-    let of_type = |place: &_| query.kind.is_none_or(|kind| has_type(plugin, kind, place));
-    let there = |node: &NodeId| {
-        let mut places = HALVES.into_iter().map(|half| (node.clone(), half));
-        places.any(|place| plugin.instances.contains_key(&place) && of_type(&place))
+    let of_type = |key: &_| query.kind.is_none_or(|kind| has_type(plugin, kind, key));
+    let is_on = |node: &NodeId| {
+        let mut keys = HALVES.into_iter().map(|half| (node.clone(), half));
+        keys.any(|key| plugin.instances.contains_key(&key) && of_type(&key))
     };
-    let asked_for = match (&query.node, query.kind) {
+    let is_matched = match (&query.node, query.kind) {
         (None, None) => true,
-        (Some(node), _) => there(node),
+        (Some(node), _) => is_on(node),
         (None, Some(kind)) => is_expected(plugin, kind) || plugin.instances.keys().any(of_type),
     };
-    id.as_str().starts_with(&query.prefix) && asked_for
+    id.as_str().starts_with(&query.prefix) && is_matched
 }
 
-/// Whether the instance there makes the plugin one of this type.
+/// Whether the instance of that node makes the plugin one of this type.
 fn has_type(plugin: &Plugin, kind: PluginType, (node, half): &(NodeId, Half)) -> bool {
     let has = |half| plugin.instances.contains_key(&(node.clone(), half));
     match kind {
@@ -99,8 +100,8 @@ fn has_type(plugin: &Plugin, kind: PluginType, (node, half): &(NodeId, Half)) ->
     }
 }
 
-/// Whether a job announces instances of this type. So a query for plugins with a controller finds
-/// the plugin also when its last controller is gone. A job names no node, so it makes no monolith.
+/// Whether a job announces instances of this type. So a query for plugins with a controller also
+/// finds a plugin whose last controller is gone. A job names no node, so it makes no monolith.
 fn is_expected(plugin: &Plugin, kind: PluginType) -> bool {
     let half = match kind {
         PluginType::Controller => Half::Controller,
@@ -119,25 +120,25 @@ fn with_instances(
 ) -> (PluginStatus, Option<String>) {
     let shown = status::plugin_status(id, plugin, nodes, Vec::new());
     let shared = plugin.shared_ids();
-    let meant = plugin
+    let matching = plugin
         .instances
         .keys()
-        .filter(|place| after.is_none_or(|after| *place > after))
+        .filter(|key| after.is_none_or(|after| *key > after))
         .filter(|(node, _)| query.node.as_ref().is_none_or(|wanted| wanted == node))
-        .filter(|place| query.kind.is_none_or(|kind| has_type(plugin, kind, place)));
-    let show = |place: &&(NodeId, Half)| {
-        let (node, half) = *place;
-        let instance = plugin.instances.get(*place)?;
+        .filter(|key| query.kind.is_none_or(|kind| has_type(plugin, kind, key)));
+    let show = |key: &&(NodeId, Half)| {
+        let (node, half) = *key;
+        let instance = plugin.instances.get(*key)?;
         let shared = shared.get(node).copied();
         Some(status::instance_status((id, node, *half), instance, nodes.get(node), shared))
     };
     let room = Room::for_page(&query.page).beside(&shown);
-    let page = page(meant, room, show, |(node, half)| key::instance(id, node, *half));
+    let page = page(matching, room, show, |(node, half)| key::instance(id, node, *half));
     let instances = page.entries.into_iter().flatten().collect();
     (PluginStatus { instances, ..shown }, page.next)
 }
 
-/// Nodes, or one.
+/// All nodes that match, or one.
 pub async fn list_nodes(
     state: &State,
     query: ListNodes,
@@ -146,33 +147,38 @@ pub async fn list_nodes(
     let after = after(&query.page, |token| NodeId::new(token).ok())?;
     let listed = |plugins: &Instances, nodes: &Nodes| -> (Page<Option<NodeStatus>>, _) {
         let on = |node: &NodeId, plugin: &PluginId| {
-            let found = plugins.get(plugin).map(|plugin| &plugin.instances);
-            let place = |half| (node.clone(), half);
-            found.is_some_and(|instances| {
-                instances.contains_key(&place(Half::Node))
-                    || instances.contains_key(&place(Half::Controller))
+            let instances = plugins.get(plugin).map(|plugin| &plugin.instances);
+            let key_of = |half| (node.clone(), half);
+            instances.is_some_and(|instances| {
+                instances.contains_key(&key_of(Half::Node))
+                    || instances.contains_key(&key_of(Half::Controller))
             })
         };
-        let wanted = |id: &NodeId, node: &Node| {
-            query.id.as_ref().is_none_or(|one| one == id)
+        let is_matched = |id: &NodeId, node: &Node| {
+            query.id.as_ref().is_none_or(|wanted| wanted == id)
                 && id.as_str().starts_with(&query.prefix)
                 && query.plugin.as_ref().is_none_or(|plugin| on(id, plugin))
                 && query.state.is_none_or(|state| state == node.state)
         };
-        let meant = nodes
+        let matching = nodes
             .iter()
             .filter(|(id, _)| after.as_ref().is_none_or(|after| *id > after))
-            .filter(|(id, node)| wanted(id, node));
+            .filter(|(id, node)| is_matched(id, node));
         let shared = status::shared_ids(plugins);
         let show = |id: &&NodeId| {
             let node = nodes.get(id)?;
             let instances = status::instances_on(id, node, plugins, &shared);
             Some(status::node_status(id, (node, nodes.revision(id)), instances))
         };
-        let page =
-            page(meant.map(|(id, _)| id), Room::for_page(&query.page), show, ToString::to_string);
+        let page = page(
+            matching.map(|(id, _)| id),
+            Room::for_page(&query.page),
+            show,
+            ToString::to_string,
+        );
         let asked_for = |id: &NodeId| {
-            query.id.as_ref().is_none_or(|one| one == id) && id.as_str().starts_with(&query.prefix)
+            query.id.as_ref().is_none_or(|wanted| wanted == id)
+                && id.as_str().starts_with(&query.prefix)
         };
         let nodes = nodes.unreadable().iter().filter(|(id, _)| asked_for(id));
         let instances = plugins.unreadable().filter(|record| {
@@ -184,19 +190,19 @@ pub async fn list_nodes(
     let nodes: Vec<NodeStatus> = page.entries.into_iter().flatten().collect();
     match &query.id {
         Some(id) if nodes.is_empty() => {
-            let none = || {
+            let unknown = || {
                 let message = format!("no node {id} has reported, so its record is at revision 0");
                 Problem::new(Code::NoSuchNode, message)
             };
-            Err(unreadable.first().map_or_else(none, UnreadableRecord::problem).node(id))
+            Err(unreadable.first().map_or_else(unknown, UnreadableRecord::problem).node(id))
         }
         _ => Ok(Listed { index, nodes, next: page.next, unreadable }),
     }
 }
 
 impl State {
-    /// Reads plugins and nodes at one moment, once something is newer or the wait is over. The
-    /// index adds the revisions of both buckets, so that it grows with each change.
+    /// Reads plugins and nodes at one moment, after something has changed or the wait has ended.
+    /// The index is the sum of both buckets' revisions, so that it grows with each change.
     async fn snapshot<T>(
         &self,
         newer: LongPoll,
@@ -209,12 +215,13 @@ impl State {
         await_newer(newer, until, |than| index() > than, arrival).await?;
         self.catch_up(until.answer).await?;
         loop {
-            let both = |plugins: &Instances| self.nodes.mirror.glance(|nodes| show(plugins, nodes));
-            let seen = self.plugins.mirror.snapshot(until.answer, both).await;
-            match seen? {
+            let read_both =
+                |plugins: &Instances| self.nodes.mirror.glance(|nodes| show(plugins, nodes));
+            let snapshot = self.plugins.mirror.snapshot(until.answer, read_both).await;
+            match snapshot? {
                 (of_plugins, Ok((of_nodes, shown))) => return Ok((of_plugins + of_nodes, shown)),
-                (_, Err(why)) => {
-                    let mended = self.nodes.mirror.mend(why, until.answer).await;
+                (_, Err(gap)) => {
+                    let mended = self.nodes.mirror.mend(gap, until.answer).await;
                     mended?;
                 }
             }
@@ -227,10 +234,10 @@ impl State {
             if plugins + nodes > than {
                 return;
             }
-            // Either is enough; the end of the wait ends both.
+            // One of the two is enough; the end of the wait ends both.
             let ended = tokio::select! {
-                came = self.plugins.mirror.reach(plugins + 1, until.wait) => came.is_err(),
-                came = self.nodes.mirror.reach(nodes + 1, until.wait) => came.is_err(),
+                reached = self.plugins.mirror.reach(plugins + 1, until.wait) => reached.is_err(),
+                reached = self.nodes.mirror.reach(nodes + 1, until.wait) => reached.is_err(),
             };
             if ended {
                 return;

@@ -11,9 +11,9 @@
 //! - Evidence counts only for the absence in which it was gathered: the record must still be at the
 //!   revision that the operator saw before. While a node is down, only two things change its
 //!   record: its agent's return, and a declaration.
-//! - A node is not declared gone while another node that is there reports what is of this one: the
-//!   id of its agent, its boot, or a mount of a volume that it holds. Then its agent was started
-//!   under another name, and may write.
+//! - A node is not declared gone while another node that is there reports what belongs to this one:
+//!   the id of its agent, its boot, or a mount of a volume that it holds. Then its agent was
+//!   started under another name, and may write.
 //! - The claims of mounts that the node reported without a claim are recorded again, in release
 //!   ([`lost_claims`]).
 //!
@@ -44,11 +44,11 @@ use crate::store::events;
 use crate::store::node_records::Write;
 use crate::store::state::State;
 
-/// Claims that the reply shows.
+/// Claims that the reply lists, at most.
 const CLAIMS_SHOWN_MAX: u32 = 20;
-/// How long a claim service may take to list the claims that are left.
+/// How long a claim service may take to list the remaining claims.
 const CLAIMS_TIMEOUT: Duration = Duration::from_secs(2);
-/// Pages of the node's claims that are looked through. A node has a few hundred claims.
+/// Pages of the node's claims that are read. A node has a few hundred claims.
 const PAGES_MAX: usize = 16;
 
 /// Writes the declaration to the node's record.
@@ -75,9 +75,9 @@ async fn claims_left(state: &State, node: &NodeId, caller: &Caller) -> Option<Ve
         claim::ListClaims { node: Some(node.clone()), page, ..claim::ListClaims::default() };
     let within = CLAIMS_TIMEOUT.min(caller.left() / 2);
     let call = Call::within(caller.trace, within);
-    let asked =
+    let reply =
         state.bus.ask_service::<verb::ClaimStatus>(&Namespace::wildcard(), &wanted, &call).await;
-    asked.ok().map(|claims| claims.claims)
+    reply.ok().map(|claims| claims.claims)
 }
 
 /// Reads the record first and then the lease, for the reason that the module gives.
@@ -90,27 +90,27 @@ async fn declare(
 ) -> Result<Proof, StoreError> {
     let trace = caller.trace;
     let snapshot = state.read_node_records(node, BTreeSet::new()).await?;
-    let known = snapshot.records.node.as_ref();
-    if let Some(proof) = known.and_then(|known| known.gone.clone()) {
+    let record = snapshot.records.node.as_ref();
+    if let Some(proof) = record.and_then(|record| record.gone.clone()) {
         return Ok(proof);
     }
-    // A deposed leader does not know of a lease that its successor stored.
+    // A deposed leader does not have a lease that its successor stored.
     let lease = state.leases.get_surely(&key::node_lease(node), trace).await?;
-    let held = lease.is_some_and(|lease| lease.value.is_some());
-    check_down(node, known, held)?;
+    let is_held = lease.is_some_and(|lease| lease.value.is_some());
+    check_down(node, record, is_held)?;
     // The revision of a deleted record's marker counts as 0.
-    let revision = known.map_or(0, |_| snapshot.revision(&key::node(node)));
+    let revision = record.map_or(0, |_| snapshot.revision(&key::node(node)));
     if revision != seen {
         return Err(record_changed(node, seen).into());
     }
-    if let Some(known) = known {
-        check_not_renamed(state, node, known)?;
+    if let Some(record) = record {
+        check_not_renamed(state, node, record)?;
     }
     check_mounted_nowhere(state, node, caller).await?;
     deadline::check(caller.deadline)?;
     // Claims may name a node without a record, and only its proof releases them.
-    let known = known.cloned().unwrap_or_else(|| Node::unknown(proof.at));
-    let next = Node { gone: Some(proof.clone()), ..known };
+    let record = record.cloned().unwrap_or_else(|| Node::unknown(proof.at));
+    let next = Node { gone: Some(proof.clone()), ..record };
     state.store(node, &snapshot, &Write::Node(next), trace).await?;
     let trace_id = trace.trace_id();
     tracing::warn!(
@@ -122,47 +122,48 @@ async fn declare(
 }
 
 /// Refuses unless the node's lease has ended and its record says so.
-fn check_down(node: &NodeId, known: Option<&Node>, held: bool) -> Result<(), Problem> {
-    if held {
+fn check_down(node: &NodeId, record: Option<&Node>, is_held: bool) -> Result<(), Problem> {
+    if is_held {
         let message = format!("the agent of node {node} holds its lease");
         return Err(Problem::new(Code::NodeReady, message));
     }
-    if known.is_some_and(|known| known.state == NodeState::Ready) {
+    if record.is_some_and(|record| record.state == NodeState::Ready) {
         let message = format!("the lease of node {node} has ended only now");
         return Err(Problem::new(Code::NodeReady, message).retryable());
     }
     Ok(())
 }
 
-/// Refuses while another node that is there has this node's agent or boot. It looks at every node:
-/// a person asks for this, and seldom.
-fn check_not_renamed(state: &State, node: &NodeId, known: &Node) -> Result<(), Problem> {
+/// Refuses while another node that is there has this node's agent or boot. All nodes are searched:
+/// only an operator asks for this, and rarely.
+fn check_not_renamed(state: &State, node: &NodeId, down_node: &Node) -> Result<(), Problem> {
     let is_there = |other: &NodeId, record: &Node| {
-        record.state == NodeState::Ready || state.lease_mirror.read(|held| held.is_held(other))
+        record.state == NodeState::Ready || state.lease_mirror.read(|leases| leases.is_held(other))
     };
-    let found = state.nodes.mirror.read(|nodes| {
+    let renamed = state.nodes.mirror.read(|nodes| {
         let mut others = nodes.iter().filter(|(other, _)| *other != node);
         others.find_map(|(other, record)| {
-            let why = what_is_shared(known, record)?;
+            let why = what_is_shared(down_node, record)?;
             is_there(other, record).then(|| (other.clone(), why))
         })
     });
-    let Some((other, why)) = found else { return Ok(()) };
+    let Some((other, why)) = renamed else { return Ok(()) };
     Err(elsewhere(node, format!("node {other} is there, and {why} node {node}")))
 }
 
-/// What tells that the other node is this one under another name, in words.
+/// How the other node shows that it is this node under another name, in words.
 ///
 /// Several nodes may share a host, as those of `berth dev` do. So the same boot counts only for an
 /// agent whose state directory was made after this node went down.
-fn what_is_shared(known: &Node, other: &Node) -> Option<&'static str> {
-    let agent = known.attributes.get(AGENT_ID);
+fn what_is_shared(down_node: &Node, other: &Node) -> Option<&'static str> {
+    let agent = down_node.attributes.get(AGENT_ID);
     if agent.is_some() && agent == other.attributes.get(AGENT_ID) {
         return Some("its agent has the state directory of");
     }
-    let made = Timestamp::try_from(other.attributes.get(AGENT_MADE)?.clone()).ok()?;
-    let is_same_boot = !known.boot_id.is_empty() && known.boot_id == other.boot_id;
-    (is_same_boot && made > known.since).then_some("it is new on the host, and in the boot, of")
+    let agent_made = Timestamp::try_from(other.attributes.get(AGENT_MADE)?.clone()).ok()?;
+    let is_same_boot = !down_node.boot_id.is_empty() && down_node.boot_id == other.boot_id;
+    (is_same_boot && agent_made > down_node.since)
+        .then_some("it is new on the host, and in the boot, of")
 }
 
 /// Refuses while another node reports a mount without a claim of a volume that this node holds: it
@@ -184,13 +185,13 @@ async fn check_mounted_nowhere(
     let mut wanted = claim::ListClaims { node: Some(node.clone()), ..claim::ListClaims::default() };
     for _page in 0..PAGES_MAX {
         let everywhere = Namespace::wildcard();
-        let asked = state.bus.ask_service::<verb::ClaimStatus>(&everywhere, &wanted, &call).await;
-        let page = asked.map_err(|error| error.into_problem(verb::ClaimStatus::STEP))?;
-        let found = page.claims.iter().find_map(|claim| {
+        let reply = state.bus.ask_service::<verb::ClaimStatus>(&everywhere, &wanted, &call).await;
+        let page = reply.map_err(|error| error.into_problem(verb::ClaimStatus::STEP))?;
+        let held_elsewhere = page.claims.iter().find_map(|claim| {
             let mount = mounts.iter().find(|(_, mount)| may_be_of_claim(mount, claim))?;
             Some((mount, claim))
         });
-        if let Some(((other, mount), claim)) = found {
+        if let Some(((other, mount), claim)) = held_elsewhere {
             let message = format!(
                 "node {other} has volume {} mounted at {} without a claim, and node {node} holds \
                  that volume as {}/{}",
@@ -208,8 +209,8 @@ async fn check_mounted_nowhere(
     Err(Problem::new(Code::Overloaded, message))
 }
 
-/// Whether the mount is, or may be, one of the volume that the claim was granted for, whatever its
-/// name was when it was mounted (decision 0052).
+/// Whether the mount is, or may be, of the volume that the claim was granted for. The volume's name
+/// may have changed since the mount (decision 0052).
 fn may_be_of_claim(mount: &UnaccountedMount, claim: &ClaimStatus) -> bool {
     let volume = VolumeKey::new(claim.namespace.clone(), claim.volume.clone());
     match (claim.plugin.clone(), claim.external_id.clone()) {
@@ -229,8 +230,9 @@ fn elsewhere(node: &NodeId, message: String) -> Problem {
     Problem::new(Code::NodeElsewhere, message).next(next)
 }
 
-/// The record has changed since the evidence was gathered. The message does not name the present
-/// revision: the operator has to gather the evidence again, and not only to replace the number.
+/// The error of a record that has changed since the evidence was gathered. Its message does not
+/// name the present revision: the operator has to gather the evidence again, not only replace the
+/// number.
 fn record_changed(node: &NodeId, seen: u64) -> Problem {
     let message = format!(
         "the record of node {node} is not at revision {seen} any more: the node may have been back \
@@ -248,9 +250,9 @@ mod tests {
 
     use super::*;
 
-    fn node(since: u64, boot: &str, agent: &str, made: u64) -> Node {
-        let made = Timestamp::from_unix_ms(made).to_string();
-        let attributes = [(AGENT_ID, agent.to_owned()), (AGENT_MADE, made)];
+    fn node(since: u64, boot: &str, agent: &str, made_at_ms: u64) -> Node {
+        let agent_made = Timestamp::from_unix_ms(made_at_ms).to_string();
+        let attributes = [(AGENT_ID, agent.to_owned()), (AGENT_MADE, agent_made)];
         let attributes = attributes.map(|(name, value)| (name.to_owned(), value)).into();
         Node {
             boot_id: boot.to_owned(),
@@ -276,9 +278,9 @@ mod tests {
         };
         let (x, y) = (r#","plugin":"p","external_id":"x""#, r#","plugin":"p","external_id":"y""#);
         for (mount, claim, expected) in [
-            // Registered under another name since.
+            // The volume was registered under another name since.
             (mount("old", x), claim(x), true),
-            // Another volume, which has the old name.
+            // Another volume that has the old name.
             (mount("new", y), claim(x), false),
             // An agent or a claim of an earlier version: in doubt there may be a writer.
             (mount("new", ""), claim(x), true),

@@ -3,12 +3,14 @@
 //! **Owns** the keys `node.<node>` in the bucket of leases. Agents may not write there themselves
 //! (decision 0042).
 //!
-//! **Promises** that an agent may ask again: a lease that this very process wrote, by a request
-//! whose answer was lost, counts as its own. Any replica answers; the guard of the write lets one
-//! of two requests pass. And that a late request does not shorten the lease that a later one of the
-//! same process wrote: an agent numbers its requests, and a lower number writes over nothing. Of an
-//! agent that does not number them, a request past its deadline writes over nothing that it does
-//! not name.
+//! **Promises**
+//!
+//! - An agent may retry. A lease that the same process wrote counts as its own, also if the answer
+//!   to that request was lost. Any replica answers; the guard of the write lets one of two requests
+//!   pass.
+//! - A late request does not shorten the lease that a later request of the same process wrote. An
+//!   agent numbers its requests, and a lower number overwrites nothing. If an agent does not number
+//!   them, a request past its deadline overwrites only a revision that it names.
 //!
 //! **Never** decides who may take over a lease: the agent reads who holds it, and names the
 //! revision that it saw.
@@ -27,7 +29,7 @@ use serde_json::json;
 use crate::caller::Caller;
 use crate::store::state::State;
 
-/// How long a write may take. The caller asks again, for as long as it holds the lease.
+/// How long a write may take. The agent retries for as long as it wants the lease.
 const WRITE_WITHIN: Duration = Duration::from_secs(2);
 
 /// Writes the lease.
@@ -78,29 +80,29 @@ async fn write_lease(
     }
 }
 
-/// What a lease that is held is to a request that does not name its revision.
+/// How an existing lease relates to a request that does not name its revision.
 #[derive(Debug, PartialEq, Eq)]
 enum LeaseRelation {
     /// This very request wrote it: its answer was lost, or it was sent twice.
     Written,
     /// An earlier request of the same process wrote it.
     Renewable,
-    /// Another process wrote it, or a later request of this one, or nobody knows.
+    /// Another process wrote it, a later request of this one did, or its writer is unknown.
     Kept,
 }
 
 fn compare(entry: &Entry, wanted: &NodeLeaseRecord, is_late: bool) -> LeaseRelation {
     let value = entry.value.as_deref().unwrap_or_default();
-    let known = serde_json::from_slice::<NodeLeaseRecord>(value);
-    let Some(known) = known.ok().filter(|known| entry.has_ttl && known.holder == wanted.holder)
+    let stored = serde_json::from_slice::<NodeLeaseRecord>(value);
+    let Some(stored) = stored.ok().filter(|stored| entry.has_ttl && stored.holder == wanted.holder)
     else {
         return LeaseRelation::Kept;
     };
-    match (known.renewal, wanted.renewal) {
-        (Some(known), Some(wanted)) if known == wanted => LeaseRelation::Written,
-        (Some(known), Some(wanted)) if known < wanted => LeaseRelation::Renewable,
+    match (stored.renewal, wanted.renewal) {
+        (Some(stored), Some(wanted)) if stored == wanted => LeaseRelation::Written,
+        (Some(stored), Some(wanted)) if stored < wanted => LeaseRelation::Renewable,
         (Some(_), Some(_)) => LeaseRelation::Kept,
-        // An agent or a registry of the last release wrote one of them.
+        // An agent or a registry of the last release wrote one of the two.
         _ if is_late => LeaseRelation::Kept,
         _ => LeaseRelation::Renewable,
     }
@@ -153,7 +155,7 @@ mod tests {
         };
         for (known, wanted, is_late, standing) in [
             (record(1, Some(3)), record(1, Some(4)), false, Renewable),
-            // The clock of a node that is behind makes every request late: its number counts.
+            // If a node's clock is behind, every request is late: its number counts.
             (record(1, Some(3)), record(1, Some(4)), true, Renewable),
             (record(1, Some(3)), record(1, Some(3)), true, Written),
             (record(1, Some(4)), record(1, Some(3)), false, Kept),

@@ -1,11 +1,11 @@
 //! `node.host`: which controllers a node may host.
 //!
 //! **Why.** A controller decides about volumes of all nodes, so hosting one is a right of its own.
-//! What a report says of a controller proves nothing: every node may send reports. Only an identity
+//! A report that names a controller proves nothing: every node may send reports. Only an identity
 //! with the right may publish to this verb's subject, which names the node and the plugin.
 //!
 //! **Promises** that a controller gets onto the record only after its node has shown this right. A
-//! report without the controller takes both from the record.
+//! report without the controller removes the controller and the right from the record.
 
 use std::collections::BTreeSet;
 
@@ -33,16 +33,16 @@ async fn record(
 ) -> Result<Hosted, StoreError> {
     state.catch_up(caller.deadline).await?;
     let is_recorded =
-        |known: Option<&Node>| known.is_some_and(|known| known.hosts.contains(plugin));
+        |record: Option<&Node>| record.is_some_and(|record| record.hosts.contains(plugin));
     if state.nodes.mirror.read(|nodes| is_recorded(nodes.get(node))) {
         return Ok(Hosted {});
     }
     deadline::check(caller.deadline)?;
     let snapshot = state.read_node_records(node, BTreeSet::new()).await?;
-    let known = snapshot.records.node.clone();
-    if !is_recorded(known.as_ref()) {
-        let mut next = if let Some(known) = known {
-            known
+    let record = snapshot.records.node.clone();
+    if !is_recorded(record.as_ref()) {
+        let mut next = if let Some(record) = record {
+            record
         } else {
             // An agent shows its rights before its first report, so nothing is known of its mounts.
             let newcomer = Some(state.newest_of_volumes().await?);

@@ -1,9 +1,11 @@
 //! `node.leave`: deletes the records of a node that is decommissioned, and of its instances (D3).
 //!
-//! **Never** deletes the record of a node that was declared gone. The node's claims are released
-//! without an answer of its agent. If the node comes back after all, its agent must be told to undo
-//! what it has mounted (rule 12). Nor one that may have a mount which no claim covers: nothing else
-//! keeps other nodes from that volume.
+//! **Never** deletes
+//!
+//! - the record of a node that was declared gone. Its claims are released without an answer of its
+//!   agent. If the node comes back, its agent must be told to undo its mounts (rule 12).
+//! - the record of a node that may have a mount without a claim. Only this record keeps other nodes
+//!   from that volume.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
@@ -23,15 +25,15 @@ use crate::store::state::State;
 
 /// Deletes the node's records. The operator stops the agent first, or it reports the node again.
 pub async fn leave(state: &State, request: Leave, caller: &Caller) -> Result<NodeLeft, Problem> {
-    // Counts what all attempts deleted, also those that lost a race half-way.
-    let left = Mutex::new(NodeLeft { known: false, instances: 0, gone: false });
-    let attempt = || delete_records(state, &request, caller, &left);
+    // Counts what all attempts deleted, also those that lost a race between two deletes.
+    let node_left = Mutex::new(NodeLeft { known: false, instances: 0, gone: false });
+    let attempt = || delete_records(state, &request, caller, &node_left);
     retry_lost_races(attempt).await.map_err(|problem| problem.node(&request.node))?;
-    Ok(left.into_inner().unwrap_or_else(PoisonError::into_inner))
+    Ok(node_left.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Refuses while the node may have a mount that no claim covers. `incarnation` is the one of the
-/// bucket of claims, if records may be missing in it.
+/// Refuses while the node may have a mount without a claim. `incarnation` is that of the bucket of
+/// claims, if records may be missing in it.
 fn check_mounts(node: Option<&Node>, incarnation: Option<u64>) -> Result<(), Problem> {
     let Some(node) = node.filter(|node| node.gone.is_none()) else { return Ok(()) };
     if let Some(mount) = node.unaccounted.first() {
@@ -48,8 +50,8 @@ fn check_mounts(node: Option<&Node>, incarnation: Option<u64>) -> Result<(), Pro
     Err(Problem::new(Code::MountsNotSaid, message).retryable())
 }
 
-/// Deletes the instances first: while one is left, the node is still on record and can be told to
-/// leave again.
+/// Deletes the instances first: until the last one is deleted, the node is on record and the
+/// operator can repeat the request.
 async fn delete_records(
     state: &State,
     Leave { node, revision }: &Leave,
@@ -61,21 +63,21 @@ async fn delete_records(
     let instances: BTreeSet<InstanceKey> =
         state.mirrored_records(node).instances.into_keys().collect();
     let snapshot = state.read_node_records(node, instances).await?;
-    let known = snapshot.records.node.as_ref();
+    let record = snapshot.records.node.as_ref();
     let node_revision = snapshot.revision(&key::node(node));
     if let Some(expected) = *revision {
-        let present = known.map_or(0, |_| node_revision);
+        let present = record.map_or(0, |_| node_revision);
         if present != expected {
             let message = format!("the node's record is at revision {present}, not {expected}");
             return Err(Problem::new(Code::Changed, message).into());
         }
         // The agent may hold its lease again before the node's record says so.
-        let lease = state.leases.get_surely(&key::node_lease(node), trace).await?;
-        if lease.is_some_and(|lease| lease.value.is_some()) {
+        let entry = state.leases.get_surely(&key::node_lease(node), trace).await?;
+        if entry.is_some_and(|entry| entry.value.is_some()) {
             return Err(Problem::new(Code::NodeReady, "its agent holds its lease").into());
         }
     }
-    check_mounts(known, state.volumes.read(&state.bus).await?)?;
+    check_mounts(record, state.volumes.read(&state.bus).await?)?;
     deadline::check(caller.deadline)?;
     let left = || left.lock().unwrap_or_else(PoisonError::into_inner);
     // The node half first, as in a report.
@@ -85,8 +87,8 @@ async fn delete_records(
         events::publish(&state.events, &event, trace);
         left().instances += 1;
     }
-    let Some(known) = known else { return Ok(()) };
-    let is_gone = known.gone.is_some();
+    let Some(record) = record else { return Ok(()) };
+    let is_gone = record.gone.is_some();
     left().known = true;
     left().gone = is_gone;
     if !is_gone {
@@ -100,8 +102,8 @@ async fn delete_records(
 mod tests {
     use super::*;
 
-    fn node(more: &str) -> Node {
-        let record = format!(r#"{{"state":"down","since":"2026-01-01T00:00:00Z"{more}}}"#);
+    fn node(fields: &str) -> Node {
+        let record = format!(r#"{{"state":"down","since":"2026-01-01T00:00:00Z"{fields}}}"#);
         serde_json::from_str(&record).unwrap()
     }
 

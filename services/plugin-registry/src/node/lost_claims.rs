@@ -1,11 +1,11 @@
-//! Mounts that a gone node had, and that no claim covers.
+//! Records the claims of a gone node's mounts that no claim covers.
 //!
 //! **Why.** The storage has such a volume attached to the node, and only a claim makes a controller
-//! end that. The agent cannot record the claim again any more.
+//! detach it. The agent cannot record the claim any more.
 //!
-//! **Promises** that each of these claims is recorded in release, and that its mount then leaves
-//! the node's record. A mount whose claim cannot be recorded stays there, and declaring the node
-//! gone again tries it again.
+//! **Promises** that each of these claims is recorded, in release, and that its mount then leaves
+//! the node's record. If a claim cannot be recorded, its mount stays on the record, and declaring
+//! the node gone again retries it.
 //!
 //! **Never** does so before the node counts as gone. The agent of a node that came back would be
 //! asked to unmount what a workload uses.
@@ -26,7 +26,7 @@ use crate::caller::Caller;
 use crate::store::node_records::Write;
 use crate::store::state::State;
 
-/// Has the claims recorded again that the mounts of a gone node lack.
+/// Has claims recorded for the gone node's mounts that have none.
 pub async fn recover(state: &State, node: &NodeId, caller: &Caller) -> Result<(), Problem> {
     let record = state.nodes.read(&key::node(node)).await;
     let (_, record) = record?;
@@ -35,8 +35,8 @@ pub async fn recover(state: &State, node: &NodeId, caller: &Caller) -> Result<()
         let Some(lost) = lost_claim(&mount, node) else { continue };
         let call = Call::within(caller.trace, caller.left());
         let call = call.sent_again_early(true);
-        let asked = state.bus.ask_service::<verb::ClaimRecover>(&mount.namespace, &lost, &call);
-        match asked.await {
+        let reply = state.bus.ask_service::<verb::ClaimRecover>(&mount.namespace, &lost, &call);
+        match reply.await {
             Ok(_) => {
                 recovered.insert(mount);
             }
@@ -57,7 +57,7 @@ pub async fn recover(state: &State, node: &NodeId, caller: &Caller) -> Result<()
     retry_lost_races(forget).await
 }
 
-/// Takes the mounts from the record: their claims are on record now.
+/// Removes the mounts from the node's record, because their claims are recorded now.
 async fn forget_mounts(
     state: &State,
     node: &NodeId,
@@ -65,7 +65,7 @@ async fn forget_mounts(
     trace: TraceContext,
 ) -> Result<(), StoreError> {
     let snapshot = state.read_node_records(node, BTreeSet::new()).await?;
-    // If it came back meanwhile, its agent says what it has.
+    // If the node has come back, its agent reports its mounts.
     let Some(mut record) = snapshot.records.node.clone().filter(is_gone) else { return Ok(()) };
     record.unaccounted.retain(|mount| !recovered.contains(mount));
     state.store(node, &snapshot, &Write::Node(record), trace).await
@@ -75,7 +75,8 @@ fn is_gone(record: &Node) -> bool {
     record.gone.is_some()
 }
 
-/// None if an agent of an earlier version reported the mount: what its claim was is not known.
+/// The claim to record; none if an agent of an earlier version reported the mount, without the
+/// facts of its claim.
 fn lost_claim(mount: &UnaccountedMount, node: &NodeId) -> Option<Recover> {
     let (used, handle) = (mount.used?, mount.handle()?);
     Some(Recover {

@@ -4,8 +4,9 @@
 //! difference. Several replicas may do so at once: the guard lets the first write pass, and the
 //! other replicas then find no difference.
 //!
-//! **Promises** a comparison after every change of a lease or a node, and one of all nodes at each
-//! rescan; and that a node that was declared gone is not ready, whatever its lease says (rule 12).
+//! **Promises** that a node is compared after every change of its lease or record, and all nodes at
+//! each rescan; and that a node that was declared gone is not ready, whatever its lease says (rule
+//! 12).
 
 use std::time::Duration;
 
@@ -25,7 +26,7 @@ use crate::store::state::State;
 
 /// Changes within this time are handled together: leases are renewed all the time.
 const BATCH_PAUSE: Duration = Duration::from_millis(50);
-/// The least time between a failure and the next try; the most is twice as long.
+/// The shortest pause between a failure and the retry; the longest is twice this.
 const RETRY_AFTER: Duration = Duration::from_millis(500);
 
 const OPTIONS: Options = Options { max_in_flight: 32, drain: Duration::from_secs(5) };
@@ -43,18 +44,20 @@ pub async fn keep(state: &State, rescan: Duration, shutdown: Shutdown) {
     }
 }
 
-/// Wakes every node whose record and lease do not agree, whenever one of them changes.
+/// Wakes each node whose record and lease disagree, after every change of a lease or a record.
 async fn wake_disagreeing(state: &State, rescan: Duration, waker: &Waker<NodeId>) {
     let mut nodes = state.nodes.mirror.subscribe();
     let mut leases = state.lease_mirror.subscribe();
     let (mut compared, mut rescan_at) = (None, Instant::now());
     loop {
-        // Read before the comparison, so that a change meanwhile leads to another one. The revision
-        // of the mirror does not do: this replica's own write is in the mirror ahead of it.
+        // Read before the comparison, so that a change during it leads to another one. The mirror's
+        // revision cannot be used: the mirror shows this replica's own write before the bucket
+        // reports it.
         let changes = *nodes.borrow_and_update();
         let present = (changes, state.lease_mirror.read(HeldLeases::changes));
         if compared != Some(present) || Instant::now() >= rescan_at {
-            let wrong = |nodes: &Nodes| state.lease_mirror.read(|held| disagreeing(nodes, held));
+            let wrong =
+                |nodes: &Nodes| state.lease_mirror.read(|leases| disagreeing(nodes, leases));
             for node in state.nodes.mirror.read(wrong) {
                 waker.wake(node);
             }
@@ -77,14 +80,14 @@ fn disagreeing(nodes: &Nodes, leases: &HeldLeases) -> Vec<NodeId> {
     nodes.iter().filter(wrong).map(|(id, _)| id.clone()).collect()
 }
 
-fn state_by_lease(node: &Node, held: bool) -> NodeState {
-    if held && node.gone.is_none() { NodeState::Ready } else { NodeState::Down }
+fn state_by_lease(node: &Node, is_held: bool) -> NodeState {
+    if is_held && node.gone.is_none() { NodeState::Ready } else { NodeState::Down }
 }
 
-/// The record that agrees with the lease; none when this one does.
-fn corrected(known: &Node, held: bool, now: Timestamp) -> Option<Node> {
-    let state = state_by_lease(known, held);
-    (known.state != state).then(|| Node { state, since: now, ..known.clone() })
+/// The record that agrees with the lease; none if the record agrees already.
+fn corrected(record: &Node, is_held: bool, now: Timestamp) -> Option<Node> {
+    let state = state_by_lease(record, is_held);
+    (record.state != state).then(|| Node { state, since: now, ..record.clone() })
 }
 
 async fn correct_or_retry(state: &State, node: &NodeId) -> Next {
@@ -104,8 +107,8 @@ async fn correct_or_retry(state: &State, node: &NodeId) -> Next {
     }
 }
 
-/// Gives a TTL to a value that has none and would never expire. It then expires later than the
-/// lease that it may have overwritten.
+/// Gives a TTL to a value that has none and would never expire. The TTL is longer than that of the
+/// lease that the value may have overwritten.
 async fn bound_junk(state: &State, junk: &Entry, trace: TraceContext) {
     let value = junk.value.clone().unwrap_or_default();
     let bounded = state.leases.inherit(junk, value, limits::LEASE_TTL_MAX, trace).await;
@@ -113,38 +116,39 @@ async fn bound_junk(state: &State, junk: &Entry, trace: TraceContext) {
         Ok(_) => {
             tracing::warn!(key = junk.key, "a value without a TTL is no lease; it has one now");
         }
-        // An agent has written over it, or the next comparison tries again.
+        // An agent has overwritten it, or the next comparison retries.
         Err(error) => {
             tracing::debug!(key = junk.key, error = process::chain(&error), "not bounded");
         }
     }
 }
 
-/// Reads the lease and the record at the leader, and corrects the record. The lease is read first:
-/// a later change of it wakes this node once more.
-/// That it is absent is confirmed at a quorum: calls are made without asking the agent of a node
-/// that is down (rule 4). After a lost race the reconcile loop, which
-/// retries every failure, runs this again.
+/// Reads the lease and the record at the leader, and corrects the record.
+///
+/// The lease is read first: a later change of it wakes this node again. An absent lease is
+/// confirmed at a quorum, because calls are made without asking the agent of a node that is down
+/// (rule 4). After a lost race the reconcile loop, which retries every failure, runs this again.
 async fn correct_record(
     state: &State,
     node: &NodeId,
     trace: TraceContext,
 ) -> Result<(), StoreError> {
     let lease = state.leases.get_surely(&key::node_lease(node), trace).await?;
-    let held = lease.as_ref().is_some_and(|lease| lease.value.is_some());
-    if let Some(lease) = lease.filter(|lease| held && !lease.has_ttl) {
+    let is_held = lease.as_ref().is_some_and(|lease| lease.value.is_some());
+    if let Some(lease) = lease.filter(|lease| is_held && !lease.has_ttl) {
         bound_junk(state, &lease, trace).await;
     }
     let key = key::node(node);
     let (revision, record) = state.nodes.read::<Node>(&key).await?;
     let now = clock::now();
-    let Some(next) = record.and_then(|record| corrected(&record, held, now)) else {
+    let Some(next) = record.and_then(|record| corrected(&record, is_held, now)) else {
         return Ok(());
     };
     state.nodes.put(&key, &next, revision, trace).await?;
-    let to = next.state;
-    tracing::info!(%node, state = %to, trace = trace.trace_id(), "the node's lease has changed");
-    events::publish_in_share(state, node, &events::presence(node, to, now, trace), trace);
+    let new_state = next.state;
+    let trace_id = trace.trace_id();
+    tracing::info!(%node, state = %new_state, trace = trace_id, "the node's lease has changed");
+    events::publish_in_share(state, node, &events::presence(node, new_state, now, trace), trace);
     Ok(())
 }
 
@@ -244,7 +248,7 @@ mod tests {
                 leases.delete(&key::node_lease(&id), 2);
             }
         }
-        // A lease without a node, and a key that is none of ours.
+        // A lease without a node, and a key that names no node.
         leases.put("node.other", 3, &holder("other"));
         leases.put("node.a.b", 4, &holder("a.b"));
         let named: Vec<String> =

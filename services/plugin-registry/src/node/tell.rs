@@ -1,7 +1,7 @@
-//! `node.tell`: events of agents, put into the stream for them.
+//! `node.tell`: stores events of agents in the stream of events, on behalf of the agents.
 //!
-//! **Promises** that a node tells of itself only ([`witness`](super::witness)), and that
-//! what exceeds its [share](crate::store::event_shares) is dropped, counted and logged.
+//! **Promises** that a node tells only of itself ([`witness`](super::witness)), and that events
+//! beyond the node's [share](crate::store::event_shares) are dropped, counted and logged.
 
 use berth_contract::actor::Actor;
 use berth_contract::code::Code;
@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use crate::caller::Caller;
 use crate::store::state::State;
 
-/// Queues the events.
+/// Queues the events for publication.
 pub async fn queue_events(
     state: &State,
     request: TellEvents,
@@ -24,17 +24,25 @@ pub async fn queue_events(
     if !faults.is_empty() {
         return Err(Problem::bad_input(faults).node(node));
     }
-    let foreign = request.events.iter().find(|told| told.event.node.as_ref() != Some(node));
-    if let Some(told) = foreign {
-        let of = told.event.node.as_ref().map_or_else(|| "no node".to_owned(), ToString::to_string);
-        let message = format!("node {node} may not tell the event {} of {of}", told.event.event);
+    let foreign =
+        request.events.iter().find(|told_event| told_event.event.node.as_ref() != Some(node));
+    if let Some(told_event) = foreign {
+        let claimed_node = told_event
+            .event
+            .node
+            .as_ref()
+            .map_or_else(|| "no node".to_owned(), ToString::to_string);
+        let message = format!(
+            "node {node} may not tell the event {} of {claimed_node}",
+            told_event.event.event
+        );
         return Err(Problem::new(Code::NotAllowed, message).node(node));
     }
     let (count, actor, now) = (request.events.len(), Actor::Node(node.clone()), Instant::now());
-    let mut taken = request.events;
-    taken.retain(|told| state.event_shares.take_event(node, &told.event, now));
-    let stored = taken.len();
-    for ToldEvent { event, traceparent } in state.witness(node, taken).await? {
+    let mut accepted = request.events;
+    accepted.retain(|told_event| state.event_shares.take_event(node, &told_event.event, now));
+    let stored = accepted.len();
+    for ToldEvent { event, traceparent } in state.witness(node, accepted).await? {
         state.events.publish_for(&actor, &event.subject(), &event, traceparent);
     }
     let refused = count - stored;

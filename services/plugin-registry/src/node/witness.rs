@@ -1,13 +1,14 @@
-//! What of an event is believed when a node tells it.
+//! Which parts of a node's event are believed.
 //!
 //! **Why.** Events are shown to the users of a namespace, and a node's identity can be stolen. So
-//! an event names only what its node can have to do with: an alloc that was placed on it, a mount
-//! on its record, or a call of a controller that it has on record.
+//! an event names only things that its node can be concerned with: an alloc that was placed on it,
+//! a mount on its record, or a call of a controller that it has on record.
 //!
-//! **Promises** that who wants an alloc is told by the alloc's record, and that the time is ours:
-//! an event from the future, or from long ago, is of now.
+//! **Promises** that `by` is taken from the alloc's record, and that the time is the registry's if
+//! the event's is in the future or long ago.
 //!
-//! **Never** drops an event: without a proof it stays an event of its node, and names nothing else.
+//! **Never** drops an event: without a proof it becomes an event of its node, and names nothing
+//! else.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -25,19 +26,19 @@ use crate::store::evidence::Evidence;
 use crate::store::node_records::NodeRecords;
 use crate::store::state::State;
 
-/// How late an event may come with its own time. Agents keep events while no registry answers.
+/// How old an event may be at its receipt. Agents keep events while no registry answers.
 const LATE_MAX: Duration = Duration::from_secs(600);
 
 impl State {
-    /// The events, each with what of it is believed.
+    /// Reduces the events to what is believed of them.
     pub async fn witness(
         &self,
         node: &NodeId,
-        told: Vec<ToldEvent>,
+        told_events: Vec<ToldEvent>,
     ) -> Result<Vec<ToldEvent>, Problem> {
         let records = self.mirrored_records(node);
         let mut allocs: HashMap<(Namespace, AllocId), Evidence> = HashMap::new();
-        for ToldEvent { event, .. } in &told {
+        for ToldEvent { event, .. } in &told_events {
             let (Some(namespace), Some(alloc)) = (&event.namespace, &event.alloc) else { continue };
             if let Entry::Vacant(unread) = allocs.entry((namespace.clone(), alloc.clone())) {
                 unread.insert(self.evidence(namespace, alloc).await?);
@@ -45,8 +46,9 @@ impl State {
         }
         let now = clock::now();
         let believe = |ToldEvent { event, traceparent }| {
-            let named = event.namespace.clone().zip(event.alloc.clone());
-            let evidence = named.and_then(|named| allocs.get(&named)).unwrap_or(&Evidence::None);
+            let alloc_key = event.namespace.clone().zip(event.alloc.clone());
+            let evidence =
+                alloc_key.and_then(|alloc_key| allocs.get(&alloc_key)).unwrap_or(&Evidence::None);
             let event = believed(event, node, &records, evidence, now);
             ToldEvent { event, traceparent }
         };
@@ -54,7 +56,7 @@ impl State {
     }
 }
 
-/// What is believed of the event. The records are the node's.
+/// The event, with only what is believed of it. The records are the node's.
 fn believed(
     event: Event,
     node: &NodeId,
@@ -64,7 +66,7 @@ fn believed(
 ) -> Event {
     let at = if event.at > now || event.at.after(LATE_MAX) < now { now } else { event.at };
     let by = match evidence {
-        // Its sender, of which nothing else is known.
+        // The event keeps its sender, which is all that is known of the requester.
         _ if event.event == EventName::RequestRefused => event.by.clone(),
         Evidence::Record(Alloc { by, .. }) => by.clone(),
         Evidence::Unreadable | Evidence::None => None,
@@ -77,7 +79,7 @@ fn believed(
     Event { namespace, volume, snapshot, alloc, by, ..event }
 }
 
-/// Whether the node can have to do with what the event names.
+/// Whether the node can be concerned with what the event names.
 fn is_shown(event: &Event, node: &NodeId, records: &NodeRecords, evidence: &Evidence) -> bool {
     let is_call = matches!(event.event, EventName::CallDone | EventName::CallFailed);
     let is_served =
@@ -89,7 +91,7 @@ fn is_shown(event: &Event, node: &NodeId, records: &NodeRecords, evidence: &Evid
         let requested = |volume| record.may_use(volume, node);
         return event.volume.as_ref().map_or(record.node == *node, requested);
     }
-    // The alloc's record is gone, or cannot be read.
+    // The alloc's record is missing or unreadable.
     let (Some(namespace), Some(volume), Some(alloc)) =
         (&event.namespace, &event.volume, &event.alloc)
     else {
@@ -108,9 +110,9 @@ mod tests {
 
     use super::*;
 
-    fn event(name: EventName, named: Value) -> Event {
+    fn event(name: EventName, fields: Value) -> Event {
         let mut event = serde_json::to_value(Event::new(name, at(0), NODE_AGENT)).unwrap();
-        event.as_object_mut().unwrap().extend(named.as_object().unwrap().clone());
+        event.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
         serde_json::from_value(event).unwrap()
     }
 
@@ -134,37 +136,41 @@ mod tests {
             unaccounted: vec![serde_json::from_value(mount).unwrap()],
             ..Node::unknown(at(0))
         };
-        // As `decide` let it in, whichever version the agent has.
+        // `decide` put it on record, from an agent of any version.
         let controller = json!({"healthy": true, "description": "", "provider": "csi.own",
             "version": "1", "since": at(0)});
         let controller = serde_json::from_value(controller).unwrap();
         let own = ("csi.own".parse().unwrap(), Half::Controller);
         let records =
             NodeRecords { node: Some(node_record), instances: [(own, controller)].into() };
-        let of = |volume: &str| json!({"namespace": "b", "volume": volume, "alloc": "a"});
+        let on_volume = |volume: &str| json!({"namespace": "b", "volume": volume, "alloc": "a"});
         let call = |plugin: &str| json!({"namespace": "b", "volume": "data", "plugin": plugin});
         let all_of = json!({"namespace": "b", "alloc": "a"});
         let refused = EventName::RequestRefused;
         let (mounted, done) = (EventName::VolumeMounted, EventName::CallDone);
         for (name, named, evidence, expected) in [
-            (mounted, of("data"), alloc_on("n1"), true),
-            // About all volumes of the alloc.
+            (mounted, on_volume("data"), alloc_on("n1"), true),
+            // Events about all volumes of the alloc.
             (refused, all_of.clone(), alloc_on("n1"), true),
             (refused, all_of, alloc_on("n2"), false),
-            (mounted, of("vic"), alloc_on("n1"), false),
-            (mounted, of("data"), alloc_on("n2"), false),
-            (mounted, of("data"), Evidence::None, false),
-            (mounted, of("kept"), Evidence::None, true),
-            (mounted, of("kept"), Evidence::Unreadable, true),
+            (mounted, on_volume("vic"), alloc_on("n1"), false),
+            (mounted, on_volume("data"), alloc_on("n2"), false),
+            (mounted, on_volume("data"), Evidence::None, false),
+            (mounted, on_volume("kept"), Evidence::None, true),
+            (mounted, on_volume("kept"), Evidence::Unreadable, true),
             (done, call("csi.own"), Evidence::None, true),
             (done, call("csi.other"), Evidence::None, false),
             (EventName::PluginHeld, call("csi.own"), Evidence::None, false),
         ] {
-            let event = event(name, named);
-            let found = believed(event.clone(), &node, &records, &evidence, at(0));
-            let is_whole = (&found.namespace, &found.volume) == (&event.namespace, &event.volume);
+            let event = event(name, fields);
+            let witnessed = believed(event.clone(), &node, &records, &evidence, at(0));
+            let is_whole =
+                (&witnessed.namespace, &witnessed.volume) == (&event.namespace, &event.volume);
             assert_eq!(is_whole, expected, "{event:?} {evidence:?}");
-            assert!(is_whole || (found.volume.is_none() && found.alloc.is_none()), "{found:?}");
+            assert!(
+                is_whole || (witnessed.volume.is_none() && witnessed.alloc.is_none()),
+                "{witnessed:?}"
+            );
         }
     }
 
@@ -173,13 +179,15 @@ mod tests {
         let node = NodeId::new("n1").unwrap();
         let forged = json!({"namespace": "b", "volume": "data", "alloc": "a", "by": "user.bob"});
         for (now, expected) in [(0, 0), (60, 0), (601, 601)] {
-            let told = event(EventName::VolumeMounted, forged.clone());
-            let found = believed(told, &node, &NodeRecords::default(), &alloc_on("n1"), at(now));
-            assert_eq!(found.at, at(expected));
-            assert_eq!(found.by.as_deref(), Some("user.anna"));
+            let forged_event = event(EventName::VolumeMounted, forged.clone());
+            let witnessed =
+                believed(forged_event, &node, &NodeRecords::default(), &alloc_on("n1"), at(now));
+            assert_eq!(witnessed.at, at(expected));
+            assert_eq!(witnessed.by.as_deref(), Some("user.anna"));
         }
-        let told = Event { at: at(1), ..event(EventName::VolumeMounted, forged) };
-        let found = believed(told, &node, &NodeRecords::default(), &Evidence::None, at(0));
-        assert_eq!((found.at, found.by), (at(0), None));
+        let forged_event = Event { at: at(1), ..event(EventName::VolumeMounted, forged) };
+        let witnessed =
+            believed(forged_event, &node, &NodeRecords::default(), &Evidence::None, at(0));
+        assert_eq!((witnessed.at, witnessed.by), (at(0), None));
     }
 }

@@ -1,4 +1,4 @@
-//! `plugin.delete`: removes the records of a plugin that no volume uses and no ready node has (D4).
+//! `plugin.delete`: deletes the records of a plugin that no volume uses and no ready node has (D4).
 //!
 //! A plugin is the fold of its instances and jobs, so it ends with the last of them. After a plugin
 //! was uninstalled, two kinds of records may keep it: instances on nodes that are down, and jobs
@@ -27,18 +27,18 @@ use crate::store::events;
 use crate::store::node_records::{InstanceKey, Write};
 use crate::store::state::State;
 
-/// Volumes or nodes that a refusal names.
+/// Volumes or nodes that a refusal names, at most.
 const NAMED_MAX: usize = 3;
 
 /// Deletes the plugin's instances and jobs.
 pub async fn delete(state: &State, request: Delete, caller: &Caller) -> Result<Deleted, Problem> {
     let id = request.id;
-    let place = |problem: Problem| problem.plugin(&id);
-    check_unused(state, &id, caller).await.map_err(place)?;
-    // Counts what all attempts deleted, also those that lost a race half-way.
+    let with_plugin = |problem: Problem| problem.plugin(&id);
+    check_unused(state, &id, caller).await.map_err(with_plugin)?;
+    // Counts what all attempts deleted, also those that lost a race between two deletes.
     let deleted = Mutex::default();
     let attempt = || delete_records(state, &id, caller, &deleted);
-    retry_lost_races(attempt).await.map_err(place)?;
+    retry_lost_races(attempt).await.map_err(with_plugin)?;
     Ok(deleted.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
 
@@ -46,9 +46,9 @@ pub async fn delete(state: &State, request: Delete, caller: &Caller) -> Result<D
 async fn check_unused(state: &State, id: &PluginId, caller: &Caller) -> Result<(), Problem> {
     let wanted = ListVolumes { plugin: Some(id.clone()), ..ListVolumes::default() };
     let call = Call::until(caller.trace, caller.deadline);
-    let asked =
+    let reply =
         state.bus.ask_service::<verb::VolumeList>(&Namespace::wildcard(), &wanted, &call).await;
-    let listed = asked.map_err(|error| {
+    let listed = reply.map_err(|error| {
         let problem = error.into_problem(verb::VolumeList::STEP);
         let message = format!("whether volumes use the plugin cannot be seen: {}", problem.message);
         Problem { message, ..problem }
@@ -68,13 +68,13 @@ async fn check_unused(state: &State, id: &PluginId, caller: &Caller) -> Result<(
     Err(Problem::new(Code::PluginInUse, message))
 }
 
-/// The first few by name, and how many more there are.
+/// The first [`NAMED_MAX`] by name, and how many more there are.
 fn name_first<T: ToString>(all: &[T]) -> String {
-    let mut named: Vec<String> = all.iter().take(NAMED_MAX).map(ToString::to_string).collect();
+    let mut names: Vec<String> = all.iter().take(NAMED_MAX).map(ToString::to_string).collect();
     if all.len() > NAMED_MAX {
-        named.push(format!("{} more", all.len() - NAMED_MAX));
+        names.push(format!("{} more", all.len() - NAMED_MAX));
     }
-    named.join(", ")
+    names.join(", ")
 }
 
 /// Deletes nothing while a node with the plugin is ready. The refusal names such nodes.
@@ -86,8 +86,8 @@ async fn delete_records(
 ) -> Result<(), StoreError> {
     let (at, trace) = (caller.at, caller.trace);
     state.catch_up(caller.deadline).await?;
-    let known = state.plugins.mirror.read(|plugins| plugins.get(id).cloned());
-    let Some(plugin) = known else { return Ok(()) };
+    let plugin = state.plugins.mirror.read(|plugins| plugins.get(id).cloned());
+    let Some(plugin) = plugin else { return Ok(()) };
     let mut snapshots = BTreeMap::new();
     for (node, instances) in instances_by_node(id, &plugin) {
         let snapshot = state.read_node_records(&node, instances).await?;
@@ -120,7 +120,7 @@ async fn delete_records(
         let key = key::job(id, namespace, job);
         let (revision, record) = state.plugins.read::<Job>(&key).await?;
         if record.is_some() {
-            // The job may have been announced again since.
+            // The job may have been announced again meanwhile.
             deadline::check(caller.deadline)?;
             state.plugins.delete(&key, revision, trace).await?;
             let event = events::job_changed((id, namespace, job), None, at, trace);

@@ -1,7 +1,7 @@
 //! `plugin.expect`: a job announces how many instances of a plugin it is to run (D5).
 //!
 //! **Promises** that a job changes only its own key, so that jobs never wait for each other, and
-//! that the same announcement again writes nothing.
+//! that a repeated announcement writes nothing.
 
 use berth_contract::code::Code;
 use berth_contract::key;
@@ -16,7 +16,7 @@ use crate::caller::Caller;
 use crate::store::events;
 use crate::store::state::State;
 
-/// Stores the announcement; one of no instances withdraws the job.
+/// Stores the announcement; one with no instances withdraws the job.
 pub async fn expect(
     state: &State,
     request: ExpectInstances,
@@ -38,13 +38,13 @@ async fn store_job(
     let (at, trace) = (caller.at, caller.trace);
     let ExpectInstances { plugin, namespace, job: id, controllers, nodes } = request;
     let key = key::job(plugin, namespace, id);
-    let (revision, known) = state.plugins.read::<Job>(&key).await?;
-    let wanted = wanted_job(known.as_ref(), *controllers, *nodes, at);
-    if wanted == known {
+    let (revision, recorded) = state.plugins.read::<Job>(&key).await?;
+    let wanted = wanted_job(recorded.as_ref(), *controllers, *nodes, at);
+    if wanted == recorded {
         return Ok(false);
     }
-    if known.is_none() {
-        // Two jobs at once may both pass: the bound is against mistakes.
+    if recorded.is_none() {
+        // Two jobs that are announced at once may both pass: the limit is against mistakes only.
         let jobs = |plugin| state.plugins.mirror.read(|all| Some(all.get(plugin)?.jobs.len()));
         if jobs(plugin).unwrap_or_default() >= limits::JOBS_PER_PLUGIN_MAX {
             let message = format!("plugin {plugin} has {} jobs", limits::JOBS_PER_PLUGIN_MAX);
@@ -62,11 +62,12 @@ async fn store_job(
 }
 
 /// The job's next record; none for a job that expects no instance.
-fn wanted_job(known: Option<&Job>, controllers: u32, nodes: u32, at: Timestamp) -> Option<Job> {
+fn wanted_job(recorded: Option<&Job>, controllers: u32, nodes: u32, at: Timestamp) -> Option<Job> {
     if (controllers, nodes) == (0, 0) {
         return None;
     }
-    let same = known.filter(|known| (known.controllers, known.nodes) == (controllers, nodes));
+    let same =
+        recorded.filter(|recorded| (recorded.controllers, recorded.nodes) == (controllers, nodes));
     Some(same.cloned().unwrap_or(Job { controllers, nodes, since: at }))
 }
 

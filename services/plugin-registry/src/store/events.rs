@@ -17,7 +17,7 @@ pub fn publish(events: &Events, event: &Event, trace: TraceContext) {
     events.publish(&event.subject(), event, trace);
 }
 
-/// Publishes what the node itself brought about, while its share of the stream lasts.
+/// Publishes an event that the node caused, if its share of the stream lasts.
 pub fn publish_in_share(state: &State, node: &NodeId, event: &Event, trace: TraceContext) {
     if state.event_shares.take_event(node, event, Instant::now()) {
         publish(&state.events, event, trace);
@@ -27,7 +27,7 @@ pub fn publish_in_share(state: &State, node: &NodeId, event: &Event, trace: Trac
     }
 }
 
-/// The event of a write; none for a write that changes nothing for others.
+/// The event of a write; none for a write that no reader of events needs to know.
 pub fn write_event(
     node: &NodeId,
     before: &NodeRecords,
@@ -37,32 +37,32 @@ pub fn write_event(
 ) -> Option<Event> {
     match write {
         Write::Node(next) => {
-            let was = before.node.as_ref().and_then(|known| known.gone.as_ref());
-            let back = was.filter(|_| next.gone.is_none());
-            back.map(|was| Event {
+            let proof = before.node.as_ref().and_then(|record| record.gone.as_ref());
+            let back = proof.filter(|_| next.gone.is_none());
+            back.map(|proof| Event {
                 detail: Some(format!(
-                    "it has undone all that it had mounted; it counted as gone: {was}"
+                    "it has undone all that it had mounted; it counted as gone: {proof}"
                 )),
                 ..event(EventName::NodeBack, node, at, trace)
             })
         }
-        Write::Put(place, instance) => {
-            let known = before.instances.get(place);
-            let flips = known.is_none_or(|known| known.healthy != instance.healthy);
-            flips.then(|| health(node, place, instance, at, trace))
+        Write::Put(instance_key, instance) => {
+            let record = before.instances.get(instance_key);
+            let flips = record.is_none_or(|record| record.healthy != instance.healthy);
+            flips.then(|| health(node, instance_key, instance, at, trace))
         }
-        Write::Delete(place) => Some(instance_left(node, place, at, trace)),
+        Write::Delete(instance_key) => Some(instance_left(node, instance_key, at, trace)),
     }
 }
 
 fn health(
     node: &NodeId,
-    place: &InstanceKey,
+    instance_key: &InstanceKey,
     instance: &Instance,
     at: Timestamp,
     trace: TraceContext,
 ) -> Event {
-    let (plugin, half) = place;
+    let (plugin, half) = instance_key;
     let name = if instance.healthy { EventName::PluginHealthy } else { EventName::PluginUnhealthy };
     let detail = format!("{half} {}: {}", instance.version, instance.description);
     Event { plugin: Some(plugin.clone()), detail: Some(detail), ..event(name, node, at, trace) }
@@ -82,11 +82,11 @@ pub fn shared_id(
 
 pub fn instance_left(
     node: &NodeId,
-    place: &InstanceKey,
+    instance_key: &InstanceKey,
     at: Timestamp,
     trace: TraceContext,
 ) -> Event {
-    let (plugin, half) = place;
+    let (plugin, half) = instance_key;
     Event {
         plugin: Some(plugin.clone()),
         detail: Some(half.to_string()),

@@ -1,13 +1,14 @@
-//! What shows that a node can have what it tells of: a mount, or an event.
+//! Evidence that a node can have a mount that it reports, or cause an event that it tells.
 //!
-//! **Why.** Every node may report and tell, and its identity can be stolen. What it says of a
-//! volume keeps other nodes from it, and is shown to the users of its namespace. So a node is
-//! believed only for the allocs that were placed on it, and for the volumes that they requested.
+//! **Why.** Every node may report and tell, and its identity can be stolen. A mount that it reports
+//! keeps other nodes from the volume; an event that it tells is shown to the users of a namespace.
+//! So a node is believed only for the allocs that were placed on it, and for the volumes that they
+//! requested.
 //!
 //! **Promises** that the records are read at their leader.
 //!
-//! **Never** takes a missing record for a proof that nothing is there: what cannot be known is a
-//! case of its own.
+//! **Never** takes a missing record for a proof that there was none: [`Evidence::None`] is a case
+//! of its own.
 
 use berth_bus::{Bucket, Entry};
 use berth_contract::problem::Problem;
@@ -18,19 +19,19 @@ use berth_domain::{AllocId, Namespace, VolumeKey};
 
 use super::state::StateInner;
 
-/// What is known of an alloc that a node names.
+/// The record of an alloc that a node names.
 #[derive(Debug, Clone)]
 pub enum Evidence {
     /// Its record.
     Record(Alloc),
     /// A newer version wrote it, or it is damaged.
     Unreadable,
-    /// There is none.
+    /// There is no record: it was never written, or it was deleted.
     None,
 }
 
 impl StateInner {
-    /// What is known of the alloc.
+    /// Reads the alloc's record.
     pub async fn evidence(
         &self,
         namespace: &Namespace,
@@ -47,8 +48,8 @@ impl StateInner {
         self.volume_records.newest().await.map_err(Problem::from)
     }
 
-    /// Whether the volume was registered after that revision. Also one that is not, or not yet, and
-    /// one whose record cannot be read.
+    /// Whether the volume was registered after that revision. True also for a volume that is not
+    /// registered, and for one whose record cannot be read.
     pub async fn is_newer(&self, volume: &VolumeKey, revision: u64) -> Result<bool, Problem> {
         let Some(entry) = newest(&self.volume_records, &key::spec(volume)).await? else {
             return Ok(true);
@@ -64,7 +65,7 @@ impl StateInner {
         Ok(registered > revision)
     }
 
-    /// Whether the alloc has a claim on the volume, or had one that was deleted lately.
+    /// Whether the alloc has a claim on the volume, or had one whose marker is still there.
     pub async fn had_claim(&self, volume: &VolumeKey, alloc: &AllocId) -> Result<bool, Problem> {
         let entry = newest(&self.volume_records, &key::claim(volume, alloc)).await?;
         Ok(entry.is_some())

@@ -8,7 +8,7 @@ use berth_contract::lease::Holder;
 use berth_domain::NodeId;
 use berth_telemetry::metric::LEASES;
 
-/// The nodes whose agent holds its lease.
+/// See the module.
 #[derive(Debug, Default)]
 pub struct HeldLeases {
     held: BTreeSet<NodeId>,
@@ -21,7 +21,7 @@ impl HeldLeases {
     pub const FILTER: &str = "node.>";
 
     /// How many times a lease was gained or ended. Renewals do not count: a fleet makes many of
-    /// them each second.
+    /// them per second.
     pub fn changes(&self) -> u64 {
         self.changes
     }
@@ -30,8 +30,8 @@ impl HeldLeases {
         self.held.len()
     }
 
-    /// Whether the value was not written by an agent of that node. The lease counts as held: the
-    /// agent whose lease was overwritten may not have noticed yet.
+    /// Whether the value was not written by an agent of that node. The lease still counts as held:
+    /// the agent whose lease was overwritten may not have noticed yet.
     pub fn is_junk(&self, node: &NodeId) -> bool {
         self.junk.contains(node)
     }

@@ -1,7 +1,7 @@
-//! What the registry knows: its buckets and their mirrors, one node's records, the leases that are
+//! The registry's state: its buckets and their mirrors, one node's records, the leases that are
 //! held, and the events.
 //!
-//! **Never** answers a request by itself: the shelves above do.
+//! **Never** answers a request: the modules `node`, `plugin` and `read` do.
 
 pub mod event_shares;
 pub mod events;

@@ -10,7 +10,7 @@ use berth_service::record_table::StoreError;
 
 use super::state::StateInner;
 
-/// An instance on a node.
+/// The key of an instance among those of its node.
 pub type InstanceKey = (PluginId, Half);
 
 /// The records of one node.
@@ -33,7 +33,7 @@ pub enum Write {
 /// A node's records as the leader had them, each with its revision.
 #[derive(Debug, Default)]
 pub struct RecordSnapshot {
-    /// The node's own record and those of its instances that were read.
+    /// The node's own record, and those of its instances that were read.
     pub records: NodeRecords,
     revisions: HashMap<String, u64>,
 }
@@ -64,9 +64,9 @@ impl StateInner {
         records
     }
 
-    /// Reads these instances of the node at the leader, and then the node's own record. In this
-    /// order, because a report writes the node's record before any instance (see `report::decide`):
-    /// a report that was stored between the two reads is seen in the second.
+    /// Reads these instances of the node at the leader, and then the node's own record. A report
+    /// writes the node's record before any instance (see `report::decide`), so a report that was
+    /// stored between the two reads is seen in the second.
     pub async fn read_node_records(
         &self,
         node: &NodeId,

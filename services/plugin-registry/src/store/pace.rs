@@ -6,14 +6,14 @@
 
 /// Renewals within one TTL, at most.
 const RENEWALS_PER_TTL: u64 = 3;
-/// TTLs are multiples of this, in seconds, so that a few nodes more or less change nothing.
+/// TTLs are multiples of this, in seconds, so that a few nodes more or less do not change them.
 const TTL_STEP_S: u64 = 5;
-/// A TTL up to this, in seconds, is left to the agents' own configuration.
+/// A TTL up to this, in seconds, is not imposed: the agents' own configuration applies.
 const UNBOUNDED_TTL_S: u64 = 10;
 /// Longest TTL, in seconds, however large the fleet is.
 const TTL_MAX_S: u64 = 60;
 
-/// The load of renewals that the bus is to bear.
+/// The load of lease renewals that the bus may get.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pace {
     /// Of all agents together.
@@ -21,8 +21,8 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// The shortest TTL, in seconds, that agents of a fleet of this size may use; 0 means that any
-    /// is short enough for the bus to bear.
+    /// The shortest TTL, in seconds, that agents of a fleet of this size may use; 0 if any TTL is
+    /// allowed.
     pub fn lease_ttl_s(self, nodes: usize) -> u32 {
         let renewals = u64::try_from(nodes).unwrap_or(u64::MAX).saturating_mul(RENEWALS_PER_TTL);
         let needed_s = renewals.div_ceil(u64::from(self.renewals_per_second.max(1)));

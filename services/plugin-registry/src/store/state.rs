@@ -19,7 +19,7 @@ use super::volumes_incarnation::VolumesIncarnation;
 /// A wait ends this long before the caller's deadline, so that the answer still arrives in time.
 const ANSWER_BEFORE: Duration = Duration::from_millis(200);
 
-/// Cheap to clone.
+/// See the module. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct State(Arc<StateInner>);
 
@@ -29,15 +29,15 @@ pub struct StateInner {
     /// Instances and jobs, folded into plugins.
     pub plugins: RecordTable<Instances>,
     pub nodes: RecordTable<Nodes>,
-    /// Read for what a node tells of an alloc.
+    /// Read to verify what a node reports of an alloc.
     pub allocs: Bucket,
-    /// Read for the claim of an alloc without a record.
+    /// Read for the claim of an alloc that has no record.
     pub volume_records: Bucket,
-    /// The leases of nodes are written here for their agents.
+    /// Leases of nodes are written here on behalf of their agents.
     pub leases: Bucket,
     pub lease_mirror: Mirror<HeldLeases>,
     pub events: Events,
-    /// How much each node may still tell.
+    /// The rest of each node's share of the stream of events.
     pub event_shares: EventShares,
     pub pace: Pace,
     pub volumes: VolumesIncarnation,

@@ -1,7 +1,7 @@
-//! The incarnation of the bucket of volumes. Agents are told with each answer for their lease.
+//! The incarnation of the bucket of volumes. Each answer for a node's lease tells it to the agent.
 //!
-//! **Promises** that agents learn of a restored bucket within a renewal of their lease, by answers
-//! that are sent anyway.
+//! **Promises** that agents learn of a restored bucket within one renewal of their lease, without
+//! further requests.
 //!
 //! **Never** reads a volume.
 
@@ -15,7 +15,7 @@ use berth_contract::problem::Problem;
 use berth_service::process::chain;
 use tokio::time::sleep;
 
-/// Interval at which the stream is described: one request of each replica, however many nodes.
+/// Interval at which each replica asks the server for it, however many nodes there are.
 const INTERVAL: Duration = Duration::from_secs(2);
 
 /// The number of the newest incarnation, if records of claims may be missing in it.
@@ -23,19 +23,19 @@ const INTERVAL: Duration = Duration::from_secs(2);
 pub struct VolumesIncarnation(AtomicU64);
 
 impl VolumesIncarnation {
-    /// The number; none while it is not known, and where no record can be missing.
+    /// The number; none if it is unknown, or if no record can be missing.
     pub fn number(&self) -> Option<u64> {
         Some(self.0.load(Ordering::Relaxed)).filter(|number| *number > 0)
     }
 
-    /// The number as the bucket has it now, for a decision that must not rest on an older one.
+    /// Reads the number from the bucket, for a decision that must not rest on an older one.
     pub async fn read(&self, bus: &Bus) -> Result<Option<u64>, Problem> {
         let unread = |error| Problem::new(Code::BusUnavailable, chain(&error)).retryable();
         self.refresh(bus).await.map_err(unread)?;
         Ok(self.number())
     }
 
-    /// Follows the bucket for as long as this is polled.
+    /// Repeats the read until it is dropped.
     pub async fn follow(&self, bus: &Bus) {
         loop {
             if let Err(error) = self.refresh(bus).await {
@@ -45,10 +45,10 @@ impl VolumesIncarnation {
         }
     }
 
-    /// A stream that is away, or is being restored, keeps the number of before.
+    /// Reads the number. It stays as it is while the stream is absent or being restored.
     async fn refresh(&self, bus: &Bus) -> Result<(), Cause> {
-        if let Some(found) = bus.read_incarnation(bucket::VOLUMES.name).await? {
-            let number = if found.origin.may_lack_records() { found.number } else { 0 };
+        if let Some(incarnation) = bus.read_incarnation(bucket::VOLUMES.name).await? {
+            let number = if incarnation.origin.may_lack_records() { incarnation.number } else { 0 };
             self.0.store(number, Ordering::Relaxed);
         }
         Ok(())

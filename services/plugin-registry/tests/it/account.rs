@@ -1,4 +1,4 @@
-//! Which mounts without a claim count, whatever else is gone from the records.
+//! Which mounts without a claim count, and how other missing records change that.
 
 use berth_contract::message::registry::NodeReport;
 use berth_contract::{bucket, key};
@@ -57,12 +57,12 @@ async fn write_alloc(site: &Site, alloc: &str, node: &str, schema: u32) {
 async fn counted(site: &Site, mounts: &[&str]) -> (Vec<String>, Option<String>) {
     let unaccounted = mounts.iter().map(|alloc| mount(alloc)).collect();
     site.report(&NodeReport { unaccounted, ..report("n1", &[]) }).await;
-    let known = site.node("n1").await;
-    let allocs = known.unaccounted.iter().map(|mount| mount.alloc.to_string()).collect();
-    (allocs, known.attributes.get("disbelieved-mounts").cloned())
+    let node = site.node("n1").await;
+    let allocs = node.unaccounted.iter().map(|mount| mount.alloc.to_string()).collect();
+    (allocs, node.attributes.get("disbelieved-mounts").cloned())
 }
 
-/// A node that comes on record after all records were lost, its mounts among them.
+/// A node gets its record after all records were lost, also those of its mounts.
 #[tokio::test]
 async fn a_newcomer_is_believed_of_volumes_that_were_registered_after_it_came() {
     let site = Site::start(1).await;
@@ -74,15 +74,15 @@ async fn a_newcomer_is_believed_of_volumes_that_were_registered_after_it_came() 
         let compared = Some(compared);
         let report = NodeReport { unaccounted: mounts.collect(), compared, ..report("n1", &[]) };
         site.report(&report).await;
-        let known = site.node("n1").await.unaccounted;
-        known.iter().map(|mount| mount.volume.to_string()).collect::<Vec<_>>()
+        let unaccounted = site.node("n1").await.unaccounted;
+        unaccounted.iter().map(|mount| mount.volume.to_string()).collect::<Vec<_>>()
     };
     register(&site, "before").await;
     assert!(reports(false, &[]).await.is_empty());
     register(&site, "after").await;
     let all = ["after", "before", "never"];
     assert_eq!(reports(true, &all).await, ["after", "never"]);
-    // It has compared all that it has: nothing older can come up any more.
+    // It has compared all its mounts: none from before can appear any more.
     register(&site, "later").await;
     assert_eq!(reports(true, &["after", "later"]).await, ["after"]);
 }
@@ -99,7 +99,7 @@ async fn a_mount_counts_unless_the_records_say_that_the_node_cannot_have_it() {
     site.node_is("n2", "ready", PATIENCE).await;
     // Its host may run under another name.
     write_alloc(&site, "renamed", "n3", 1).await;
-    // Somebody deleted the records of an alloc and of its claim.
+    // The records of an alloc and of its claim were deleted by hand.
     write(&site, &claim_key("deleted"), DELETE, b"").await;
     let all = ["deleted", "elsewhere", "ended", "newer", "nobody", "renamed"];
     let (allocs, others) = counted(&site, &all).await;
@@ -107,7 +107,7 @@ async fn a_mount_counts_unless_the_records_say_that_the_node_cannot_have_it() {
     let others = others.unwrap();
     assert!(others.starts_with("2, ") && others.contains("elsewhere"), "{others}");
 
-    // What counted once counts until the node reports it no more.
+    // A mount that counted once counts until the node stops reporting it.
     write(&site, &alloc_key("ended"), DELETE, b"").await;
     assert_eq!(counted(&site, &["ended"]).await, (vec!["ended".to_owned()], None));
     assert_eq!(counted(&site, &[]).await, (Vec::new(), None));

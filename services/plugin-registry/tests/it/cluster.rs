@@ -1,4 +1,4 @@
-//! Three servers, and one of them lost.
+//! One of three servers is lost.
 
 use std::time::Duration;
 
@@ -23,29 +23,31 @@ async fn one_of_three_servers_lost_costs_time_and_nothing_else() {
     let stream = format!("KV_{}", bucket::PLUGINS.name);
     let leader = site.nats.leader_of(&stream).await;
     site.nats.servers()[leader].kill9();
-    // Agents report again until they are heard: an election takes 4 to 9 s.
+    // Agents repeat their reports until one is answered: an election takes 4 to 9 s.
     wait::until("a change is written", 2 * PATIENCE, async || {
-        let told = report("n1", &[("p", Half::Node, instance(false))]);
+        let new_report = report("n1", &[("p", Half::Node, instance(false))]);
         let call = berth_bus::Call::within(trace(), Duration::from_secs(5));
         let subject = verb::NodeReport::subject(&());
-        site.bus.request::<Reported>(&subject, &told, &call).await
+        site.bus.request::<Reported>(&subject, &new_report, &call).await
     })
     .await;
-    let shown = wait::until("it is shown", 2 * PATIENCE, async || {
+    let reply = wait::until("it is shown", 2 * PATIENCE, async || {
         let call = berth_bus::Call::within(trace(), Duration::from_secs(5));
         let subject = verb::PluginStatus::subject(&());
-        let one = serde_json::json!({"id": "p"});
-        site.bus.request::<berth_contract::message::registry::Plugins>(&subject, &one, &call).await
+        let query = serde_json::json!({"id": "p"});
+        site.bus
+            .request::<berth_contract::message::registry::Plugins>(&subject, &query, &call)
+            .await
     })
     .await;
-    let [plugin] = shown.plugins.as_slice() else { panic!("{shown:?}") };
+    let [plugin] = reply.plugins.as_slice() else { panic!("{reply:?}") };
     assert_eq!(plugin.nodes, Count { healthy: 0, expected: 2 });
-    let said: Vec<(&str, bool)> = plugin
+    let answers: Vec<(&str, bool)> = plugin
         .instances
         .iter()
-        .map(|one| (one.node.as_str(), one.description.contains("it answers")))
+        .map(|instance| (instance.node.as_str(), instance.description.contains("it answers")))
         .collect();
-    assert_eq!(said, [("n1", false), ("n2", true)]);
+    assert_eq!(answers, [("n1", false), ("n2", true)]);
 
     site.nats.servers()[leader].restart().await;
     let _lease = wait::until("the lease is had", 2 * PATIENCE, async || {
@@ -60,9 +62,10 @@ async fn one_of_three_servers_lost_costs_time_and_nothing_else() {
     site.node_is("n2", "ready", 2 * PATIENCE).await;
 }
 
-/// A leader of the leases that was cut off and deposed lacks those that its successor stored, and
-/// answers that there are none (`a_deposed_leader_confirms_nothing` of the bus counts that). So the
-/// registry writes an absence down first, which only a leader with a quorum stores (decision 0031).
+/// A leader of the leases that was cut off and deposed does not have the leases that its successor
+/// stored, and answers that there are none (`a_deposed_leader_confirms_nothing` of the bus counts
+/// that). So the registry writes a marker for an absent lease, which only a leader with a quorum
+/// can store (decision 0031).
 #[tokio::test]
 async fn a_node_is_down_or_gone_or_leaves_only_when_a_quorum_has_no_lease_of_it() {
     let site = Site::start_on_three(1).await;
@@ -72,23 +75,26 @@ async fn a_node_is_down_or_gone_or_leaves_only_when_a_quorum_has_no_lease_of_it(
         let lease = site.lease(node, Duration::from_secs(60)).await;
         site.report(&report(node, &[])).await;
         site.node_is(node, "ready", PATIENCE).await;
-        let held = confirmed(node).await;
+        let head_while_held = confirmed(node).await;
         lease.release().await.unwrap();
         site.node_is(node, "down", 2 * PATIENCE).await;
-        // One write gave the lease up, and another one confirms it.
-        let down = confirmed(node).await;
-        assert!(down > held + 1, "{node} is down, and {held} became {down}");
+        // One write deleted the lease, and another one confirms that.
+        let head_when_down = confirmed(node).await;
+        assert!(
+            head_when_down > head_while_held + 1,
+            "{node} is down, and {head_while_held} became {head_when_down}"
+        );
     }
 
-    let down = confirmed("n1").await;
+    let head_when_down = confirmed("n1").await;
     let seen = site.node("n1").await.revision;
     let (kind, by) = (ProofKind::PoweredOff, "ada".to_owned());
     let gone = Gone { node: node_id("n1"), kind, by, note: String::new(), seen };
     site.ask::<verb::NodeGone>(&gone).await.unwrap();
-    assert!(confirmed("n1").await > down, "declared gone without a question to a quorum");
+    assert!(confirmed("n1").await > head_when_down, "declared gone without a question to a quorum");
 
-    let down = confirmed("n2").await;
+    let head_when_down = confirmed("n2").await;
     let leave = Leave { node: node_id("n2"), revision: Some(site.node("n2").await.revision) };
     site.ask::<verb::NodeLeave>(&leave).await.unwrap();
-    assert!(confirmed("n2").await > down, "left without a question to a quorum");
+    assert!(confirmed("n2").await > head_when_down, "left without a question to a quorum");
 }

@@ -1,4 +1,5 @@
-//! Killed at any moment: what was answered is stored, and the next report mends the rest.
+//! The registry is killed at any moment: what it has answered is stored, and the next report writes
+//! the rest.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,8 +16,8 @@ const PLUGINS: [&str; 4] = ["a", "b", "c", "d"];
 
 /// The `count`-th report: each instance names the count as its version.
 fn numbered(count: u64) -> NodeReport {
-    let told = Instance { version: count.to_string(), ..instance(true) };
-    let instances = PLUGINS.map(|plugin| (plugin, Half::Node, told.clone()));
+    let numbered_instance = Instance { version: count.to_string(), ..instance(true) };
+    let instances = PLUGINS.map(|plugin| (plugin, Half::Node, numbered_instance.clone()));
     let mut numbered = report("n1", &instances);
     numbered.clock = numbered.clock.after(Duration::from_millis(count));
     numbered
@@ -57,8 +58,8 @@ async fn killed_between_any_two_writes_nothing_that_was_answered_is_lost() {
         assert_eq!(plugins.len(), PLUGINS.len());
         for plugin in &plugins {
             let version: u64 = plugin.instances[0].version.parse().unwrap();
-            let kept = (answered..=sent).contains(&version);
-            assert!(kept, "{} is at {version}; {answered} answered, {sent} sent", plugin.id);
+            let is_kept = (answered..=sent).contains(&version);
+            assert!(is_kept, "{} is at {version}; {answered} answered, {sent} sent", plugin.id);
         }
     }
     let next = numbered(sent.fetch_add(1, Ordering::SeqCst) + 1);
@@ -75,11 +76,11 @@ async fn one_replica_goes_on_when_the_other_is_killed() {
     site.report(&report("n1", &[("p", Half::Node, instance(true))])).await;
     site.node_is("n1", "ready", PATIENCE).await;
     site.kill9(0);
-    // The server learns of it when the connection breaks; until then a request may go unanswered.
+    // The server notices when the connection breaks; until then a request may stay unanswered.
     wait::until("the other answers", PATIENCE, async || {
-        let told = report("n1", &[("p", Half::Node, instance(false))]);
+        let new_report = report("n1", &[("p", Half::Node, instance(false))]);
         let call = berth_bus::Call::within(trace(), Duration::from_secs(1));
-        site.bus.request::<Reported>(&verb::NodeReport::subject(&()), &told, &call).await
+        site.bus.request::<Reported>(&verb::NodeReport::subject(&()), &new_report, &call).await
     })
     .await;
     assert!(!site.plugin("p").await.instances[0].healthy);

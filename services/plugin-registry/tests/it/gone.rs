@@ -19,7 +19,8 @@ fn gone(node: &str, by: &str) -> Gone {
     Gone { node: node_id(node), kind, by: by.to_owned(), note: why, seen: 0 }
 }
 
-/// Says so of the node as it is, until the end of the lease is noticed.
+/// Declares the node gone with its present revision, until the registry has noticed that the lease
+/// ended.
 async fn declare(site: &Site, gone: &Gone) -> Declared {
     wait::until("it is on record", PATIENCE, async || {
         let mut nodes = site.nodes().await.into_iter();
@@ -34,41 +35,42 @@ async fn declare(site: &Site, gone: &Gone) -> Declared {
 #[tokio::test]
 async fn a_node_is_gone_when_its_lease_has_ended_and_back_when_it_has_undone_all() {
     let site = Site::start(2).await;
-    let told = || report("n1", &[("p", Half::Node, instance(true))]);
-    let held = site.lease("n1", TTL).await;
-    site.report(&told()).await;
+    let healthy_report = || report("n1", &[("p", Half::Node, instance(true))]);
+    let lease = site.lease("n1", TTL).await;
+    site.report(&healthy_report()).await;
     site.node_is("n1", "ready", PATIENCE).await;
-    assert_eq!(site.report(&told()).await.state, NodeState::Ready);
+    assert_eq!(site.report(&healthy_report()).await.state, NodeState::Ready);
     let before = site.heads().await;
     let problem = site.refused::<verb::NodeGone>(&gone("n1", "ada")).await;
     assert_eq!((problem.code, problem.retryable), (Code::NodeReady, false), "{problem}");
     assert_eq!(site.heads().await, before);
 
-    held.release().await.unwrap();
+    lease.release().await.unwrap();
     let declared = declare(&site, &gone("n1", "ada")).await;
     assert_eq!((declared.proof.kind, declared.proof.by.as_str()), (ProofKind::PoweredOff, "ada"));
     let before = site.heads().await;
     assert_eq!(declare(&site, &gone("n1", "bob")).await, declared, "what was said first stands");
     assert_eq!(site.heads().await, before);
-    let shown = site.node("n1").await;
-    assert_eq!(shown.gone.as_ref(), Some(&declared.proof));
-    assert!(shown.instances[0].description.contains("powered-off, says ada"), "{shown:?}");
+    let node = site.node("n1").await;
+    assert_eq!(node.gone.as_ref(), Some(&declared.proof));
+    assert!(node.instances[0].description.contains("powered-off, says ada"), "{node:?}");
 
-    // It is not forgotten, and a lease alone makes it no node like any other.
+    // The record is kept, and a lease alone does not make the node ready.
     let leave = Leave { node: node_id("n1"), revision: None };
-    let left: NodeLeft = site.ask::<verb::NodeLeave>(&leave).await.unwrap();
-    assert_eq!(left, NodeLeft { known: true, instances: 1, gone: true });
+    let node_left: NodeLeft = site.ask::<verb::NodeLeave>(&leave).await.unwrap();
+    assert_eq!(node_left, NodeLeft { known: true, instances: 1, gone: true });
     let _lease = site.lease("n1", TTL).await;
-    let answer = site.report(&told()).await;
+    let answer = site.report(&healthy_report()).await;
     assert_eq!((answer.state, answer.gone.as_ref()), (NodeState::Down, Some(&declared.proof)));
-    // What was undone because of another proof does not count.
+    // Mounts that were undone because of another proof do not count.
     let earlier = declared.proof.at.unix_ms() - 1;
     let undone = Some(berth_domain::Timestamp::from_unix_ms(earlier));
-    let answer = site.report(&NodeReport { undone, ..told() }).await;
+    let answer = site.report(&NodeReport { undone, ..healthy_report() }).await;
     assert_eq!(answer.gone.as_ref(), Some(&declared.proof));
     assert_eq!(site.plugin("p").await.nodes, Count { healthy: 0, expected: 1 });
 
-    let answer = site.report(&NodeReport { undone: Some(declared.proof.at), ..told() }).await;
+    let answer =
+        site.report(&NodeReport { undone: Some(declared.proof.at), ..healthy_report() }).await;
     assert_eq!(answer.gone, None);
     let back = site.node_is("n1", "ready", PATIENCE).await;
     assert_eq!(back.gone, None);
@@ -77,17 +79,17 @@ async fn a_node_is_gone_when_its_lease_has_ended_and_back_when_it_has_undone_all
     site.events_are("node.", &events).await;
 }
 
-/// The operator names the revision of the record that they saw. It tells one absence from the next,
-/// because a node that is down writes no other change.
+/// The operator names the revision of the record that they saw. It identifies the absence, because
+/// the record of a node that is down changes only when its agent returns.
 #[tokio::test]
 async fn what_was_made_sure_of_in_an_earlier_absence_does_not_count() {
     let site = Site::start(2).await;
     let mut absences = Vec::new();
     for _ in 0..2 {
-        let held = site.lease("n1", TTL).await;
+        let lease = site.lease("n1", TTL).await;
         site.report(&report("n1", &[])).await;
         let ready = site.node_is("n1", "ready", PATIENCE).await;
-        held.release().await.unwrap();
+        lease.release().await.unwrap();
         let down = site.node_is("n1", "down", PATIENCE).await;
         assert_ne!(ready.revision, down.revision, "who looked while it was there looks again");
         absences.push(down.revision);
@@ -99,34 +101,34 @@ async fn what_was_made_sure_of_in_an_earlier_absence_does_not_count() {
         assert!(problem.next.contains("berth node status n1"), "{problem:?}");
     }
     assert_eq!(site.heads().await, before);
-    let said = Gone { seen: absences[1], ..gone("n1", "ada") };
-    let _: Declared = site.ask::<verb::NodeGone>(&said).await.unwrap();
+    let declaration = Gone { seen: absences[1], ..gone("n1", "ada") };
+    let _: Declared = site.ask::<verb::NodeGone>(&declaration).await.unwrap();
 }
 
-/// A claim may name a node that was removed, or whose record was lost.
+/// A claim may name a node that left, or whose record was lost.
 #[tokio::test]
 async fn a_node_that_nobody_knows_may_be_gone() {
     let site = Site::start(1).await;
     let declared = declare(&site, &gone("n9", "ada")).await;
-    let shown = site.node("n9").await;
-    assert_eq!((shown.state, shown.gone), (NodeState::Down, Some(declared.proof)));
+    let node = site.node("n9").await;
+    assert_eq!((node.state, node.gone), (NodeState::Down, Some(declared.proof)));
     site.events_are("node.", &["node.gone n9"]).await;
 }
 
-/// The record says "ready" for a moment after the lease ended: an agent that was told so may hold
-/// it again by then.
+/// The record says "ready" for a moment after the lease ended, and an agent that was told so may
+/// hold a lease again.
 #[tokio::test]
 async fn a_lease_that_ended_only_now_is_waited_for() {
     let site = Site::start(1).await;
-    let held = site.lease("n1", TTL).await;
+    let lease = site.lease("n1", TTL).await;
     site.report(&report("n1", &[])).await;
     site.node_is("n1", "ready", PATIENCE).await;
     site.replicas[0].pause();
-    held.release().await.unwrap();
-    // The request comes while the only replica is paused. Resumed, it finds the request and the
-    // lease.
-    let asked = gone("n1", "ada");
-    let (declared, ()) = tokio::join!(declare(&site, &asked), async {
+    lease.release().await.unwrap();
+    // The request arrives while the only replica is paused. When it resumes, it finds the request
+    // and the end of the lease.
+    let declaration = gone("n1", "ada");
+    let (declared, ()) = tokio::join!(declare(&site, &declaration), async {
         tokio::time::sleep(Duration::from_millis(300)).await;
         site.replicas[0].resume();
     });

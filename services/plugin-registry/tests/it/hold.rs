@@ -71,24 +71,24 @@ async fn one_agent_holds_a_lease_and_may_ask_again() {
         async |agent: &str, over| send::<verb::NodeHold>(&bus, &hold("n1", agent, over)).await;
     let first = held(take("a", None).await);
     site.node_is("n1", "ready", PATIENCE).await;
-    // Its answer was lost: the same process asks again, as if it was the first time.
+    // The answer was lost: the same process repeats its request as for the first time.
     let again = held(take("a", None).await);
     assert!(again > first);
-    // So does a renewal.
+    // A renewal is answered, too.
     let renewed = held(take("a", Some(first)).await);
-    let (found, value) = held_by_another(take("b", None).await);
-    assert_eq!(found, renewed);
+    let (held_revision, value) = held_by_another(take("b", None).await);
+    assert_eq!(held_revision, renewed);
     assert!(value.contains("\"agent\":\"a\""), "{value}");
-    // It knows that the other one has ended, and takes over what it saw.
-    let taken = held(take("b", Some(found)).await);
-    assert_eq!(held_by_another(take("a", Some(renewed)).await).0, taken);
-    // A late farewell of the first one ends nothing.
+    // The other agent knows that the first one has ended, and takes over the revision that it saw.
+    let taken_over = held(take("b", Some(held_revision)).await);
+    assert_eq!(held_by_another(take("a", Some(renewed)).await).0, taken_over);
+    // A late yield of the first agent deletes nothing.
     let farewell = |revision| Yield { node: node_id("n1"), revision };
     send::<verb::NodeYield>(&bus, &farewell(renewed)).await.unwrap();
-    assert_eq!(held_by_another(take("a", None).await).0, taken);
-    send::<verb::NodeYield>(&bus, &farewell(taken)).await.unwrap();
+    assert_eq!(held_by_another(take("a", None).await).0, taken_over);
+    send::<verb::NodeYield>(&bus, &farewell(taken_over)).await.unwrap();
     site.node_is("n1", "down", PATIENCE).await;
-    assert_eq!(take("b", Some(taken)).await, Ok(LeaseAnswer::default()));
+    assert_eq!(take("b", Some(taken_over)).await, Ok(LeaseAnswer::default()));
     held(take("a", None).await);
 }
 
@@ -107,7 +107,7 @@ async fn a_lease_ends_that_is_not_renewed() {
     assert_eq!(send::<verb::NodeHold>(&bus, &endless).await, Err(Code::BadInput));
 }
 
-/// Without the numbers, the late one would be taken for a retry whose answer was lost.
+/// Without the numbers, the late request would be taken for a retry whose answer was lost.
 #[tokio::test]
 async fn a_late_renewal_does_not_shorten_the_lease_of_its_own_process() {
     let site = Site::start(1).await;
@@ -117,10 +117,10 @@ async fn a_late_renewal_does_not_shorten_the_lease_of_its_own_process() {
         |number, ttl_s, over| Hold { ttl_s, renewal: Some(number), ..hold("n1", "a", over) };
     let first = held(send::<verb::NodeHold>(&bus, &renew(1, 60, None)).await);
     let third = held(send::<verb::NodeHold>(&bus, &renew(3, 60, Some(first))).await);
-    // The second one was on its way all the time.
+    // The second request is late.
     let late = renew(2, 1, Some(first));
     assert_eq!(held_by_another(send::<verb::NodeHold>(&bus, &late).await).0, third);
-    // A copy of the third is no write.
+    // A copy of the third request writes nothing.
     let copy = renew(3, 60, Some(first));
     assert_eq!(held(send::<verb::NodeHold>(&bus, &copy).await), third);
     tokio::time::sleep(Duration::from_secs(3)).await;
@@ -147,8 +147,8 @@ async fn a_renewal_past_its_deadline_writes_over_nothing_that_it_does_not_name()
         serde_json::from_value(answer).unwrap()
     };
     for over in [None, Some(first)] {
-        let found = ask_late(over).await.found.expect("it is kept");
-        assert_eq!(found.revision, second);
+        let kept = ask_late(over).await.found.expect("it is kept");
+        assert_eq!(kept.revision, second);
     }
     // The clock of a node may be behind: what names the lease renews it.
     assert!(ask_late(Some(second)).await.revision > Some(second));
@@ -183,12 +183,12 @@ async fn an_agent_writes_for_its_own_node_only() {
     let forged = report("n1", &[]);
     assert_eq!(send::<verb::NodeReport>(&thief, &forged).await.map(drop), Err(Code::NotAllowed));
     for (bus, event) in [(&thief, mounted("n1")), (&site.bus, mounted("n1"))] {
-        let told = send::<verb::NodeTell>(bus, &tell(event)).await.map(drop);
-        assert_eq!(told, Err(Code::NotAllowed));
+        let result = send::<verb::NodeTell>(bus, &tell(event)).await.map(drop);
+        assert_eq!(result, Err(Code::NotAllowed));
     }
     let freed = Event { event: EventName::ClaimFreed, ..mounted("n2") };
-    let told = send::<verb::NodeTell>(&thief, &tell(freed)).await.map(drop);
-    assert_eq!(told, Err(Code::BadInput));
+    let result = send::<verb::NodeTell>(&thief, &tell(freed)).await.map(drop);
+    assert_eq!(result, Err(Code::BadInput));
 
     assert_eq!(
         held(send::<verb::NodeHold>(&bus, &hold("n1", "a", Some(revision))).await),

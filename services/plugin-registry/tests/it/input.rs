@@ -17,11 +17,11 @@ async fn bad_reports_are_answered_with_every_fault_and_change_nothing() {
             "since": "2026-01-01T00:00:00Z"},
     });
     let with = |change: Value| {
-        let mut told = instance.clone();
+        let mut changed = instance.clone();
         for (name, value) in change.as_object().unwrap() {
-            told["instance"][name] = value.clone();
+            changed["instance"][name] = value.clone();
         }
-        told
+        changed
     };
     let rows: [(&str, Vec<u8>, &[&str]); 6] = [
         ("no JSON", b"{\"node\": \xff".to_vec(), &[""]),
@@ -35,7 +35,7 @@ async fn bad_reports_are_answered_with_every_fault_and_change_nothing() {
         ),
         (
             "instances",
-            to_vec(told(vec![
+            to_vec(report_body(vec![
                 json!({"plugin": "a\nb", "half": "middle", "instance": {"healthy": 1}}),
                 with(json!({"description": "x".repeat(2000), "node": {"external_node": 1}})),
             ])),
@@ -53,7 +53,11 @@ async fn bad_reports_are_answered_with_every_fault_and_change_nothing() {
                 "instances[1].instance.node.stage_unstage_volume",
             ],
         ),
-        ("told twice", to_vec(told(vec![instance.clone(), instance.clone()])), &["instances[1]"]),
+        (
+            "told twice",
+            to_vec(report_body(vec![instance.clone(), instance.clone()])),
+            &["instances[1]"],
+        ),
     ];
     for (what, body, paths) in rows {
         let subject = verb::NodeReport::subject(&());
@@ -62,8 +66,9 @@ async fn bad_reports_are_answered_with_every_fault_and_change_nothing() {
         assert_eq!(problem["code"], "BERTH0001", "{what}: {answer}");
         assert_eq!(problem["step"], "node.report", "{what}: {answer}");
         let faults = problem["faults"].as_array().unwrap();
-        let found: Vec<&str> = faults.iter().map(|fault| fault["path"].as_str().unwrap()).collect();
-        assert_eq!(found, paths, "{what}: {answer}");
+        let found_paths: Vec<&str> =
+            faults.iter().map(|fault| fault["path"].as_str().unwrap()).collect();
+        assert_eq!(found_paths, paths, "{what}: {answer}");
     }
     for (subject, body) in [
         (verb::NodeStatus::subject(&()), json!({"id": 7})),
@@ -86,8 +91,8 @@ async fn bad_reports_are_answered_with_every_fault_and_change_nothing() {
 #[tokio::test]
 async fn what_a_newer_agent_says_beside_is_ignored() {
     let site = Site::start(1).await;
-    let told = report("n1", &[("p", Half::Node, instance(true))]);
-    let mut newer = serde_json::to_value(&told).unwrap();
+    let report = report("n1", &[("p", Half::Node, instance(true))]);
+    let mut newer = serde_json::to_value(&report).unwrap();
     newer["mood"] = json!({"good": true});
     newer["instances"][0]["colour"] = json!("red");
     newer["instances"][0]["instance"]["temperature"] = json!(21);
@@ -96,8 +101,8 @@ async fn what_a_newer_agent_says_beside_is_ignored() {
     assert!(answer["clock_skew_ms"].is_i64(), "{answer}");
     assert_eq!(site.plugin("p").await.nodes.expected, 1);
     // An empty body asks for all.
-    let all = raw::ask(site.server(), &verb::NodeStatus::subject(&()), &[], b"").await;
-    assert_eq!(all["nodes"][0]["id"], "n1", "{all}");
+    let reply = raw::ask(site.server(), &verb::NodeStatus::subject(&()), &[], b"").await;
+    assert_eq!(reply["nodes"][0]["id"], "n1", "{reply}");
 }
 
 #[tokio::test]
@@ -109,7 +114,7 @@ async fn strange_ids_stay_what_they_are() {
     assert_eq!(site.plugin(plugin).await.instances[0].node.as_str(), node);
 }
 
-fn told(instances: Vec<Value>) -> Value {
+fn report_body(instances: Vec<Value>) -> Value {
     json!({"node": "n1", "version": "1", "boot_id": "b", "clock": "2026-01-01T00:00:00Z",
         "instances": instances})
 }

@@ -1,4 +1,4 @@
-//! Plugins by type (D7): what each is by its instances, or is to be by its jobs.
+//! Plugins by type (D7): by their instances, or by what their jobs announce.
 
 use berth_contract::code::Code;
 use berth_contract::message::registry::{ExpectInstances, Plugins};
@@ -21,13 +21,13 @@ impl Site {
         listed.plugins.into_iter().map(|plugin| plugin.id.into()).collect()
     }
 
-    /// Where the instances are that are shown of one plugin.
+    /// The instances that the plugin's status lists.
     async fn places(&self, query: &Value) -> Vec<String> {
         let plugin = self.listed(query).await.plugins.remove(0);
-        let place = |instance: &berth_contract::message::registry::InstanceStatus| {
+        let node_and_half = |instance: &berth_contract::message::registry::InstanceStatus| {
             format!("{} {}", instance.node, instance.half)
         };
-        plugin.instances.iter().map(place).collect()
+        plugin.instances.iter().map(node_and_half).collect()
     }
 }
 
@@ -58,7 +58,7 @@ async fn plugins_are_listed_by_type() {
         (json!({"type": "monolith"}), vec!["mono"]),
         (json!({"type": "node", "prefix": "s"}), vec!["split"]),
         (json!({"type": "monolith", "prefix": "s"}), vec![]),
-        // With a node it is the type there that counts; a job does not say where.
+        // With a node, only the types of the instances on it count; a job names no node.
         (json!({"type": "controller", "node": "n1"}), vec!["mono"]),
         (json!({"type": "controller", "node": "n2"}), vec![]),
         (json!({"type": "controller", "node": "n3"}), vec!["split"]),
@@ -70,7 +70,7 @@ async fn plugins_are_listed_by_type() {
         assert_eq!(site.ids(&query).await, expected, "{query}");
     }
 
-    // Of one plugin, the instances that make it so.
+    // Of one plugin, only the instances of that type are listed.
     for (query, expected) in [
         (json!({"id": "split"}), vec!["n2 node", "n3 controller"]),
         (json!({"id": "split", "type": "controller"}), vec!["n3 controller"]),
@@ -83,7 +83,7 @@ async fn plugins_are_listed_by_type() {
         assert_eq!(site.places(&query).await, expected, "{query}");
     }
 
-    // A page is a page of those that are meant.
+    // Pages contain only plugins that match.
     let mut query = json!({"type": "controller", "limit": 1});
     let mut pages = Vec::new();
     loop {
@@ -98,6 +98,6 @@ async fn plugins_are_listed_by_type() {
     assert_eq!(pages, [["announced"], ["mono"], ["split"]]);
 
     let problem = site.refused::<verb::PluginStatus>(&json!({"type": "controllers"})).await;
-    let place = problem.faults[0].path.as_str();
-    assert_eq!((problem.code, place), (Code::BadInput, "type"), "{problem}");
+    let path = problem.faults[0].path.as_str();
+    assert_eq!((problem.code, path), (Code::BadInput, "type"), "{problem}");
 }

@@ -1,4 +1,4 @@
-//! What jobs say of plugins (D5), and what goes with them (D4).
+//! What jobs announce of plugins (D5), and what is deleted with them (D4).
 
 use std::time::Duration;
 
@@ -50,15 +50,16 @@ async fn a_plugin_is_to_have_what_its_jobs_say_or_what_is_known_if_that_is_more(
     assert_eq!((plugin.controllers, plugin.nodes), (Some(count(0, 2)), count(0, 0)));
     assert!(site.expect(job("nodes", 0, 3)).await);
     let lease = site.lease("n1", TTL).await;
-    let both = [(PLUGIN, Half::Node, instance(true)), (PLUGIN, Half::Controller, instance(true))];
-    site.report(&report("n1", &both)).await;
+    let both_halves =
+        [(PLUGIN, Half::Node, instance(true)), (PLUGIN, Half::Controller, instance(true))];
+    site.report(&report("n1", &both_halves)).await;
     site.node_is("n1", "ready", PATIENCE).await;
     let plugin = site.plugin(PLUGIN).await;
     assert_eq!((plugin.controllers, plugin.nodes), (Some(count(1, 2)), count(1, 3)));
     let jobs: Vec<&str> = plugin.jobs.iter().map(|job| job.job.as_str()).collect();
     assert_eq!(jobs, ["controllers", "nodes"]);
 
-    // The same again is nothing; another number is what counts from now on.
+    // The same announcement again writes nothing; another number counts from then on.
     let before = site.heads().await;
     assert!(!site.expect(job("nodes", 0, 3)).await);
     assert_eq!(site.heads().await, before);
@@ -70,8 +71,8 @@ async fn a_plugin_is_to_have_what_its_jobs_say_or_what_is_known_if_that_is_more(
     }
     let plugin = site.plugin(PLUGIN).await;
     assert_eq!((plugin.controllers, plugin.jobs.len()), (Some(count(1, 1)), 0));
-    let told = format!("plugin.expected {PLUGIN} ");
-    site.events_are("plugin.expected", &[told.as_str(); 5]).await;
+    let event = format!("plugin.expected {PLUGIN} ");
+    site.events_are("plugin.expected", &[event.as_str(); 5]).await;
     drop(lease);
 }
 
@@ -83,24 +84,24 @@ async fn no_more_jobs_than_may_be() {
     }
     let problem = site.refused::<verb::PluginExpect>(&job("one more", 1, 1)).await;
     assert_eq!(problem.code, Code::TooManyJobs);
-    // One that is there may change.
+    // A job that is on record may change.
     assert!(site.expect(job("7", 0, 0)).await && site.expect(job("one more", 1, 1)).await);
 }
 
 #[tokio::test]
 async fn what_is_left_of_a_plugin_is_deleted_when_nobody_uses_or_runs_it() {
     let mut site = Site::start(1).await;
-    let told = || report("n1", &[(PLUGIN, Half::Node, instance(false))]);
+    let unhealthy_report = || report("n1", &[(PLUGIN, Half::Node, instance(false))]);
     let lease = site.lease("n1", TTL).await;
-    site.report(&told()).await;
+    site.report(&unhealthy_report()).await;
     site.report(&report("n2", &[(PLUGIN, Half::Node, instance(true))])).await;
     site.node_is("n1", "ready", PATIENCE).await;
     site.expect(job("nodes", 0, 3)).await;
 
-    // Nobody can say whether volumes use it.
-    let (code, said) = site.cannot_delete().await;
+    // No claim service can answer whether volumes use it.
+    let (code, message) = site.cannot_delete().await;
     assert_eq!(code, Code::NoResponder);
-    assert!(said.contains("whether volumes use the plugin cannot be seen"), "{said}");
+    assert!(message.contains("whether volumes use the plugin cannot be seen"), "{message}");
     site.start_claim().await;
 
     let volume = VolumeKey::new(Namespace::new("far").unwrap(), VolumeId::new("data").unwrap());
@@ -117,14 +118,14 @@ async fn what_is_left_of_a_plugin_is_deleted_when_nobody_uses_or_runs_it() {
     };
     let revision = volumes.commit(write(0, Change::Put(spec.into()))).await.unwrap();
     let before = site.heads().await;
-    let (code, said) = site.cannot_delete().await;
+    let (code, message) = site.cannot_delete().await;
     assert_eq!(code, Code::PluginInUse);
-    assert!(said.ends_with("is used by volumes: far/data"), "{said}");
+    assert!(message.ends_with("is used by volumes: far/data"), "{message}");
 
     volumes.commit(write(revision, Change::Delete)).await.unwrap();
-    let (code, said) = site.cannot_delete().await;
+    let (code, message) = site.cannot_delete().await;
     assert_eq!(code, Code::PluginInUse);
-    assert!(said.ends_with("is on nodes that are there: n1"), "{said}");
+    assert!(message.ends_with("is on nodes that are there: n1"), "{message}");
     assert_eq!(site.heads().await, before, "nothing is written when it is refused");
 
     lease.release().await.unwrap();
@@ -133,7 +134,7 @@ async fn what_is_left_of_a_plugin_is_deleted_when_nobody_uses_or_runs_it() {
     assert_eq!(site.delete().await, Deleted::default());
     assert_eq!(site.plugins().await, []);
     // An agent that hosts it brings it back.
-    site.report(&told()).await;
+    site.report(&unhealthy_report()).await;
     assert_eq!(site.plugin(PLUGIN).await.nodes, count(0, 1));
 }
 
@@ -143,28 +144,30 @@ async fn a_node_leaves_only_as_it_was_seen_when_its_revision_is_given() {
     let instances = [(PLUGIN, Half::Node, instance(true))];
     site.report(&report("n1", &instances)).await;
     let nodes = site.bucket(&bucket::NODES).await;
-    let seen = async || nodes.get(&key::node(&node_id("n1"))).await.unwrap().unwrap().revision;
+    let read_revision =
+        async || nodes.get(&key::node(&node_id("n1"))).await.unwrap().unwrap().revision;
     let leave = |revision| Leave { node: node_id("n1"), revision: Some(revision) };
-    let was = seen().await;
+    let first_revision = read_revision().await;
 
-    // It is back before anybody has written it down.
-    let held = site.lease("n1", TTL).await;
-    let problem = site.refused::<verb::NodeLeave>(&leave(was)).await;
+    // The node holds its lease again, before its record says so.
+    let lease = site.lease("n1", TTL).await;
+    let problem = site.refused::<verb::NodeLeave>(&leave(first_revision)).await;
     assert!(matches!(problem.code, Code::NodeReady | Code::Changed), "{problem}");
     site.node_is("n1", "ready", PATIENCE).await;
-    for revision in [was, 0] {
+    for revision in [first_revision, 0] {
         let problem = site.refused::<verb::NodeLeave>(&leave(revision)).await;
         assert_eq!(problem.code, Code::Changed, "{problem}");
     }
-    let problem = site.refused::<verb::NodeLeave>(&leave(seen().await)).await;
+    let problem = site.refused::<verb::NodeLeave>(&leave(read_revision().await)).await;
     assert_eq!(problem.code, Code::NodeReady, "{problem}");
     assert_eq!(site.plugin(PLUGIN).await.nodes, count(1, 1));
 
-    held.release().await.unwrap();
+    lease.release().await.unwrap();
     site.node_is("n1", "down", PATIENCE).await;
-    let left: NodeLeft = site.ask::<verb::NodeLeave>(&leave(seen().await)).await.unwrap();
-    assert_eq!(left, NodeLeft { known: true, instances: 1, gone: false });
+    let node_left: NodeLeft =
+        site.ask::<verb::NodeLeave>(&leave(read_revision().await)).await.unwrap();
+    assert_eq!(node_left, NodeLeft { known: true, instances: 1, gone: false });
     // A node without a record.
-    let left: NodeLeft = site.ask::<verb::NodeLeave>(&leave(0)).await.unwrap();
-    assert_eq!(left, NodeLeft { known: false, instances: 0, gone: false });
+    let node_left: NodeLeft = site.ask::<verb::NodeLeave>(&leave(0)).await.unwrap();
+    assert_eq!(node_left, NodeLeft { known: false, instances: 0, gone: false });
 }

@@ -15,9 +15,9 @@ fn bad_configuration_is_answered_with_every_fault_and_64() {
         .output()
         .unwrap();
     assert_eq!(output.status.code(), Some(64));
-    let said = String::from_utf8(output.stderr).unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
     for field in ["nats.replicas", "registry.colour", "registry.rescan_ms"] {
-        assert!(said.contains(field), "{said}");
+        assert!(stderr.contains(field), "{stderr}");
     }
 }
 
@@ -33,7 +33,8 @@ async fn every_endpoint_is_described_to_whoever_looks() {
     let site = Site::start(1).await;
     let info = raw::ask(site.server(), "$SRV.INFO.berth-plugin-registry", &[], b"").await;
     let endpoints = info["endpoints"].as_array().unwrap();
-    let mut names: Vec<&str> = endpoints.iter().map(|one| one["name"].as_str().unwrap()).collect();
+    let mut names: Vec<&str> =
+        endpoints.iter().map(|endpoint| endpoint["name"].as_str().unwrap()).collect();
     names.sort_unstable();
     let nodes = ["gone", "hold", "host", "leave", "report", "status", "tell", "yield"];
     let nodes = nodes.map(|verb| format!("node-{verb}"));

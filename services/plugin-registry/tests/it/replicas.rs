@@ -11,9 +11,9 @@ use tokio::task::JoinSet;
 
 use crate::site::{Site, instance, report};
 
-/// A report sent so much later than another.
-fn later(told: &NodeReport, ms: u64) -> NodeReport {
-    NodeReport { clock: told.clock.after(Duration::from_millis(ms)), ..told.clone() }
+/// The report, sent this much later.
+fn later(report: &NodeReport, ms: u64) -> NodeReport {
+    NodeReport { clock: report.clock.after(Duration::from_millis(ms)), ..report.clone() }
 }
 
 #[tokio::test]
@@ -31,7 +31,7 @@ async fn an_older_report_never_replaces_a_newer_one_at_any_replica() {
     }
     assert_eq!(site.heads().await, before);
     assert_eq!(site.plugins().await.len(), 1);
-    // After another boot the clock says nothing of the order.
+    // After a reboot the clock says nothing about the order.
     let reboot = NodeReport { boot_id: "boot-2".to_owned(), ..older.clone() };
     site.report(&reboot).await;
     assert_eq!(site.plugins().await.len(), 2);
@@ -54,20 +54,21 @@ async fn reports_that_race_at_two_replicas_end_as_the_last_one_says() {
                 .filter(|(at, _)| (round + racer) >> at & 1 == 1)
                 .map(|(at, name)| (*name, Half::Node, instance((racer >> (at % 2)) & 1 == 0)))
                 .collect();
-            let told = NodeReport {
+            let racing_report = NodeReport {
                 instances: report("n1", &instances).instances,
                 ..later(&start, clock)
             };
             let bus = site.bus.clone();
             racing.spawn(async move {
                 let call = berth_bus::Call::within(crate::site::trace(), crate::site::PATIENCE);
-                bus.request::<Reported>(&verb::NodeReport::subject(&()), &told, &call).await
+                bus.request::<Reported>(&verb::NodeReport::subject(&()), &racing_report, &call)
+                    .await
             });
         }
         while let Some(raced) = racing.join_next().await {
             match raced.unwrap() {
                 Ok(_) => {}
-                // A request that lost every race is refused as retryable.
+                // A request that lost every race gets a retryable error.
                 Err(RequestError::Problem(problem)) => assert_eq!(problem.code, Code::Overloaded),
                 Err(error) => panic!("{error:?}"),
             }
@@ -79,17 +80,21 @@ async fn reports_that_race_at_two_replicas_end_as_the_last_one_says() {
     );
     site.report(&last).await;
     let plugins = site.plugins().await;
-    let shown: Vec<(&str, Count, bool)> = plugins
+    let plugin_counts: Vec<(&str, Count, bool)> = plugins
         .iter()
         .map(|plugin| (plugin.id.as_str(), plugin.nodes, plugin.instances[0].healthy))
         .collect();
-    let one = Count { healthy: 0, expected: 1 };
-    assert_eq!(shown, [("b", one, false), ("d", one, false)], "the node has no lease");
-    let said: Vec<bool> = plugins
+    let down_count = Count { healthy: 0, expected: 1 };
+    assert_eq!(
+        plugin_counts,
+        [("b", down_count, false), ("d", down_count, false)],
+        "the node has no lease"
+    );
+    let answers: Vec<bool> = plugins
         .iter()
         .map(|plugin| plugin.instances[0].description.contains("it answers"))
         .collect();
-    assert_eq!(said, [false, true]);
+    assert_eq!(answers, [false, true]);
 }
 
 #[tokio::test]
@@ -100,12 +105,13 @@ async fn many_nodes_report_to_two_replicas_and_each_counts_once() {
         let bus = site.bus.clone();
         reporting.spawn(async move {
             for healthy in [true, false, at % 3 == 0] {
-                let told = report(&format!("n{at:02}"), &[("p", Half::Node, instance(healthy))]);
+                let sent_report =
+                    report(&format!("n{at:02}"), &[("p", Half::Node, instance(healthy))]);
                 let call = berth_bus::Call::within(crate::site::trace(), crate::site::PATIENCE);
                 let subject = verb::NodeReport::subject(&());
-                bus.request::<Reported>(&subject, &told, &call).await.unwrap();
+                bus.request::<Reported>(&subject, &sent_report, &call).await.unwrap();
                 // Reports of one node differ in their clocks.
-                while berth_service::clock::now() == told.clock {
+                while berth_service::clock::now() == sent_report.clock {
                     tokio::time::sleep(Duration::from_millis(1)).await;
                 }
             }
@@ -114,11 +120,12 @@ async fn many_nodes_report_to_two_replicas_and_each_counts_once() {
     while let Some(reported) = reporting.join_next().await {
         reported.unwrap();
     }
-    let shown = site.plugin("p").await;
-    assert_eq!(shown.nodes.expected, 60);
-    let well = shown.instances.iter().filter(|one| one.description.contains("it answers"));
-    assert_eq!(well.count(), 20);
-    let order: Vec<&str> = shown.instances.iter().map(|one| one.node.as_str()).collect();
+    let plugin = site.plugin("p").await;
+    assert_eq!(plugin.nodes.expected, 60);
+    let answering =
+        plugin.instances.iter().filter(|instance| instance.description.contains("it answers"));
+    assert_eq!(answering.count(), 20);
+    let order: Vec<&str> = plugin.instances.iter().map(|instance| instance.node.as_str()).collect();
     assert!(order.is_sorted(), "{order:?}");
     assert_eq!(site.nodes().await.len(), 60);
 }

@@ -1,4 +1,4 @@
-//! What a report makes, changes and leaves as it was.
+//! What a report creates, changes and leaves unchanged.
 
 use berth_contract::bucket;
 use berth_contract::code::Code;
@@ -34,25 +34,25 @@ async fn what_a_node_reports_is_shown() {
         }),
         ..instance(true)
     };
-    let told = report(
+    let sent_report = report(
         "host.one",
         &[(PLUGIN, Half::Controller, controller.clone()), (PLUGIN, Half::Node, node.clone())],
     );
-    let reported = site.report(&told).await;
+    let reported = site.report(&sent_report).await;
     assert!(reported.clock_skew_ms.abs() < 2_000, "{reported:?}");
 
-    let shown = site.node_is("host.one", "ready", crate::site::PATIENCE).await;
-    assert_eq!(shown.attributes["address"], "192.0.2.1");
-    assert_eq!((shown.version.as_str(), shown.boot_id.as_str()), ("0.1.0", "boot-1"));
-    assert_eq!(shown.instances.len(), 2);
-    let shown = site.plugin(PLUGIN).await;
-    assert_eq!((shown.provider.as_str(), shown.attaches), ("csi.example", true));
-    assert_eq!(shown.controllers, Some(Count { healthy: 1, expected: 1 }));
-    assert_eq!(shown.nodes, Count { healthy: 1, expected: 1 });
-    assert_eq!(shown.versions, ["1.2.3"]);
-    assert_eq!(shown.instances[0].controller, controller.controller);
-    assert_eq!(shown.instances[1].abilities, node.node);
-    assert_eq!(shown.instances[1].node, node_id("host.one"));
+    let node_status = site.node_is("host.one", "ready", crate::site::PATIENCE).await;
+    assert_eq!(node_status.attributes["address"], "192.0.2.1");
+    assert_eq!((node_status.version.as_str(), node_status.boot_id.as_str()), ("0.1.0", "boot-1"));
+    assert_eq!(node_status.instances.len(), 2);
+    let plugin = site.plugin(PLUGIN).await;
+    assert_eq!((plugin.provider.as_str(), plugin.attaches), ("csi.example", true));
+    assert_eq!(plugin.controllers, Some(Count { healthy: 1, expected: 1 }));
+    assert_eq!(plugin.nodes, Count { healthy: 1, expected: 1 });
+    assert_eq!(plugin.versions, ["1.2.3"]);
+    assert_eq!(plugin.instances[0].controller, controller.controller);
+    assert_eq!(plugin.instances[1].abilities, node.node);
+    assert_eq!(plugin.instances[1].node, node_id("host.one"));
     let well = format!("plugin.healthy {PLUGIN} host.one");
     site.events_are("plugin.", &[&well, &well]).await;
     site.events_are("node.", &["node.ready host.one"]).await;
@@ -75,14 +75,13 @@ async fn the_same_report_again_writes_nothing() {
 async fn health_flips_and_since_goes_with_it() {
     let site = Site::start(1).await;
     site.report(&report("n1", &[(PLUGIN, Half::Node, instance(true))])).await;
-    let said = |text: &str, healthy, since| Instance {
+    let described = |text: &str, healthy, since| Instance {
         description: text.to_owned(),
         since: Timestamp::from_unix_ms(since),
         ..instance(healthy)
     };
-    // The agent was restarted and reports a later `since`: the health is unchanged since the same
-    // time.
-    let healthy = said("well again", true, 1_800_000_000_000);
+    // A restarted agent reports a later `since`: the health has been the same all the time.
+    let healthy = described("well again", true, 1_800_000_000_000);
     site.report(&report("n1", &[(PLUGIN, Half::Node, healthy)])).await;
     let record = site.node("n1").await.instances.remove(0);
     assert!(record.description.ends_with("well again"), "{record:?}");
@@ -92,10 +91,10 @@ async fn health_flips_and_since_goes_with_it() {
     let stored: Instance = serde_json::from_slice(&stored).unwrap();
     assert_eq!(stored.since, instance(true).since);
 
-    let ill = said("no answer", false, 1_750_000_000_000);
+    let ill = described("no answer", false, 1_750_000_000_000);
     site.report(&report("n1", &[(PLUGIN, Half::Node, ill)])).await;
-    let shown = site.plugin(PLUGIN).await.instances.remove(0);
-    assert_eq!(shown.since, Timestamp::from_unix_ms(1_750_000_000_000));
+    let instance = site.plugin(PLUGIN).await.instances.remove(0);
+    assert_eq!(instance.since, Timestamp::from_unix_ms(1_750_000_000_000));
     site.events_are(
         "",
         &[&format!("plugin.healthy {PLUGIN} n1"), &format!("plugin.unhealthy {PLUGIN} n1")],
@@ -106,21 +105,22 @@ async fn health_flips_and_since_goes_with_it() {
 #[tokio::test]
 async fn an_instance_that_is_not_named_has_left_and_a_plugin_goes_with_its_last() {
     let site = Site::start(1).await;
-    let both = [(PLUGIN, Half::Node, instance(true)), ("other", Half::Node, instance(true))];
-    site.report(&report("n1", &both)).await;
-    site.report(&report("n2", &both[1..])).await;
+    let both_plugins =
+        [(PLUGIN, Half::Node, instance(true)), ("other", Half::Node, instance(true))];
+    site.report(&report("n1", &both_plugins)).await;
+    site.report(&report("n2", &both_plugins[1..])).await;
     let counts = async || {
         let plugins = site.plugins().await;
         plugins.into_iter().map(|p| (p.id.to_string(), p.nodes.expected)).collect::<Vec<_>>()
     };
     assert_eq!(counts().await, [(PLUGIN.to_owned(), 1), ("other".to_owned(), 2)]);
-    site.report(&report("n1", &both[1..])).await;
+    site.report(&report("n1", &both_plugins[1..])).await;
     assert_eq!(counts().await, [("other".to_owned(), 2)]);
     let problem = site.refused::<verb::PluginStatus>(&ListPlugins::by_id(plugin_id(PLUGIN))).await;
     assert_eq!(problem.code, Code::NoSuchPlugin);
     assert_eq!(problem.plugin.as_deref(), Some(PLUGIN));
-    // It comes back over the marker that it left.
-    site.report(&report("n1", &both)).await;
+    // The instance is written over the marker of the deleted one.
+    site.report(&report("n1", &both_plugins)).await;
     assert_eq!(counts().await, [(PLUGIN.to_owned(), 1), ("other".to_owned(), 2)]);
     site.events_are("plugin.instance-left", &[&format!("plugin.instance-left {PLUGIN} n1")]).await;
 }
@@ -128,25 +128,26 @@ async fn an_instance_that_is_not_named_has_left_and_a_plugin_goes_with_its_last(
 #[tokio::test]
 async fn a_node_that_leaves_takes_its_instances_with_it() {
     let site = Site::start(1).await;
-    let both = [(PLUGIN, Half::Node, instance(true)), (PLUGIN, Half::Controller, instance(true))];
+    let both_halves =
+        [(PLUGIN, Half::Node, instance(true)), (PLUGIN, Half::Controller, instance(true))];
     for node in ["n1", "n2"] {
-        site.report(&report(node, &both)).await;
+        site.report(&report(node, &both_halves)).await;
     }
     let leave = Leave { node: node_id("n1"), revision: None };
-    let left: NodeLeft = site.ask::<verb::NodeLeave>(&leave).await.unwrap();
-    assert_eq!(left, NodeLeft { known: true, instances: 2, gone: false });
-    let again: NodeLeft = site.ask::<verb::NodeLeave>(&leave).await.unwrap();
-    assert_eq!(again, NodeLeft { known: false, instances: 0, gone: false });
+    let node_left: NodeLeft = site.ask::<verb::NodeLeave>(&leave).await.unwrap();
+    assert_eq!(node_left, NodeLeft { known: true, instances: 2, gone: false });
+    let left_again: NodeLeft = site.ask::<verb::NodeLeave>(&leave).await.unwrap();
+    assert_eq!(left_again, NodeLeft { known: false, instances: 0, gone: false });
     let problem = site.refused::<verb::NodeStatus>(&ListNodes::by_id(node_id("n1"))).await;
     assert_eq!((problem.code, problem.node.as_deref()), (Code::NoSuchNode, Some("n1")));
     let nodes: Vec<String> = site.nodes().await.iter().map(|node| node.id.to_string()).collect();
     assert_eq!(nodes, ["n2"]);
     assert_eq!(site.plugin(PLUGIN).await.nodes, Count { healthy: 0, expected: 1 });
-    let gone = format!("plugin.instance-left {PLUGIN} n1");
-    site.events_are("plugin.instance-left", &[&gone, &gone]).await;
+    let left_event = format!("plugin.instance-left {PLUGIN} n1");
+    site.events_are("plugin.instance-left", &[&left_event, &left_event]).await;
     site.events_are("node.", &["node.left n1"]).await;
-    // An agent that is still there brings it back.
-    site.report(&report("n1", &both)).await;
+    // An agent that still runs reports the node again.
+    site.report(&report("n1", &both_halves)).await;
     assert_eq!(site.node("n1").await.instances.len(), 2);
 }
 
@@ -154,12 +155,12 @@ async fn a_node_that_leaves_takes_its_instances_with_it() {
 async fn a_node_whose_clock_is_wrong_is_heard_and_shown_so() {
     let site = Site::start(1).await;
     for (node, off_ms) in [("ahead", 60_000_i64), ("behind", -60_000)] {
-        let mut told = report(node, &[]);
-        let now = told.clock.unix_ms().checked_add_signed(off_ms).unwrap();
-        told.clock = Timestamp::from_unix_ms(now);
-        // The deadline that its client puts beside it is as wrong as its clock.
+        let mut sent_report = report(node, &[]);
+        let now = sent_report.clock.unix_ms().checked_add_signed(off_ms).unwrap();
+        sent_report.clock = Timestamp::from_unix_ms(now);
+        // The deadline that the client sends is as wrong as its clock.
         let deadline = (now + 5_000).to_string();
-        let body = serde_json::to_vec(&told).unwrap();
+        let body = serde_json::to_vec(&sent_report).unwrap();
         let headers = [(header::DEADLINE, deadline.as_str())];
         let subject = verb::NodeReport::subject(&());
         let answer = raw::ask(site.server(), &subject, &headers, &body).await;
@@ -185,8 +186,8 @@ async fn a_record_of_a_newer_version_is_refused_and_left_alone() {
         trace: crate::site::trace(),
     };
     plugins.commit(write).await.unwrap();
-    let told = report("n1", &[(PLUGIN, Half::Node, instance(true))]);
-    let problem = site.refused::<verb::NodeReport>(&told).await;
+    let sent_report = report("n1", &[(PLUGIN, Half::Node, instance(true))]);
+    let problem = site.refused::<verb::NodeReport>(&sent_report).await;
     assert_eq!(problem.code, Code::NewerRecord);
     assert!(problem.message.contains("schema 99"), "{problem}");
     assert_eq!(plugins.get(&key).await.unwrap().unwrap().value.unwrap(), newer.as_slice());

@@ -1,4 +1,4 @@
-//! Two nodes that a plugin calls by one id: the unit file was copied, or the machine cloned.
+//! A plugin gives two nodes the same id: the unit file was copied, or the machine cloned.
 
 use std::time::Duration;
 
@@ -16,14 +16,14 @@ fn called(external: &str, healthy: bool) -> Instance {
     Instance { node: Some(abilities), ..instance(healthy) }
 }
 
-async fn says(site: &Site, node: &str, told: Instance) {
-    site.report(&report(node, &[("p", Half::Node, told)])).await;
+async fn says(site: &Site, node: &str, instance: Instance) {
+    site.report(&report(node, &[("p", Half::Node, instance)])).await;
 }
 
-/// The node's instance, as the plugin shows it and as the node does.
+/// The node's instance, which the plugin's status and the node's show alike.
 async fn shown(site: &Site, node: &str) -> InstanceStatus {
     let of_plugin = site.plugin("p").await.instances;
-    let of_plugin = of_plugin.into_iter().find(|one| one.node == node_id(node)).unwrap();
+    let of_plugin = of_plugin.into_iter().find(|instance| instance.node == node_id(node)).unwrap();
     assert_eq!(site.node(node).await.instances, std::slice::from_ref(&of_plugin));
     of_plugin
 }
@@ -45,14 +45,15 @@ async fn the_second_node_of_an_id_is_unhealthy_until_the_first_leaves_or_is_call
     assert!(shown(&site, "h4").await.healthy);
     assert_eq!(site.plugin("p").await.nodes.to_string(), "1/2");
 
-    // Who was first stays so while its plugin is down, and while its agent cannot say the id.
+    // The first node keeps the id while its plugin is down, and while its agent does not know the
+    // id.
     says(&site, "h4", called("i-1", false)).await;
     says(&site, "h4", instance(false)).await;
     assert!(!shown(&site, "h1").await.healthy);
     says(&site, "h4", called("i-1", true)).await;
     assert!(shown(&site, "h4").await.healthy && !shown(&site, "h1").await.healthy);
 
-    // One of them is called otherwise, and again the same: now it comes second.
+    // The first node gets another id and then the same again: now it is the second.
     says(&site, "h4", called("i-4", true)).await;
     assert!(shown(&site, "h4").await.healthy && shown(&site, "h1").await.healthy);
     says(&site, "h4", called("i-1", true)).await;

@@ -23,10 +23,10 @@ use berth_harness::wait;
 use serde::Serialize;
 use serde_json::json;
 
-/// A patience that only a broken run uses up.
+/// A timeout that only a broken run reaches.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A site; what it started ends with it.
+/// The processes under test. They end when this is dropped.
 pub struct Site {
     // Dropped in this order.
     pub replicas: Vec<Daemon>,
@@ -72,7 +72,7 @@ impl Site {
         self.serving(at, 1).await;
     }
 
-    /// Starts the claim service, and waits until it says what volumes there are.
+    /// Starts the claim service, and waits until it can list volumes.
     pub async fn start_claim(&mut self) {
         let program = Program::service("berth-claim", "claim", &self.dir);
         self.claim = Some(program.on_bus(self.nats.url(), self.nats.copies()).start());
@@ -94,7 +94,7 @@ impl Site {
         self.replicas[at].kill9();
     }
 
-    /// Starts it again, and waits until it serves.
+    /// Starts the replica again, and waits until it serves.
     pub async fn restart(&self, at: usize) {
         let starts = served(&self.replicas[at]);
         self.replicas[at].restart();
@@ -107,10 +107,10 @@ impl Site {
             if served(replica) < times {
                 return Err(replica.log());
             }
-            // The server may not have worked in its subscriptions yet.
-            let all = ListNodes::default();
-            let asked = self.ask::<verb::NodeStatus>(&all).await;
-            asked.map(drop).map_err(|error| error.to_string())
+            // The server may not have processed its subscriptions yet.
+            let query = ListNodes::default();
+            let result = self.ask::<verb::NodeStatus>(&query).await;
+            result.map(drop).map_err(|error| error.to_string())
         })
         .await;
     }
@@ -124,7 +124,7 @@ impl Site {
         self.bus.request(&V::subject(&()), body, &call).await
     }
 
-    /// Asks for what is refused.
+    /// Sends a request that is refused.
     pub async fn refused<V: Verb<To = ()>>(&self, body: &impl Serialize) -> Problem {
         match self.ask::<V>(body).await {
             Err(RequestError::Problem(problem)) => *problem,
@@ -132,54 +132,56 @@ impl Site {
         }
     }
 
-    /// Shows the rights to the controllers first, as an agent does. The report's clock goes on
-    /// meanwhile.
+    /// Shows the rights to the controllers first, as an agent does. The time that this takes is
+    /// added to the report's clock.
     pub async fn report(&self, report: &NodeReport) -> Reported {
-        let began = std::time::Instant::now();
-        for told in report.instances.iter().filter(|told| told.half == Half::Controller) {
-            let on = PluginOnNode { plugin: told.plugin.clone(), node: report.node.clone() };
+        let start = std::time::Instant::now();
+        for reported in report.instances.iter().filter(|reported| reported.half == Half::Controller)
+        {
+            let subject =
+                PluginOnNode { plugin: reported.plugin.clone(), node: report.node.clone() };
             let call = Call::within(trace(), PATIENCE);
-            let subject = verb::NodeHost::subject(&on);
+            let subject = verb::NodeHost::subject(&plugin_on_node);
             self.bus.request::<Hosted>(&subject, &json!({}), &call).await.unwrap();
         }
-        let clock = report.clock.after(began.elapsed());
+        let clock = report.clock.after(start.elapsed());
         let report = &NodeReport { clock, ..report.clone() };
         self.ask::<verb::NodeReport>(report).await.unwrap()
     }
 
     pub async fn nodes(&self) -> Vec<NodeStatus> {
-        let all = ListNodes::default();
-        self.ask::<verb::NodeStatus>(&all).await.unwrap().nodes
+        let query = ListNodes::default();
+        self.ask::<verb::NodeStatus>(&query).await.unwrap().nodes
     }
 
     pub async fn node(&self, id: &str) -> NodeStatus {
-        let one = ListNodes::by_id(node_id(id));
-        self.ask::<verb::NodeStatus>(&one).await.unwrap().nodes.remove(0)
+        let query = ListNodes::by_id(node_id(id));
+        self.ask::<verb::NodeStatus>(&query).await.unwrap().nodes.remove(0)
     }
 
     pub async fn plugins(&self) -> Vec<PluginStatus> {
-        let all = ListPlugins::default();
-        let listed = self.ask::<verb::PluginStatus>(&all).await.unwrap().plugins;
+        let query = ListPlugins::default();
+        let listed = self.ask::<verb::PluginStatus>(&query).await.unwrap().plugins;
         let mut plugins = Vec::new();
         for stub in listed {
             // A list has no instances.
-            let whole = self.plugin(stub.id.as_str()).await;
-            assert_eq!(stub, PluginStatus { instances: Vec::new(), ..whole.clone() });
-            plugins.push(whole);
+            let plugin = self.plugin(stub.id.as_str()).await;
+            assert_eq!(stub, PluginStatus { instances: Vec::new(), ..plugin.clone() });
+            plugins.push(plugin);
         }
         plugins
     }
 
     pub async fn plugin(&self, id: &str) -> PluginStatus {
-        let one = ListPlugins::by_id(plugin_id(id));
-        self.ask::<verb::PluginStatus>(&one).await.unwrap().plugins.remove(0)
+        let query = ListPlugins::by_id(plugin_id(id));
+        self.ask::<verb::PluginStatus>(&query).await.unwrap().plugins.remove(0)
     }
 
     pub async fn bucket(&self, spec: &BucketSpec) -> Bucket {
         self.bus.bucket(spec, self.nats.copies()).await.unwrap()
     }
 
-    /// The newest revisions of plugins and nodes: they stay while nothing is written.
+    /// The newest revisions of plugins and nodes: they stay the same while nothing is written.
     pub async fn heads(&self) -> (u64, u64) {
         let (plugins, nodes) =
             (self.bucket(&bucket::PLUGINS).await, self.bucket(&bucket::NODES).await);
@@ -231,10 +233,10 @@ impl Site {
     /// Waits until the node is in this state.
     pub async fn node_is(&self, node: &str, state: &str, within: Duration) -> NodeStatus {
         wait::until(&format!("{node} is {state}"), within, async || {
-            let one = ListNodes::by_id(node_id(node));
-            let asked = self.ask::<verb::NodeStatus>(&one).await;
-            // Nobody may be there yet, after the server was away.
-            let status = asked.map_err(|error| error.to_string())?.nodes.remove(0);
+            let query = ListNodes::by_id(node_id(node));
+            let result = self.ask::<verb::NodeStatus>(&query).await;
+            // No replica may answer yet, after the server was away.
+            let status = result.map_err(|error| error.to_string())?.nodes.remove(0);
             let now = status.state.to_string();
             if now == state { Ok(status) } else { Err(now) }
         })

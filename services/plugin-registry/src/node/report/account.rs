@@ -1,15 +1,15 @@
-//! Which mounts without a claim count when a node reports them.
+//! Which reported mounts without a claim count.
 //!
-//! **Why.** Such a mount keeps every other node from its volume, whatever namespace that is in. So
-//! a node is believed only for what it can have: a volume that an alloc of this node requested.
+//! **Why.** Such a mount keeps every other node from its volume, in any namespace. So a node is
+//! believed only if it can have the mount: an alloc of this node requested the volume.
 //!
-//! **Promises** that in doubt a mount counts, because its workload may write: where the alloc's
-//! record cannot be read or may have been lost, where its node is away and may run under another
-//! name, and where the mount is on the node's record already. What does not count is named in the
+//! **Promises** that in doubt a mount counts, because its workload may write: if the alloc's record
+//! cannot be read or may have been lost, if the alloc's node is away and may run under another
+//! name, or if the mount is on the node's record already. Mounts that do not count are named in the
 //! node's record.
 //!
-//! **Never** loses a mount because its alloc was forgotten: the record of an alloc stays while its
-//! node has a mount of it, or has not said what it has ([`Nodes::may_have_mounts`]).
+//! **Never** loses a mount because its alloc was deleted: an alloc's record stays while its node
+//! has a mount of it, or has not reported its mounts ([`Nodes::may_have_mounts`]).
 //!
 //! [`Nodes::may_have_mounts`]: berth_service::projection::Nodes::may_have_mounts
 
@@ -31,11 +31,11 @@ const DISBELIEVED: &str = "disbelieved-mounts";
 pub async fn believed<'a>(
     state: &StateInner,
     received: &'a ReceivedReport,
-    known: Option<&Node>,
+    record: Option<&Node>,
     deadline: Instant,
 ) -> Result<Cow<'a, ReceivedReport>, Problem> {
     let is_known =
-        |mount: &UnaccountedMount| known.is_some_and(|known| known.unaccounted.contains(mount));
+        |mount: &UnaccountedMount| record.is_some_and(|record| record.unaccounted.contains(mount));
     let report = &received.report;
     if report.unaccounted.iter().all(is_known) {
         return Ok(Cow::Borrowed(received));
@@ -45,7 +45,7 @@ pub async fn believed<'a>(
     let mut disbelieved = Vec::new();
     for mount in &report.unaccounted {
         deadline::check(deadline)?;
-        if is_known(mount) || may_have(state, received, known, mount).await? {
+        if is_known(mount) || may_have(state, received, record, mount).await? {
             counted.report.unaccounted.push(mount.clone());
         } else {
             disbelieved.push(mount);
@@ -57,13 +57,13 @@ pub async fn believed<'a>(
             node = %report.node, count, %first,
             "no alloc of the node requested what it says is mounted there: that does not count"
         );
-        let named = format!("{count}, the first: {first}; no alloc of the node requested it");
-        counted.report.attributes.insert(DISBELIEVED.to_owned(), named);
+        let description = format!("{count}, the first: {first}; no alloc of the node requested it");
+        counted.report.attributes.insert(DISBELIEVED.to_owned(), description);
     }
     Ok(Cow::Owned(counted))
 }
 
-/// Whether the node can have the mount, by the records.
+/// Whether the node can have the mount, according to the records.
 async fn may_have(
     state: &StateInner,
     received: &ReceivedReport,
@@ -83,7 +83,7 @@ async fn may_have(
         Evidence::None if state.had_claim(&volume, &mount.alloc).await? => return Ok(true),
         Evidence::None => {}
     }
-    // Its records may have been lost: with a backup that is older than they are, or all of them.
+    // The alloc's record may have been lost: all records were, or an older backup was restored.
     let present = state.volumes.read(&state.bus).await?;
     if present.is_some() && known.and_then(Node::compared_incarnation) != present {
         return Ok(true);

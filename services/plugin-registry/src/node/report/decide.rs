@@ -19,12 +19,12 @@ use berth_service::seal::is_public_key;
 
 use crate::store::node_records::{NodeRecords, Write};
 
-/// A clock skew that differs from the recorded one by at most this is not written. Reports take a
-/// varying time to arrive, and each difference would be a write.
+/// A clock skew that differs from the recorded one by at most this is not written. The delay of
+/// reports varies, and each difference would be a write.
 const SKEW_STEP_MS: u64 = 50;
 
-/// A report that is older than the newest one by more than this is not late, since no request lives
-/// so long: the node's clock was set back. Such a report counts.
+/// A report that is older than the newest one by more than this is not late: no request lives so
+/// long, so the node's clock was set back.
 const LATE_MAX: Duration = Duration::from_secs(30);
 
 const _: () = assert!(LATE_MAX.as_millis() > limits::REQUEST_TIMEOUT.as_millis());
@@ -41,47 +41,47 @@ pub struct ReceivedReport {
 /// The decision on a report.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// A newer report of the node was applied already: this one changes nothing.
+    /// A newer report of the node was applied already: this one is not applied.
     Late,
     /// Writes in this order; empty for a report without a change.
     Write(Vec<Write>),
 }
 
 impl ReceivedReport {
-    /// How far the node's clock is ahead of ours, in milliseconds; negative when it is behind.
-    /// `known` is the skew on the node's record, 0 without a record.
+    /// How far the node's clock is ahead of the registry's, in milliseconds; negative if it is
+    /// behind. `recorded_ms` is the skew on the node's record, 0 without a record.
     ///
-    /// The report alone gives a lower bound: its clock less ours when it came is the true skew less
-    /// the report's delay. The agent's own measurement bounds the skew from both sides, so a
-    /// delayed report changes nothing. Without a measurement the lower bound counts; the agent
-    /// then reports again at once, with one.
-    pub fn skew_ms(&self, known: i64) -> i64 {
+    /// The report alone gives a lower bound: its clock less the registry's at receipt is the true
+    /// skew less the report's delay. The agent's own measurement bounds the skew from both sides,
+    /// so a delayed report changes nothing. Without a measurement the lower bound counts; the agent
+    /// then measures, and reports again at once.
+    pub fn skew_ms(&self, recorded_ms: i64) -> i64 {
         let least = self.report.clock.ms_ahead_of(self.at);
         match self.report.clock_offset {
-            // Otherwise the clock was set after the measurement.
+            // Otherwise the node's clock was set after the measurement.
             Some(ClockOffset { min_ms, max_ms }) if least <= max_ms => {
-                ClockOffset { min_ms: min_ms.max(least), max_ms }.nearest(known)
+                ClockOffset { min_ms: min_ms.max(least), max_ms }.nearest(recorded_ms)
             }
             _ => least,
         }
     }
 }
 
-/// The faults of a report that could be decoded: an instance that it names twice, and a sealing key
-/// that is none.
+/// The faults of a report that was decoded: an instance that it lists twice, and an invalid sealing
+/// key.
 pub fn faults(report: &NodeReport) -> Vec<Fault> {
-    let mut named: BTreeMap<(&PluginId, Half), usize> = BTreeMap::new();
+    let mut first_indices: BTreeMap<(&PluginId, Half), usize> = BTreeMap::new();
     let mut faults = Vec::new();
     if report.sealing_key.as_ref().is_some_and(|key| !is_public_key(key)) {
         let problem = "is no public X25519 key (`X…`)".to_owned();
         faults.push(Fault { path: "sealing_key".to_owned(), problem, line: None });
     }
     for (at, ReportedInstance { plugin, half, .. }) in report.instances.iter().enumerate() {
-        if let Some(first) = named.get(&(plugin, *half)) {
-            let problem = format!("is the {half} of {plugin} again, after instances[{first}]");
+        if let Some(first_at) = first_indices.get(&(plugin, *half)) {
+            let problem = format!("is the {half} of {plugin} again, after instances[{first_at}]");
             faults.push(Fault { path: format!("instances[{at}]"), problem, line: None });
         } else {
-            named.insert((plugin, *half), at);
+            first_indices.insert((plugin, *half), at);
         }
     }
     faults
@@ -89,8 +89,8 @@ pub fn faults(report: &NodeReport) -> Vec<Fault> {
 
 /// What the report changes.
 ///
-/// The node's record comes first whenever anything changes, and carries the report's clock: a late
-/// report that reads the node's record *after* the instances finds it there, or its guards fail.
+/// If anything changes, the node's record is written first, with the report's clock. So a late
+/// report that reads the node's record *after* the instances finds that clock, or its guards fail.
 pub fn decide(records: &NodeRecords, received: &ReceivedReport) -> Verdict {
     let report = &received.report;
     if records.node.as_ref().is_some_and(|node| is_late(node, report)) {
@@ -102,32 +102,32 @@ pub fn decide(records: &NodeRecords, received: &ReceivedReport) -> Verdict {
     let instances: Vec<&ReportedInstance> = counted.chain(&unknown).collect();
     for reported in &instances {
         let key = (reported.plugin.clone(), reported.half);
-        let known = records.instances.get(&key);
-        let next = next_instance(known, &reported.instance, received.at);
-        if known != Some(&next) {
+        let recorded = records.instances.get(&key);
+        let next = next_instance(recorded, &reported.instance, received.at);
+        if recorded != Some(&next) {
             writes.push(Write::Put(key, next));
         }
     }
     let reported: BTreeSet<(&PluginId, Half)> =
         instances.iter().map(|reported| (&reported.plugin, reported.half)).collect();
-    let left =
+    let unreported =
         records.instances.keys().filter(|(plugin, half)| !reported.contains(&(plugin, *half)));
-    // A node half without its controller half would look like a node whose storage is served
-    // elsewhere: so it goes first.
-    writes.extend(left.rev().cloned().map(Write::Delete));
+    // The node half is deleted before its controller half: alone it would look like a node whose
+    // storage is served by another node.
+    writes.extend(unreported.rev().cloned().map(Write::Delete));
 
     let next = next_node(records.node.as_ref(), received);
-    let changed = records.node.as_ref().is_none_or(|known| differs(known, &next));
+    let changed = records.node.as_ref().is_none_or(|recorded| differs(recorded, &next));
     if changed || !writes.is_empty() {
         writes.insert(0, Write::Node(next));
     }
     Verdict::Write(writes)
 }
 
-/// The controller halves that the node had, of plugins that have not said yet which services they
-/// have: its agent was restarted while the plugin is down. They stay, unhealthy. Without them
-/// another node's controller would be called, which may not know the volumes here, and would answer
-/// their deletion with OK.
+/// The node's controller halves whose plugins have not said yet which services they have: the agent
+/// was restarted while the plugin is down. They stay, unhealthy. Otherwise another node's
+/// controller would be called, which may not know the volumes of this one, and would answer OK to
+/// their deletion.
 fn unknown_controllers(records: &NodeRecords, report: &NodeReport) -> Vec<ReportedInstance> {
     let is_unknown = |reported: &&ReportedInstance| {
         reported.half == Half::Node
@@ -136,9 +136,11 @@ fn unknown_controllers(records: &NodeRecords, report: &NodeReport) -> Vec<Report
     };
     let had_controller = |reported: &ReportedInstance| {
         let key = (reported.plugin.clone(), reported.half);
-        let mut named = report.instances.iter();
+        let mut reported_instances = report.instances.iter();
         records.instances.contains_key(&key)
-            && !named.any(|it| it.plugin == reported.plugin && it.half == reported.half)
+            && !reported_instances.any(|instance| {
+                instance.plugin == reported.plugin && instance.half == reported.half
+            })
     };
     let unknown = report.instances.iter().filter(is_unknown);
     unknown
@@ -148,7 +150,7 @@ fn unknown_controllers(records: &NodeRecords, report: &NodeReport) -> Vec<Report
 }
 
 /// Whether the instance counts. A controller does if the node has shown that it may host it
-/// (`node.host`), or if it is on record: an agent of an earlier version shows nothing.
+/// (`node.host`), or if it is on record: an agent of an earlier version shows no rights.
 fn may_count(records: &NodeRecords, reported: &ReportedInstance) -> bool {
     let ReportedInstance { plugin, half, .. } = reported;
     let is_shown = || records.node.as_ref().is_some_and(|node| node.hosts.contains(plugin));
@@ -157,51 +159,51 @@ fn may_count(records: &NodeRecords, reported: &ReportedInstance) -> bool {
 
 /// The plugins whose controllers the report names, and which do not count.
 pub fn list_unproven(records: &NodeRecords, report: &NodeReport) -> Vec<PluginId> {
-    let all = report.instances.iter();
-    let unproven = all.filter(|reported| !may_count(records, reported));
+    let instances = report.instances.iter();
+    let unproven = instances.filter(|reported| !may_count(records, reported));
     unproven.map(|reported| reported.plugin.clone()).collect()
 }
 
-fn is_late(known: &Node, report: &NodeReport) -> bool {
-    known.boot_id == report.boot_id
-        && report.clock < known.reported
-        && known.reported.since(report.clock) <= LATE_MAX
+fn is_late(record: &Node, report: &NodeReport) -> bool {
+    record.boot_id == report.boot_id
+        && report.clock < record.reported
+        && record.reported.since(report.clock) <= LATE_MAX
 }
 
-/// The instance's next record. `since` stays while `healthy` does, and `id_since` stays while the
+/// The instance's next record. `since` stays while `healthy` does; `id_since` stays while the
 /// plugin's id of the node does.
-fn next_instance(known: Option<&Instance>, reported: &Instance, at: Timestamp) -> Instance {
-    let since = match known {
-        Some(known) if known.healthy == reported.healthy => known.since,
+fn next_instance(recorded: Option<&Instance>, reported: &Instance, at: Timestamp) -> Instance {
+    let since = match recorded {
+        Some(recorded) if recorded.healthy == reported.healthy => recorded.since,
         // A node whose clock is ahead must not report times in the registry's future.
         _ => reported.since.min(at),
     };
-    // An agent that starts while its plugin is down does not know the plugin's id of the node. The
+    // An agent that starts while its plugin is down does not have the plugin's id of the node. The
     // earlier id stays, or another node with the same id would take it over.
-    let before = known.filter(|_| !reported.healthy);
-    let node = reported.node.clone().or_else(|| before?.node.clone());
-    let controller = reported.controller.or_else(|| before?.controller);
+    let recorded_if_down = recorded.filter(|_| !reported.healthy);
+    let node = reported.node.clone().or_else(|| recorded_if_down?.node.clone());
+    let controller = reported.controller.or_else(|| recorded_if_down?.controller);
     let mut next = Instance { since, node, controller, ..reported.clone() };
     next.id_since = next.external_node().map(|external| {
-        let as_before = known.filter(|known| known.external_node() == Some(external));
-        as_before.map_or(at, |known| known.id_since.unwrap_or(known.since))
+        let same_id = recorded.filter(|recorded| recorded.external_node() == Some(external));
+        same_id.map_or(at, |recorded| recorded.id_since.unwrap_or(recorded.since))
     });
     next
 }
 
 /// The node's next record. No report changes its state: the lease does.
-fn next_node(known: Option<&Node>, received: &ReceivedReport) -> Node {
+fn next_node(record: Option<&Node>, received: &ReceivedReport) -> Node {
     let NodeReport { version, boot_id, clock, attributes, sealing_key, .. } = &received.report;
     let uncompared = received.report.compared == Some(false);
-    let known_skew_ms = known.map(|known| known.clock_skew_ms);
+    let known_skew_ms = record.map(|record| record.clock_skew_ms);
     let skew_ms = received.skew_ms(known_skew_ms.unwrap_or(0));
     let (state, since) =
-        known.map_or((NodeState::Down, received.at), |known| (known.state, known.since));
+        record.map_or((NodeState::Down, received.at), |record| (record.state, record.since));
     let as_before = known_skew_ms.filter(|before| before.abs_diff(skew_ms) <= SKEW_STEP_MS);
-    let was_gone = known.and_then(|known| known.gone.clone());
-    // Only what the agent undid after it was told of this very proof counts.
-    let gone = was_gone.clone().filter(|proof| received.report.undone != Some(proof.at));
-    let is_back = was_gone.is_some() && gone.is_none();
+    let earlier_proof = record.and_then(|record| record.gone.clone());
+    // Mounts count as undone only if the agent undid them after it was told of this proof.
+    let gone = earlier_proof.clone().filter(|proof| received.report.undone != Some(proof.at));
+    let is_back = earlier_proof.is_some() && gone.is_none();
     Node {
         state,
         since,
@@ -210,38 +212,39 @@ fn next_node(known: Option<&Node>, received: &ReceivedReport) -> Node {
         boot_id: boot_id.clone(),
         reported: *clock,
         attributes: attributes.clone(),
-        back: if is_back { Some(received.at) } else { known.and_then(|known| known.back) },
+        back: if is_back { Some(received.at) } else { record.and_then(|record| record.back) },
         gone,
-        unaccounted: next_unaccounted(known, &received.report),
+        unaccounted: next_unaccounted(record, &received.report),
         uncompared,
         sealing_key: sealing_key.clone(),
-        hosts: next_hosts(known, &received.report),
-        newcomer: known.map_or(received.volumes, |known| known.newcomer).filter(|_| uncompared),
+        hosts: next_hosts(record, &received.report),
+        newcomer: record.map_or(received.volumes, |record| record.newcomer).filter(|_| uncompared),
     }
 }
 
-/// The mounts without a claim. An agent that has just started does not know them yet: what was
-/// known before stays until it has compared its mounts with the claims.
-fn next_unaccounted(known: Option<&Node>, report: &NodeReport) -> Vec<UnaccountedMount> {
+/// The mounts without a claim. An agent that has just started has not compared its mounts with the
+/// claims; until then the recorded ones stay.
+fn next_unaccounted(record: Option<&Node>, report: &NodeReport) -> Vec<UnaccountedMount> {
     let mut mounts: BTreeSet<&UnaccountedMount> = report.unaccounted.iter().collect();
-    if let Some(known) = known.filter(|_| report.compared == Some(false)) {
-        mounts.extend(&known.unaccounted);
+    if let Some(record) = record.filter(|_| report.compared == Some(false)) {
+        mounts.extend(&record.unaccounted);
     }
     mounts.into_iter().cloned().collect()
 }
 
-/// What the node may host and says that it does. An agent shows its right again before each report.
-fn next_hosts(known: Option<&Node>, report: &NodeReport) -> BTreeSet<PluginId> {
+/// The controllers that the node may host and reports. An agent shows its right again before each
+/// report.
+fn next_hosts(record: Option<&Node>, report: &NodeReport) -> BTreeSet<PluginId> {
     let is_named = |plugin: &&PluginId| {
-        let mut all = report.instances.iter();
-        all.any(|one| one.half == Half::Controller && one.plugin == **plugin)
+        let mut instances = report.instances.iter();
+        instances.any(|instance| instance.half == Half::Controller && instance.plugin == **plugin)
     };
-    known.into_iter().flat_map(|known| &known.hosts).filter(is_named).cloned().collect()
+    record.into_iter().flat_map(|record| &record.hosts).filter(is_named).cloned().collect()
 }
 
 /// Whether the node's record needs a write. The clock of the report alone needs none.
-fn differs(known: &Node, next: &Node) -> bool {
-    *known != Node { reported: known.reported, ..next.clone() }
+fn differs(record: &Node, next: &Node) -> bool {
+    *record != Node { reported: record.reported, ..next.clone() }
 }
 
 #[cfg(test)]

@@ -24,10 +24,10 @@ use decide::{ReceivedReport, Verdict, decide, faults, list_unproven};
 
 /// Applies a report that was received `at` this time.
 ///
-/// The same rules decide twice what it changes: first over the mirrors, which is the end of most
-/// reports, and then over the leader's records, whose revisions guard the writes. No guard covers
-/// the answer that nothing changed, so the mirrors first catch up with what other replicas wrote. A
-/// crash between two writes leaves the rest to the next report.
+/// The same rules decide twice what it changes: first on the mirrors, where most reports change
+/// nothing, and then on the leader's records, whose revisions guard the writes. No guard covers the
+/// answer that nothing changed, so the mirrors first catch up with the writes of other replicas.
+/// After a crash between two writes the next report makes the remaining ones.
 pub async fn report(
     state: &State,
     report: NodeReport,
@@ -64,7 +64,8 @@ async fn apply(
         Verdict::Write(_) => {}
     }
     deadline::check(caller.deadline)?;
-    let reported = received.report.instances.iter().map(|one| (one.plugin.clone(), one.half));
+    let reported =
+        received.report.instances.iter().map(|instance| (instance.plugin.clone(), instance.half));
     let instances: BTreeSet<InstanceKey> = reported.chain(mirrored.instances.into_keys()).collect();
     let snapshot = state.read_node_records(node, instances).await?;
     let Verdict::Write(writes) = decide(&snapshot.records, received) else {
@@ -100,11 +101,11 @@ fn newly_shared_id(
     next: &Instance,
     node: &NodeId,
 ) -> Option<String> {
-    let known = snapshot.records.instances.get(&(plugin.clone(), *half));
-    let is_unchanged = |known: &Instance| {
-        known.healthy == next.healthy && known.external_node() == next.external_node()
+    let recorded = snapshot.records.instances.get(&(plugin.clone(), *half));
+    let is_unchanged = |recorded: &Instance| {
+        recorded.healthy == next.healthy && recorded.external_node() == next.external_node()
     };
-    if *half != Half::Node || known.is_some_and(is_unchanged) {
+    if *half != Half::Node || recorded.is_some_and(is_unchanged) {
         return None;
     }
     let why = state
@@ -115,7 +116,7 @@ fn newly_shared_id(
     Some(why)
 }
 
-/// The reply to the agent, by the node's records.
+/// The reply to the agent, from the node's records.
 fn answer(state: &State, received: &ReceivedReport, records: &NodeRecords) -> Reported {
     let record = records.node.as_ref();
     Reported {

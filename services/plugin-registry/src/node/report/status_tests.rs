@@ -1,4 +1,4 @@
-//! Counts against a recomputation, and what an absent node does to its instances.
+//! Counts are compared with a recomputation; and an absent node's instances are unhealthy.
 
 use std::collections::BTreeMap;
 
@@ -17,44 +17,45 @@ use crate::store::node_records::{NodeRecords, Write};
 const NODES: usize = 4;
 const PLUGINS: usize = 3;
 
-/// What may happen to one node.
+/// What happens to one node.
 #[derive(Debug, Clone)]
 enum Happening {
     /// It reports these instances: by plugin and half, healthy or not.
     Report(BTreeMap<(usize, Half), bool>),
-    /// Its newest report comes once more.
+    /// Its newest report is sent again.
     Again,
-    /// It reports these, and the registry is killed after so many writes; it reports again.
+    /// It reports these, and the registry is killed after this many writes; it reports again.
     Crash(BTreeMap<(usize, Half), bool>, usize),
-    /// A job that provides this plugin is to have so many controllers and nodes.
+    /// A job is to run this many controllers and nodes of this plugin.
     Expect(usize, u32, u32),
     Lease(bool),
     Leave,
 }
 
-/// The registry's buckets, in the very form in which they are stored.
+/// The registry's buckets, with the records in their stored form.
 #[derive(Default)]
 struct Buckets {
     instances: Instances,
     nodes: Nodes,
     revision: u64,
-    /// The records themselves, as a listing finds them: of instances and jobs, and of nodes.
+    /// The encoded records: of instances and jobs, and of nodes.
     stored: (BTreeMap<String, Vec<u8>>, BTreeMap<String, Vec<u8>>),
 }
 
-/// How many controllers and nodes each job is to have: by plugin and by the node it is named for.
+/// How many controllers and nodes each job is to run: by plugin, and by the node that the job is
+/// named after.
 type Announced = BTreeMap<(usize, usize), (u32, u32)>;
 
-/// What each node said last, and whether it holds its lease: all that a count may depend on.
+/// What each node reported last, and whether it holds its lease. A count depends on nothing else.
 type Truth = BTreeMap<NodeId, (BTreeMap<(usize, Half), bool>, bool)>;
 
 /// A plugin with all its instances.
-fn whole(id: &PluginId, one: &Plugin, nodes: &Nodes) -> PluginStatus {
-    let instances = one.instances.iter().map(|((node, half), instance)| {
-        let shared = one.shared_id(node);
+fn whole(id: &PluginId, plugin: &Plugin, nodes: &Nodes) -> PluginStatus {
+    let instances = plugin.instances.iter().map(|((node, half), instance)| {
+        let shared = plugin.shared_id(node);
         instance_status((id, node, *half), instance, nodes.get(node), shared)
     });
-    plugin_status(id, one, nodes, instances.collect())
+    plugin_status(id, plugin, nodes, instances.collect())
 }
 
 fn node_id(at: usize) -> NodeId {
@@ -78,11 +79,11 @@ fn instance(healthy: bool) -> Instance {
     }
 }
 
-fn report(node: &NodeId, clock: u64, told: &BTreeMap<(usize, Half), bool>) -> ReceivedReport {
-    let instances = told.iter().map(|((plugin, half), healthy)| ReportedInstance {
+fn report(node: &NodeId, clock: u64, healths: &BTreeMap<(usize, Half), bool>) -> ReceivedReport {
+    let instances = healths.iter().map(|((plugin, half), healthy)| ReportedInstance {
         plugin: plugin_id(*plugin),
         half: *half,
-        // Each plugin has said what it serves.
+        // Each plugin has told which services it has.
         instance: Instance {
             node: (*half == Half::Node).then(NodeAbilities::default),
             ..instance(*healthy)
@@ -108,9 +109,9 @@ impl Buckets {
     fn node_records(&self, node: &NodeId) -> NodeRecords {
         let mut records =
             NodeRecords { node: self.nodes.get(node).cloned(), ..NodeRecords::default() };
-        for (plugin, found) in self.instances.iter() {
-            for ((on, half), instance) in &found.instances {
-                if on == node {
+        for (plugin, plugin_state) in self.instances.iter() {
+            for ((instance_node, half), instance) in &plugin_state.instances {
+                if instance_node == node {
                     records.instances.insert((plugin.clone(), *half), instance.clone());
                 }
             }
@@ -122,28 +123,30 @@ impl Buckets {
         self.work_in_until(arrived, usize::MAX)
     }
 
-    /// Makes the first of the report's writes, and answers how many it made. An agent shows its
-    /// rights before each report.
+    /// Makes at most `killed_after` of the report's writes, and returns how many it made. An agent
+    /// shows its rights before each report.
     fn work_in_until(&mut self, arrived: &ReceivedReport, killed_after: usize) -> usize {
         let node = &arrived.report.node;
         self.show_rights(arrived);
         let Verdict::Write(writes) = decide(&self.node_records(node), arrived) else {
             panic!("nothing comes late here")
         };
-        let made = writes.len().min(killed_after);
-        for write in &writes[..made] {
+        let write_count = writes.len().min(killed_after);
+        for write in &writes[..write_count] {
             self.write(node, write);
         }
-        made
+        write_count
     }
 
     fn show_rights(&mut self, arrived: &ReceivedReport) {
         let node = &arrived.report.node;
-        for told in arrived.report.instances.iter().filter(|told| told.half == Half::Controller) {
-            let mut known =
+        for reported in
+            arrived.report.instances.iter().filter(|reported| reported.half == Half::Controller)
+        {
+            let mut record =
                 self.nodes.get(node).cloned().unwrap_or_else(|| Node::unknown(arrived.at));
-            if known.hosts.insert(told.plugin.clone()) {
-                self.write(node, &Write::Node(known));
+            if record.hosts.insert(reported.plugin.clone()) {
+                self.write(node, &Write::Node(record));
             }
         }
     }
@@ -179,16 +182,16 @@ impl Buckets {
         self.stored.1.insert(key, value);
     }
 
-    fn lease(&mut self, node: &NodeId, held: bool) {
-        if let Some(known) = self.nodes.get(node).cloned() {
-            let state = if held { NodeState::Ready } else { NodeState::Down };
-            self.write(node, &Write::Node(Node { state, ..known }));
+    fn lease(&mut self, node: &NodeId, is_held: bool) {
+        if let Some(record) = self.nodes.get(node).cloned() {
+            let state = if is_held { NodeState::Ready } else { NodeState::Down };
+            self.write(node, &Write::Node(Node { state, ..record }));
         }
     }
 
     fn leave(&mut self, node: &NodeId) {
-        for (place, _) in self.node_records(node).instances {
-            self.write(node, &Write::Delete(place));
+        for (key, _) in self.node_records(node).instances {
+            self.write(node, &Write::Delete(key));
         }
         self.nodes.delete(&key::node(node), self.revision);
         self.stored.1.remove(&key::node(node));
@@ -205,87 +208,90 @@ impl Buckets {
         }
     }
 
-    /// The status of all plugins. It is the same when all records are read again.
+    /// The status of all plugins. It is the same if all records are read again.
     fn shown(&self) -> BTreeMap<PluginId, PluginStatus> {
-        let show = |instances: &Instances, nodes: &Nodes| -> BTreeMap<_, _> {
-            instances.iter().map(|(id, one)| (id.clone(), whole(id, one, nodes))).collect()
+        let list_statuses = |instances: &Instances, nodes: &Nodes| -> BTreeMap<_, _> {
+            instances.iter().map(|(id, plugin)| (id.clone(), whole(id, plugin, nodes))).collect()
         };
         let (mut instances, mut nodes) = (Instances::default(), Nodes::default());
-        // A listing may come in any order.
+        // A listing may have any order.
         for (key, value) in self.stored.0.iter().rev() {
             instances.put(key, 1, value);
         }
         for (key, value) in &self.stored.1 {
             nodes.put(key, 1, value);
         }
-        let shown = show(&self.instances, &self.nodes);
-        assert_eq!(shown, show(&instances, &nodes), "read anew");
-        shown
+        let statuses = list_statuses(&self.instances, &self.nodes);
+        assert_eq!(statuses, list_statuses(&instances, &nodes), "read anew");
+        statuses
     }
 }
 
 fn recount(truth: &Truth, announced: &Announced, plugin: usize, half: Half) -> Count {
     let mut count = Count::default();
-    for (said, held) in truth.values() {
-        if let Some(healthy) = said.get(&(plugin, half)) {
+    for (healths, is_held) in truth.values() {
+        if let Some(healthy) = healths.get(&(plugin, half)) {
             count.expected += 1;
-            count.healthy += usize::from(*healthy && *held);
+            count.healthy += usize::from(*healthy && *is_held);
         }
     }
-    let jobs = announced.iter().filter(|((of, _), _)| *of == plugin).map(|(_, job)| match half {
-        Half::Controller => job.0 as usize,
-        Half::Node => job.1 as usize,
-    });
+    let jobs =
+        announced.iter().filter(|((job_plugin, _), _)| *job_plugin == plugin).map(|(_, job)| {
+            match half {
+                Half::Controller => job.0 as usize,
+                Half::Node => job.1 as usize,
+            }
+        });
     Count { expected: count.expected.max(jobs.sum()), ..count }
 }
 
 fn happening() -> impl Strategy<Value = (usize, Happening)> {
     let half = prop_oneof![Just(Half::Controller), Just(Half::Node)];
-    let told = prop::collection::btree_map((0..PLUGINS, half), any::<bool>(), 0..5);
-    let what = prop_oneof![
-        5 => told.clone().prop_map(Happening::Report),
+    let healths = prop::collection::btree_map((0..PLUGINS, half), any::<bool>(), 0..5);
+    let kind = prop_oneof![
+        5 => healths.clone().prop_map(Happening::Report),
         1 => Just(Happening::Again),
-        2 => (told, 0..6usize).prop_map(|(said, after)| Happening::Crash(said, after)),
+        2 => (healths, 0..6usize).prop_map(|(healths, writes)| Happening::Crash(healths, writes)),
         2 => (0..PLUGINS, 0..4u32, 0..4u32).prop_map(|(p, c, n)| Happening::Expect(p, c, n)),
         2 => any::<bool>().prop_map(Happening::Lease),
         1 => Just(Happening::Leave),
     ];
-    (0..NODES, what)
+    (0..NODES, kind)
 }
 
 proptest! {
-    /// D1, D3 and D5: whatever was reported and announced, in whatever order and however often, and
-    /// wherever the registry was killed meanwhile.
+    /// D1, D3 and D5 hold for reports and announcements in any order, repeated, and with a registry
+    /// that is killed between two writes.
     #[test]
     fn counts_are_what_a_recount_gives(story in prop::collection::vec(happening(), 1..60)) {
         let (mut buckets, mut truth) = (Buckets::default(), Truth::new());
         let mut announced = Announced::new();
-        for (clock, (at, what)) in story.into_iter().enumerate() {
+        for (clock, (at, happening)) in story.into_iter().enumerate() {
             let (node, clock) = (node_id(at), 1_000 * (clock as u64 + 1));
-            match what {
-                Happening::Report(said) => {
-                    buckets.work_in(&report(&node, clock, &said));
-                    truth.entry(node).or_default().0 = said;
+            match happening {
+                Happening::Report(healths) => {
+                    buckets.work_in(&report(&node, clock, &healths));
+                    truth.entry(node).or_default().0 = healths;
                 }
                 Happening::Again => {
-                    if let Some((said, _)) = truth.get(&node) {
-                        let again = report(&node, clock, said);
-                        prop_assert_eq!(buckets.work_in(&again), 0, "a repeated report writes");
+                    if let Some((healths, _)) = truth.get(&node) {
+                        let repeated = report(&node, clock, healths);
+                        prop_assert_eq!(buckets.work_in(&repeated), 0, "a repeated report writes");
                     }
                 }
-                Happening::Crash(said, after) => {
-                    buckets.work_in_until(&report(&node, clock, &said), after);
-                    buckets.work_in(&report(&node, clock + 500, &said));
-                    truth.entry(node).or_default().0 = said;
+                Happening::Crash(healths, writes) => {
+                    buckets.work_in_until(&report(&node, clock, &healths), writes);
+                    buckets.work_in(&report(&node, clock + 500, &healths));
+                    truth.entry(node).or_default().0 = healths;
                 }
                 Happening::Expect(plugin, controllers, nodes) => {
                     buckets.expect((plugin, at), controllers, nodes);
                     announced.insert((plugin, at), (controllers, nodes));
                 }
-                Happening::Lease(held) => {
-                    buckets.lease(&node, held);
-                    if let Some((_, known)) = truth.get_mut(&node) {
-                        *known = held;
+                Happening::Lease(is_held) => {
+                    buckets.lease(&node, is_held);
+                    if let Some((_, was_held)) = truth.get_mut(&node) {
+                        *was_held = is_held;
                     }
                 }
                 Happening::Leave => {
@@ -293,19 +299,19 @@ proptest! {
                     truth.remove(&node);
                 }
             }
-            let shown = buckets.shown();
+            let statuses = buckets.shown();
             for at in 0..PLUGINS {
                 let count = |half| recount(&truth, &announced, at, half);
                 let (controllers, nodes) = (count(Half::Controller), count(Half::Node));
-                let Some(shown) = shown.get(&plugin_id(at)) else {
+                let Some(status) = statuses.get(&plugin_id(at)) else {
                     // D4: without an instance and a job there is no plugin.
                     prop_assert_eq!(controllers.expected + nodes.expected, 0);
                     continue;
                 };
-                prop_assert_eq!(shown.nodes, nodes);
-                prop_assert_eq!(shown.controllers.unwrap_or_default(), controllers);
+                prop_assert_eq!(status.nodes, nodes);
+                prop_assert_eq!(status.controllers.unwrap_or_default(), controllers);
                 prop_assert!(nodes.healthy <= nodes.expected);
-                let healthy = shown.instances.iter().filter(|one| one.healthy).count();
+                let healthy = status.instances.iter().filter(|instance| instance.healthy).count();
                 prop_assert_eq!(healthy, nodes.healthy + controllers.healthy);
             }
         }
@@ -320,20 +326,20 @@ fn an_instance_is_healthy_only_while_its_node_is_there() {
     let (ready, down) = (node_in(NodeState::Ready, 50), node_in(NodeState::Down, 90));
     let well = Instance { since: at(70), ..instance(true) };
     let ill = Instance { since: at(70), ..instance(false) };
-    let old = Instance { since: at(20), ..instance(true) };
+    let older = Instance { since: at(20), ..instance(true) };
     for (on, instance, healthy, since) in [
         (Some(&ready), &well, true, 70),
-        (Some(&ready), &old, true, 50),
+        (Some(&ready), &older, true, 50),
         (Some(&ready), &ill, false, 70),
         (Some(&down), &well, false, 90),
         (Some(&down), &ill, false, 70),
         (None, &well, false, 70),
     ] {
-        let shown = instance_status((&p, &n1, Half::Node), instance, on, None);
-        assert_eq!((shown.healthy, shown.since), (healthy, at(since)), "{on:?} {instance:?}");
-        assert!(shown.description.ends_with("said"), "{}", shown.description);
+        let status = instance_status((&p, &n1, Half::Node), instance, on, None);
+        assert_eq!((status.healthy, status.since), (healthy, at(since)), "{on:?} {instance:?}");
+        assert!(status.description.ends_with("said"), "{}", status.description);
         let node_is_named = on.is_none_or(|on| on.state == NodeState::Down);
-        assert_eq!(shown.description.contains("node"), node_is_named, "{}", shown.description);
+        assert_eq!(status.description.contains("node"), node_is_named, "{}", status.description);
     }
 }
 
@@ -345,14 +351,14 @@ fn a_plugin_shows_what_its_instances_say() {
         [(1, "2.0", true), (2, "1.0", false), (3, "2.0", true), (4, "", false)]
     {
         let (node, half) = (node_id(node), Half::Node);
-        let told = Instance { version: version.to_owned(), ..instance(healthy) };
-        buckets.write(&node, &Write::Put((id.clone(), half), told));
+        let instance_record = Instance { version: version.to_owned(), ..instance(healthy) };
+        buckets.write(&node, &Write::Put((id.clone(), half), instance_record));
     }
-    let shown = whole(&id, buckets.instances.get(&id).unwrap(), &buckets.nodes);
-    assert_eq!(shown.versions, ["1.0", "2.0"]);
-    assert_eq!((shown.provider.as_str(), shown.attaches), ("csi.example", false));
-    assert_eq!(shown.controllers, None);
-    assert_eq!(shown.nodes, Count { healthy: 0, expected: 4 });
-    let order: Vec<&str> = shown.instances.iter().map(|one| one.node.as_str()).collect();
+    let status = whole(&id, buckets.instances.get(&id).unwrap(), &buckets.nodes);
+    assert_eq!(status.versions, ["1.0", "2.0"]);
+    assert_eq!((status.provider.as_str(), status.attaches), ("csi.example", false));
+    assert_eq!(status.controllers, None);
+    assert_eq!(status.nodes, Count { healthy: 0, expected: 4 });
+    let order: Vec<&str> = status.instances.iter().map(|instance| instance.node.as_str()).collect();
     assert_eq!(order, ["n1.example", "n2.example", "n3.example", "n4.example"]);
 }

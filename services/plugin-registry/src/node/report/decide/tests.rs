@@ -1,4 +1,4 @@
-//! What reports change, row by row.
+//! What reports change, case by case.
 
 use super::*;
 use berth_domain::plugin::{ControllerAbilities, NodeAbilities};
@@ -13,7 +13,7 @@ fn plugin(id: &str) -> PluginId {
     PluginId::new(id).unwrap()
 }
 
-fn told(healthy: bool, since: u64) -> Instance {
+fn instance_since(healthy: bool, since: u64) -> Instance {
     Instance {
         healthy,
         description: if healthy { "ready" } else { "no answer" }.to_owned(),
@@ -26,7 +26,7 @@ fn told(healthy: bool, since: u64) -> Instance {
     }
 }
 
-/// A report sent at `clock` and received as it was sent.
+/// A report sent at `clock` and received without delay.
 fn received(clock: u64, instances: &[(&str, Half, Instance)]) -> ReceivedReport {
     let instances = instances.iter().map(|(id, half, instance)| ReportedInstance {
         plugin: plugin(id),
@@ -49,100 +49,117 @@ fn received(clock: u64, instances: &[(&str, Half, Instance)]) -> ReceivedReport 
     ReceivedReport { report, at: at(clock), volumes: None }
 }
 
-fn writes(known: &NodeRecords, received: &ReceivedReport) -> Vec<Write> {
-    match decide(known, received) {
+fn writes(records: &NodeRecords, received: &ReceivedReport) -> Vec<Write> {
+    match decide(records, received) {
         Verdict::Write(writes) => writes,
         Verdict::Late => panic!("late"),
     }
 }
 
 /// The records after the agent has shown its rights, and after the writes.
-fn after(known: &NodeRecords, received: &ReceivedReport) -> NodeRecords {
-    let mut known = known.clone();
-    for told in received.report.instances.iter().filter(|told| told.half == Half::Controller) {
-        let node = known.node.get_or_insert_with(|| Node::unknown(at(0)));
-        node.hosts.insert(told.plugin.clone());
+fn after(records: &NodeRecords, received: &ReceivedReport) -> NodeRecords {
+    let mut records = records.clone();
+    for reported in
+        received.report.instances.iter().filter(|reported| reported.half == Half::Controller)
+    {
+        let node = records.node.get_or_insert_with(|| Node::unknown(at(0)));
+        node.hosts.insert(reported.plugin.clone());
     }
-    for write in writes(&known, received) {
+    for write in writes(&records, received) {
         match write {
-            Write::Node(node) => known.node = Some(node),
-            Write::Put(place, instance) => drop(known.instances.insert(place, instance)),
-            Write::Delete(place) => drop(known.instances.remove(&place)),
+            Write::Node(node) => records.node = Some(node),
+            Write::Put(key, instance) => drop(records.instances.insert(key, instance)),
+            Write::Delete(key) => drop(records.instances.remove(&key)),
         }
     }
-    known
+    records
 }
 
 #[test]
 fn a_first_report_makes_the_node_down_and_its_instances() {
-    let first = received(100, &[("p", Half::Node, told(true, 40))]);
+    let first = received(100, &[("p", Half::Node, instance_since(true, 40))]);
     let writes = writes(&NodeRecords::default(), &first);
-    let [Write::Node(node), Write::Put(place, instance)] = writes.as_slice() else {
+    let [Write::Node(node), Write::Put(key, instance)] = writes.as_slice() else {
         panic!("{writes:?}")
     };
     assert_eq!((node.state, node.since), (NodeState::Down, at(100)));
     assert_eq!((node.reported, node.clock_skew_ms), (at(100), 0));
-    assert_eq!(*place, (plugin("p"), Half::Node));
+    assert_eq!(*key, (plugin("p"), Half::Node));
     assert_eq!(instance.since, at(40));
 }
 
 #[test]
 fn a_report_that_says_nothing_new_writes_nothing() {
-    let first = received(100, &[("p", Half::Node, told(true, 40))]);
-    let known = after(&NodeRecords::default(), &first);
-    assert_eq!(writes(&known, &first), []);
-    // Later, by a restarted agent with a later `since`: the health is unchanged since the same
-    // time.
-    assert_eq!(writes(&known, &received(900, &[("p", Half::Node, told(true, 890))])), []);
+    let first = received(100, &[("p", Half::Node, instance_since(true, 40))]);
+    let records = after(&NodeRecords::default(), &first);
+    assert_eq!(writes(&records, &first), []);
+    // A restarted agent reports a later `since`: the health has been the same all the time.
+    assert_eq!(
+        writes(&records, &received(900, &[("p", Half::Node, instance_since(true, 890))])),
+        []
+    );
 }
 
 #[test]
 fn since_is_kept_while_health_is_and_changes_with_it() {
-    let known =
-        after(&NodeRecords::default(), &received(100, &[("p", Half::Node, told(true, 40))]));
-    let renamed = Instance { description: "still ready".to_owned(), ..told(true, 190) };
-    let ill = told(false, 180);
+    let records = after(
+        &NodeRecords::default(),
+        &received(100, &[("p", Half::Node, instance_since(true, 40))]),
+    );
+    let renamed = Instance { description: "still ready".to_owned(), ..instance_since(true, 190) };
+    let ill = instance_since(false, 180);
     for (now, since) in [(renamed, at(40)), (ill, at(180))] {
-        let writes = writes(&known, &received(200, &[("p", Half::Node, now.clone())]));
+        let writes = writes(&records, &received(200, &[("p", Half::Node, now.clone())]));
         let expected = Write::Put((plugin("p"), Half::Node), Instance { since, ..now });
         assert_eq!(writes.get(1), Some(&expected));
         assert!(matches!(writes[0], Write::Node(Node { reported, .. }) if reported == at(200)));
     }
-    // A node's clock may be ahead: nothing happens in our future.
-    let writes = writes(&known, &received(200, &[("p", Half::Node, told(false, 5000))]));
+    // The node's clock may be ahead: no time is in the registry's future.
+    let writes =
+        writes(&records, &received(200, &[("p", Half::Node, instance_since(false, 5000))]));
     assert!(matches!(&writes[1], Write::Put(_, Instance { since, .. }) if *since == at(200)));
 }
 
 #[test]
 fn what_a_report_does_not_name_has_left() {
-    let both = [("p", Half::Node, told(true, 1)), ("p", Half::Controller, told(true, 1))];
-    let known = after(&NodeRecords::default(), &received(100, &both));
-    let writes = writes(&known, &received(200, &both[..1]));
+    let both_halves = [
+        ("p", Half::Node, instance_since(true, 1)),
+        ("p", Half::Controller, instance_since(true, 1)),
+    ];
+    let records = after(&NodeRecords::default(), &received(100, &both_halves));
+    let writes = writes(&records, &received(200, &both_halves[..1]));
     assert_eq!(writes[1..], [Write::Delete((plugin("p"), Half::Controller))]);
-    assert!(after(&known, &received(300, &[])).instances.is_empty());
+    assert!(after(&records, &received(300, &[])).instances.is_empty());
 }
 
-/// An agent is restarted while the plugin is down: it does not know what the plugin serves.
+/// An agent is restarted while the plugin is down: it does not know which services the plugin has.
 #[test]
 fn a_controller_stays_until_its_plugin_has_said_what_it_serves() {
     let can = ControllerAbilities { create_delete_volume: true, ..ControllerAbilities::default() };
     let abilities = NodeAbilities { external_node: "i-1".to_owned(), ..NodeAbilities::default() };
-    let both = [
-        ("p", Half::Node, Instance { node: Some(abilities.clone()), ..told(true, 1) }),
-        ("p", Half::Controller, Instance { controller: Some(can), ..told(true, 1) }),
+    let both_halves = [
+        ("p", Half::Node, Instance { node: Some(abilities.clone()), ..instance_since(true, 1) }),
+        ("p", Half::Controller, Instance { controller: Some(can), ..instance_since(true, 1) }),
     ];
-    let known = after(&NodeRecords::default(), &received(100, &both));
-    let restarted = after(&known, &received(200, &[("p", Half::Node, told(false, 190))]));
+    let records = after(&NodeRecords::default(), &received(100, &both_halves));
+    let restarted =
+        after(&records, &received(200, &[("p", Half::Node, instance_since(false, 190))]));
     let controller = &restarted.instances[&(plugin("p"), Half::Controller)];
     assert_eq!((controller.healthy, controller.controller), (false, Some(can)));
     assert_eq!(restarted.instances[&(plugin("p"), Half::Node)].node, Some(abilities));
-    assert_eq!(writes(&restarted, &received(300, &[("p", Half::Node, told(false, 290))])), []);
-    let answered = after(&restarted, &received(400, &both[..1]));
+    assert_eq!(
+        writes(&restarted, &received(300, &[("p", Half::Node, instance_since(false, 290))])),
+        []
+    );
+    let answered = after(&restarted, &received(400, &both_halves[..1]));
     assert!(!answered.instances.contains_key(&(plugin("p"), Half::Controller)));
-    // What has left goes with its node half first.
-    let gone = writes(&known, &received(500, &[]));
+    // The node half is deleted first.
+    let writes_when_unreported = writes(&records, &received(500, &[]));
     let of_node = Write::Delete((plugin("p"), Half::Node));
-    assert_eq!(gone[1..], [of_node, Write::Delete((plugin("p"), Half::Controller))]);
+    assert_eq!(
+        writes_when_unreported[1..],
+        [of_node, Write::Delete((plugin("p"), Half::Controller))]
+    );
 }
 
 #[test]
@@ -153,19 +170,19 @@ fn a_node_is_back_when_it_has_undone_what_was_before_this_proof() {
         at: at(150),
         note: String::new(),
     };
-    let mut known = after(&NodeRecords::default(), &received(100, &[]));
-    known.node.as_mut().unwrap().gone = Some(proof.clone());
-    let undone = |clock: u64, of: u64| {
+    let mut records = after(&NodeRecords::default(), &received(100, &[]));
+    records.node.as_mut().unwrap().gone = Some(proof.clone());
+    let undone_report = |clock: u64, of: u64| {
         let mut sent = received(clock, &[]);
         sent.report.undone = Some(at(of));
         sent
     };
-    let node = after(&known, &undone(200, 140)).node.unwrap();
+    let node = after(&records, &undone_report(200, 140)).node.unwrap();
     assert_eq!((node.gone, node.back), (Some(proof), None), "another proof's");
-    let known = after(&known, &undone(300, 150));
-    let node = known.node.as_ref().unwrap();
+    let records = after(&records, &undone_report(300, 150));
+    let node = records.node.as_ref().unwrap();
     assert_eq!((&node.gone, node.back), (&None, Some(at(300))));
-    let node = after(&known, &undone(9_000, 150)).node.unwrap();
+    let node = after(&records, &undone(9_000, 150)).node.unwrap();
     assert_eq!((node.gone, node.back), (None, Some(at(300))), "it is back once");
 }
 
@@ -177,12 +194,12 @@ fn the_skew_is_rewritten_when_it_changes_by_more_than_50_ms() {
     };
     assert_eq!(skewed(700, 10_000).skew_ms(0), 700);
     assert_eq!(skewed(-700, 10_000).skew_ms(0), -700);
-    let known = after(&NodeRecords::default(), &skewed(700, 10_000));
-    assert_eq!(known.node.as_ref().unwrap().clock_skew_ms, 700);
+    let records = after(&NodeRecords::default(), &skewed(700, 10_000));
+    assert_eq!(records.node.as_ref().unwrap().clock_skew_ms, 700);
     for (ms, written) in
         [(700, None), (650, None), (750, None), (751, Some(751)), (649, Some(649)), (-1, Some(-1))]
     {
-        let writes = writes(&known, &skewed(ms, 20_000));
+        let writes = writes(&records, &skewed(ms, 20_000));
         let rewritten = writes.first().map(|write| match write {
             Write::Node(node) => node.clock_skew_ms,
             other => panic!("{other:?}"),
@@ -193,7 +210,7 @@ fn the_skew_is_rewritten_when_it_changes_by_more_than_50_ms() {
     assert!(far.skew_ms(0) > 0);
 }
 
-/// The registry was paused: a report whose node's clock is right comes 3.5 s late.
+/// The registry was paused: it receives a report 3.5 s late from a node whose clock is right.
 #[test]
 fn a_delay_is_no_skew_where_the_agent_measured_the_clock() {
     let late = |clock_offset| {
@@ -202,10 +219,10 @@ fn a_delay_is_no_skew_where_the_agent_measured_the_clock() {
         late
     };
     let measured = |min_ms, max_ms| Some(ClockOffset { min_ms, max_ms });
-    let known = after(&NodeRecords::default(), &received(10_000, &[]));
-    let skew = |report: &ReceivedReport| after(&known, report).node.unwrap().clock_skew_ms;
+    let records = after(&NodeRecords::default(), &received(10_000, &[]));
+    let skew = |report: &ReceivedReport| after(&records, report).node.unwrap().clock_skew_ms;
     assert_eq!(skew(&late(None)), -3_500, "an older agent measures nothing");
-    assert_eq!(writes(&known, &late(measured(-1, 1))), []);
+    assert_eq!(writes(&records, &late(measured(-1, 1))), []);
     assert_eq!(skew(&late(measured(-3_500, 1))), 0, "the same delay, measured by the agent");
     assert_eq!(skew(&late(measured(-600, -598))), -598, "a clock that is behind indeed");
     assert_eq!(skew(&late(measured(700, 720))), 700, "a clock that is ahead");
@@ -216,8 +233,10 @@ fn a_delay_is_no_skew_where_the_agent_measured_the_clock() {
 
 #[test]
 fn a_report_older_than_the_newest_comes_too_late_unless_the_clock_was_set_back() {
-    let known =
-        after(&NodeRecords::default(), &received(100_000, &[("p", Half::Node, told(true, 1))]));
+    let records = after(
+        &NodeRecords::default(),
+        &received(100_000, &[("p", Half::Node, instance_since(true, 1))]),
+    );
     let late_max = u64::try_from(LATE_MAX.as_millis()).unwrap();
     for (clock, boot, late) in [
         (100_001, "boot", false),
@@ -229,33 +248,41 @@ fn a_report_older_than_the_newest_comes_too_late_unless_the_clock_was_set_back()
     ] {
         let mut report = received(clock, &[]);
         report.report.boot_id = boot.to_owned();
-        let verdict = decide(&known, &report);
+        let verdict = decide(&records, &report);
         assert_eq!(verdict == Verdict::Late, late, "{clock} {boot}");
     }
 }
 
 #[test]
 fn a_report_never_changes_a_nodes_state() {
-    let mut known = after(&NodeRecords::default(), &received(100, &[]));
-    let node = known.node.as_mut().unwrap();
+    let mut records = after(&NodeRecords::default(), &received(100, &[]));
+    let node = records.node.as_mut().unwrap();
     (node.state, node.since) = (NodeState::Ready, at(150));
     let mut next = received(200, &[]);
     next.report.version = "2".to_owned();
-    let node = after(&known, &next).node.unwrap();
+    let node = after(&records, &next).node.unwrap();
     assert_eq!((node.state, node.since, node.version.as_str()), (NodeState::Ready, at(150), "2"));
 }
 
 #[test]
 fn an_instance_told_twice_is_a_fault_each_time() {
-    let one = ("p", Half::Node, told(true, 1));
-    let report = received(1, &[one.clone(), ("q", Half::Node, told(true, 1)), one.clone(), one]);
+    let instance_half = ("p", Half::Node, instance_since(true, 1));
+    let report = received(
+        1,
+        &[
+            instance_half.clone(),
+            ("q", Half::Node, instance_since(true, 1)),
+            instance_half.clone(),
+            instance_half,
+        ],
+    );
     let faults = faults(&report.report);
     let paths: Vec<&str> = faults.iter().map(|fault| fault.path.as_str()).collect();
     assert_eq!(paths, ["instances[2]", "instances[3]"]);
     assert!(faults[0].problem.contains("instances[0]"), "{:?}", faults[0]);
 }
 
-/// An agent that has just started has compared nothing: what was known before stays.
+/// An agent that has just started has compared nothing: the recorded mounts stay.
 #[test]
 fn a_mount_without_a_claim_stays_on_record_until_a_restarted_agent_has_compared() {
     let mount = |alloc: &str| UnaccountedMount {
@@ -273,31 +300,34 @@ fn a_mount_without_a_claim_stays_on_record_until_a_restarted_agent_has_compared(
         received.report.compared = compared;
         received
     };
-    let known = after(&NodeRecords::default(), &reported(100, &["a"], Some(true)));
+    let records = after(&NodeRecords::default(), &reported(100, &["a"], Some(true)));
     for (mounts, compared, expected, uncompared) in [
         (vec![], Some(false), vec!["a"], true),
         (vec!["b"], Some(false), vec!["a", "b"], true),
         (vec![], Some(true), vec![], false),
-        // An older agent does not say it.
+        // An older agent does not say whether it has compared.
         (vec![], None, vec![], false),
     ] {
-        let node = after(&known, &reported(200, &mounts, compared)).node.unwrap();
+        let node = after(&records, &reported(200, &mounts, compared)).node.unwrap();
         let expected: Vec<_> = expected.into_iter().map(mount).collect();
         assert_eq!((node.unaccounted, node.uncompared), (expected, uncompared), "{compared:?}");
     }
 }
 
-/// Every node may send reports, and what it says there of a controller proves nothing.
+/// Every node may send reports, so a report proves nothing about a controller.
 #[test]
 fn a_controller_counts_only_where_the_right_to_host_it_was_shown() {
-    let both = [("p", Half::Node, told(true, 1)), ("p", Half::Controller, told(true, 1))];
-    let (controller, told_both) = ((plugin("p"), Half::Controller), received(100, &both));
+    let both_halves = [
+        ("p", Half::Node, instance_since(true, 1)),
+        ("p", Half::Controller, instance_since(true, 1)),
+    ];
+    let (controller, told_both) = ((plugin("p"), Half::Controller), received(100, &both_halves));
     let mut forged = NodeRecords::default();
     for write in writes(&forged, &told_both) {
         match write {
             Write::Node(node) => forged.node = Some(node),
-            Write::Put(place, instance) => drop(forged.instances.insert(place, instance)),
-            Write::Delete(place) => panic!("{place:?}"),
+            Write::Put(key, instance) => drop(forged.instances.insert(key, instance)),
+            Write::Delete(key) => panic!("{key:?}"),
         }
     }
     assert!(!forged.instances.contains_key(&controller));
@@ -307,18 +337,18 @@ fn a_controller_counts_only_where_the_right_to_host_it_was_shown() {
     forged.node.as_mut().unwrap().hosts.insert(plugin("q"));
     assert_eq!(list_unproven(&forged, &told_both.report), [plugin("p")]);
 
-    let shown = after(&forged, &received(200, &both));
-    assert!(shown.instances.contains_key(&controller));
-    assert_eq!(shown.node.as_ref().unwrap().hosts, [plugin("p")].into());
-    assert_eq!(list_unproven(&shown, &told_both.report), []);
-    // An agent of an earlier version shows nothing, and keeps what is on record.
-    let mut before = shown.clone();
-    before.node.as_mut().unwrap().hosts.clear();
-    let ill = [both[0].clone(), ("p", Half::Controller, told(false, 290))];
-    let kept = writes(&before, &received(300, &ill));
-    let is_kept = |write: &Write| matches!(write, Write::Put(place, _) if *place == controller);
-    assert!(kept.iter().any(is_kept), "{kept:?}");
-    // What was not named is to be shown again.
-    let left = after(&shown, &received(400, &both[..1]));
-    assert_eq!(left.node.unwrap().hosts, BTreeSet::new());
+    let records_with_rights = after(&forged, &received(200, &both_halves));
+    assert!(records_with_rights.instances.contains_key(&controller));
+    assert_eq!(records_with_rights.node.as_ref().unwrap().hosts, [plugin("p")].into());
+    assert_eq!(list_unproven(&records_with_rights, &told_both.report), []);
+    // An agent of an earlier version shows no rights, and keeps the controller that is on record.
+    let mut without_rights = records_with_rights.clone();
+    without_rights.node.as_mut().unwrap().hosts.clear();
+    let ill = [both_halves[0].clone(), ("p", Half::Controller, instance_since(false, 290))];
+    let writes_when_ill = writes(&without_rights, &received(300, &ill));
+    let is_kept = |write: &Write| matches!(write, Write::Put(key, _) if *key == controller);
+    assert!(writes_when_ill.iter().any(is_kept), "{writes_when_ill:?}");
+    // A controller that was not reported has to be shown again.
+    let without_controller = after(&records_with_rights, &received(400, &both_halves[..1]));
+    assert_eq!(without_controller.node.unwrap().hosts, BTreeSet::new());
 }
