@@ -1,17 +1,17 @@
-//! What of a volume is at its storage, by its record.
+//! What the storage has of a volume, by the volume's record.
 
 use berth_contract::message::volume::VolumeStatus;
 use berth_domain::volume::storage::Stage;
 
-/// What of a volume is at its storage.
+/// What the storage has of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AtStorage {
     /// The volume.
     Volume,
     /// Nothing: it was never created, or the plugin refused.
     Nothing,
-    /// Perhaps a volume that only the plugin knows: it says that it created one, and names none
-    /// that can be this one.
+    /// Perhaps a volume that only the plugin knows: the plugin reports that it created one, but no
+    /// listed volume can be this one.
     Unknown,
 }
 

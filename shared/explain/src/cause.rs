@@ -5,7 +5,7 @@ use std::fmt;
 use berth_domain::{PluginId, Timestamp};
 use serde::Serialize;
 
-/// Declares the causes, in order, each with its meaning and where the documentation tells more.
+/// Declares the causes, in order, each with its meaning and the section of the documentation.
 macro_rules! causes {
     ($($cause:ident: $meaning:literal, $section:literal;)*) => {
         /// The kind of a cause, in order. While an earlier cause holds, no remedy for a later one
@@ -25,7 +25,7 @@ macro_rules! causes {
                 match self { $(Self::$cause => $meaning,)* }
             }
 
-            /// The page of `docs/` about it, and where on that page.
+            /// The page of `docs/` about it, with the anchor.
             pub const fn section(self) -> &'static str {
                 match self { $(Self::$cause => $section,)* }
             }

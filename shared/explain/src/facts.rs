@@ -1,4 +1,4 @@
-//! The facts, with their sources: nothing here sends a request.
+//! The facts, with their sources. This crate sends no request.
 
 use std::collections::BTreeMap;
 
@@ -19,25 +19,25 @@ use berth_domain::{
 /// A source's answer, or why it did not answer.
 pub type SourceAnswer<T> = Result<T, Problem>;
 
-/// The kinds of things that may have a name.
+/// The things that a name may mean; of each kind at most one.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Names {
     /// A volume of the session's namespace.
     pub volume: Option<VolumeId>,
-    /// An alloc of it.
+    /// An alloc of the session's namespace.
     pub alloc: Option<AllocId>,
     /// A node.
     pub node: Option<NodeId>,
     /// A plugin.
     pub plugin: Option<PluginId>,
-    /// A snapshot of a volume of the namespace.
+    /// A snapshot of a volume of the session's namespace.
     pub snapshot: Option<SnapshotName>,
 }
 
-/// `VOLUME@SNAPSHOT`.
+/// The name `VOLUME@SNAPSHOT`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SnapshotName {
-    /// Its volume, which may be gone.
+    /// Its volume, which may have been deleted.
     pub volume: VolumeId,
     /// Its id.
     pub snapshot: SnapshotId,
@@ -46,53 +46,54 @@ pub struct SnapshotName {
 /// The state that one replica of a service reports.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ServiceInfo {
-    /// How far the replica's clock is ahead of nats-server's, in milliseconds, once measured.
+    /// How far the replica's clock is ahead of nats-server's, in milliseconds; none until it is
+    /// measured.
     pub clock_skew_ms: Option<i64>,
-    /// What the replica's identity lacks; none if it lacks nothing.
+    /// The rights that the replica's identity lacks; none if it lacks nothing.
     pub access: Option<AccessReport>,
 }
 
-/// The claims that hold a volume, or those of them that decide what others wait for.
+/// The claims that hold a volume, or those that decide what waiters wait for.
 #[derive(Debug, Clone, Default)]
 pub struct Holders {
-    /// How they share the volume.
+    /// How several claims may share the volume; none if the volume's record was not read.
     pub access: Option<AccessMode>,
-    /// The claims.
+    /// The holders.
     pub claims: Vec<ClaimStatus>,
 }
 
-/// Everything that was read. An unrequested fact is absent from its map.
+/// Everything that was read. A fact that was not requested is missing in its map.
 #[derive(Debug, Clone, Default)]
 pub struct Facts {
-    /// The time of the reads.
+    /// When the facts were read.
     pub now: Timestamp,
-    /// The namespace of the names.
+    /// The namespace of `names`.
     pub namespace: Namespace,
-    /// The name to explain.
+    /// What the name to explain may mean.
     pub names: Names,
     /// Volumes with their claims.
     pub volumes: BTreeMap<VolumeKey, SourceAnswer<VolumeStatus>>,
-    /// Claims that hold a volume, where the volume was not read.
+    /// The holders of volumes whose status was not read.
     pub holders: BTreeMap<VolumeKey, Holders>,
-    /// Snapshots of a volume that are not ready.
+    /// The snapshots of a volume that are not ready.
     pub snapshots: BTreeMap<VolumeKey, SourceAnswer<Vec<SnapshotStub>>>,
     /// Snapshots that were named, in any state.
     pub named_snapshots: BTreeMap<(VolumeKey, SnapshotId), SourceAnswer<SnapshotStub>>,
     /// Allocs with their claims.
     pub allocs: BTreeMap<(Namespace, AllocId), SourceAnswer<AllocStatus>>,
-    /// Nodes, by the registry.
+    /// Nodes, from the registry.
     pub nodes: BTreeMap<NodeId, SourceAnswer<NodeStatus>>,
-    /// Plugins, by the registry.
+    /// Plugins, from the registry.
     pub plugins: BTreeMap<PluginId, SourceAnswer<PluginStatus>>,
-    /// Nodes, by their agents.
+    /// The status of agents, from themselves.
     pub agents: BTreeMap<NodeId, SourceAnswer<AgentStatus>>,
-    /// Claims for a node, in every namespace.
+    /// All claims for a node, in every namespace.
     pub claims_on: BTreeMap<NodeId, SourceAnswer<Vec<ClaimStatus>>>,
-    /// Claims on volumes of a plugin, in every namespace.
+    /// All claims on volumes of a plugin, in every namespace.
     pub claims_of: BTreeMap<PluginId, SourceAnswer<Vec<ClaimStatus>>>,
-    /// Where a volume fits: on all nodes, or on this node.
+    /// Which nodes may host a volume: of all nodes, or of the one node of the key.
     pub placements: BTreeMap<(VolumeKey, Option<NodeId>), SourceAnswer<Vec<NodePlacement>>>,
-    /// Services, by name; of several replicas, the first that answered.
+    /// Services by name; of several replicas, the first one that answered.
     pub services: BTreeMap<&'static str, SourceAnswer<ServiceInfo>>,
 }
 
@@ -113,7 +114,8 @@ impl Facts {
         self.allocs.get(&(self.namespace.clone(), id.clone()))
     }
 
-    /// Why no replica of a service answers. That the caller may not ask says nothing of it.
+    /// Why no replica of a service answers. A caller that may not ask it learns nothing about it:
+    /// none.
     pub fn service_away(&self, name: &str) -> Option<&Problem> {
         let problem = self.services.get(name)?.as_ref().err()?;
         (problem.code != Code::NotAllowed).then_some(problem)

@@ -1,4 +1,4 @@
-//! What the facts of a failed call say.
+//! What the facts of a failed call mean.
 
 use berth_contract::code::Code;
 use berth_domain::volume::CallFailure;
@@ -12,13 +12,13 @@ pub fn is_code(failure: &CallFailure, codes: &[Code]) -> bool {
     failure.facts.code.is_some_and(|code| codes.contains(&code.into()))
 }
 
-/// Whether the plugin was called, or may have been, and did not answer.
+/// Whether the plugin did not answer the call, if it got it.
 pub fn is_unanswered(failure: &CallFailure) -> bool {
     is_code(failure, &[Code::StillBusy, Code::NoAnswer])
 }
 
-/// An agent refused the request as older than another one, so the plugin was not called. A later
-/// try is newer, or comes when the agent has forgotten the newer request.
+/// An agent refused the request as older than another one, so the plugin was not called. A retry is
+/// newer, or comes after the agent has forgotten the newer request.
 pub fn not_called(plugin: &str, failure: &CallFailure, nobody: Actor) -> Option<Finding> {
     if !is_code(failure, &[Code::OldCall]) {
         return None;

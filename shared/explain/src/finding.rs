@@ -1,4 +1,4 @@
-//! A finding: a cause with its sentence, what shows it, who acts and what to try.
+//! A finding: a cause with its sentence, evidence, actor and remedies.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ pub struct Finding {
     pub cause: Cause,
     /// The cause in one sentence, with the names of this case.
     pub sentence: String,
-    /// The facts that show it, and their sources.
+    /// The evidence: facts that show the cause, with their sources.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub evidence: Vec<String>,
     /// Who must act.
@@ -52,7 +52,7 @@ impl Finding {
     }
 
     /// The cause and the remedies in one line, as the claim service shows them: the sentence, and
-    /// each command in backticks. None where nothing is wrong, or nothing can be done.
+    /// each command in backticks. None if nothing is wrong or no command helps.
     pub fn hint(&self) -> Option<String> {
         let is_idle = matches!(self.who, Actor::Nobody { .. }) && self.next.is_empty();
         if self.cause == Cause::Nothing || is_idle {
@@ -61,7 +61,7 @@ impl Finding {
         Some(format!("{}{}", self.sentence, self.steps()))
     }
 
-    /// The same with who acts, as a program shows it that has one line for an error.
+    /// The same with the actor, for programs that show an error in one line.
     pub fn line(&self) -> String {
         format!("{}; who acts: {}{}", self.sentence, self.who, self.steps())
     }
@@ -73,15 +73,15 @@ impl Finding {
     }
 }
 
-/// Between a command and its comment.
+/// Separates a command from its comment.
 const COMMENT: &str = "   # ";
 
-/// A command with its comment, inside a text: "`berth node status n1` (which shows it)".
+/// A command with its comment, in running text: "`berth node status n1` (which shows it)".
 fn step_in_text(step: &str) -> String {
     if let Some(advice) = step.strip_prefix("# ") {
         return advice.trim().to_owned();
     }
-    // An id may have a `#`.
+    // An id may contain a `#`.
     match step.rsplit_once(COMMENT) {
         Some((command, comment)) => format!("`{}` ({})", command.trim(), comment.trim()),
         None => format!("`{step}`"),
@@ -91,14 +91,14 @@ fn step_in_text(step: &str) -> String {
 /// The findings for one volume, alloc, node or plugin.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Diagnosis {
-    /// `volume data`, `node n1`.
+    /// Kind and id of the thing: `volume data`, `node n1`.
     pub subject: String,
-    /// Its namespace, where it has one.
+    /// Its namespace, if its kind has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace: Option<Namespace>,
     /// Its state.
     pub state: String,
-    /// Since when.
+    /// When the state began.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
     /// The decisive cause.
@@ -113,7 +113,7 @@ pub struct Diagnosis {
 }
 
 impl Diagnosis {
-    /// A diagnosis without a namespace and without further details.
+    /// A diagnosis that has no namespace, start, other faults or unread facts.
     pub fn new(subject: impl fmt::Display, state: impl Into<String>, finding: Finding) -> Self {
         Self {
             subject: subject.to_string(),
@@ -126,7 +126,7 @@ impl Diagnosis {
         }
     }
 
-    /// The same in a namespace.
+    /// Sets the namespace.
     #[must_use]
     pub fn in_namespace(self, namespace: &Namespace) -> Self {
         Self { namespace: Some(namespace.clone()), ..self }
@@ -136,7 +136,7 @@ impl Diagnosis {
 /// All findings for a name, as `--json` prints them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Diagnoses {
-    /// One for each thing that has the name.
+    /// One for each thing of that name.
     pub diagnoses: Vec<Diagnosis>,
 }
 

@@ -1,4 +1,4 @@
-//! Instances of a plugin that are unhealthy, or absent.
+//! Findings about instances of a plugin that are unhealthy or missing.
 
 use berth_contract::message::registry::{InstanceStatus, PluginStatus};
 use berth_domain::plugin::Half;
@@ -14,8 +14,11 @@ const NAMED_MAX: usize = 5;
 /// No instance of a half is healthy.
 pub fn down(plugin: &PluginStatus, half: Half) -> Finding {
     let id = &plugin.id;
-    let halves: Vec<&InstanceStatus> =
-        plugin.instances.iter().filter(|one| one.half == half && !one.healthy).collect();
+    let halves: Vec<&InstanceStatus> = plugin
+        .instances
+        .iter()
+        .filter(|instance| instance.half == half && !instance.healthy)
+        .collect();
     if let [one] = halves[..] {
         return instance_down(one);
     }
@@ -23,44 +26,48 @@ pub fn down(plugin: &PluginStatus, half: Half) -> Finding {
         Half::Controller => format!("no controller of plugin {id} is healthy"),
         Half::Node => format!("plugin {id} is healthy on no node"),
     };
-    let told = halves.iter().take(NAMED_MAX);
-    let told = told.map(|one| format!("{} on {}: {}", one.half, one.node, one.description));
+    let named = halves.iter().take(NAMED_MAX);
+    let named = named.map(|instance| {
+        format!("{} on {}: {}", instance.half, instance.node, instance.description)
+    });
     let finding = Finding::new(Cause::PluginDown, Actor::PluginOperator(id.clone()), sentence);
     finding
-        .shown_by(told)
+        .shown_by(named)
         .next(next::plugin_status(id))
-        .next_if_known(halves.first().map(|one| next::plugin_process(&one.node, id)))
+        .next_if_known(halves.first().map(|instance| next::plugin_process(&instance.node, id)))
 }
 
 /// One instance is unhealthy.
-pub fn instance_down(one: &InstanceStatus) -> Finding {
-    if let Some(first) = &one.shares_id_with {
+pub fn instance_down(instance: &InstanceStatus) -> Finding {
+    if let Some(first) = &instance.shares_id_with {
         let sentence = format!(
             "plugin {} calls node {} by the id of node {first}, and the storage cannot tell the \
              two apart",
-            one.plugin, one.node
+            instance.plugin, instance.node
         );
-        let who = Actor::PluginOperator(one.plugin.clone());
+        let who = Actor::PluginOperator(instance.plugin.clone());
         return Finding::new(Cause::SharedNodeId, who, sentence)
-            .shown_by([one.description.clone()])
-            .next(next::plugin_status(&one.plugin));
+            .shown_by([instance.description.clone()])
+            .next(next::plugin_status(&instance.plugin));
     }
-    let mut finding = down_on(&one.plugin, &one.node, Some(&one.description));
-    if one.half == Half::Controller {
-        finding.sentence =
-            format!("the controller of plugin {} on node {} is unhealthy", one.plugin, one.node);
+    let mut finding = down_on(&instance.plugin, &instance.node, Some(&instance.description));
+    if instance.half == Half::Controller {
+        finding.sentence = format!(
+            "the controller of plugin {} on node {} is unhealthy",
+            instance.plugin, instance.node
+        );
     }
     finding
 }
 
-/// The node half is unhealthy on a node, or absent.
+/// The node half on a node is unhealthy or missing.
 pub fn down_on(plugin: &PluginId, node: &NodeId, description: Option<&str>) -> Finding {
     let sentence = match description {
         Some(_) => format!("plugin {plugin} is unhealthy on node {node}"),
         None => format!("plugin {plugin} does not run on node {node}"),
     };
     Finding::new(Cause::PluginDown, Actor::PluginOperator(plugin.clone()), sentence)
-        .shown_by(description.map(|said| format!("its probe on {node}: {said}")))
+        .shown_by(description.map(|description| format!("its probe on {node}: {description}")))
         .next(next::plugin_process(node, plugin))
         .next(next::plugin_status(plugin))
 }

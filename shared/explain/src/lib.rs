@@ -1,8 +1,10 @@
 //! What a thing waits for, who acts and what to try: the decisive cause, from facts.
 //!
-//! **Owns** the facts ([`facts`]), the kinds of causes with their order ([`Cause`]: one cause hides
-//! a later one), the rules that find them, and their words. **Promises** that everything here is
-//! pure: the same facts give the same finding. A source that did not answer is a fact, too.
+//! **Owns** the facts ([`facts`]), the causes with their order ([`Cause`]: an earlier cause hides a
+//! later one), the rules that find them, and their words.
+//!
+//! **Promises** that everything here is pure: the same facts give the same finding. That a source
+//! did not answer is a fact, too.
 //!
 //! **Never** asks a service, reads a clock or prints. Its callers gather the facts, and show the
 //! finding.

@@ -1,7 +1,7 @@
 //! Rights that the identity of a running process lacks, in words.
 //!
-//! **Owns** the sentence and the next command, which `berth why`, `berth doctor` and every command
-//! that gets no answer have in common.
+//! **Owns** the sentence and the next command that `berth why`, `berth doctor` and every command
+//! without an answer show.
 
 use berth_contract::message::access::AccessReport;
 use berth_contract::permissions::MissingRight;

@@ -8,7 +8,7 @@ pub fn node_status(node: &NodeId) -> String {
     format!("berth node status {}", hint::quoted(node.as_str()))
 }
 
-/// What the node's agent advises, in words.
+/// A command for the node, with the advice of its agent as the comment.
 pub fn advice(node: &NodeId, advice: &str) -> String {
     format!("# on node {node}: {advice}")
 }

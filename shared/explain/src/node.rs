@@ -16,14 +16,14 @@ use crate::record::{is_unreadable, unreadable_record};
 use crate::span::ago;
 use crate::{instance, next, obstacle, rights, service};
 
-/// Attributes of a node with which its agent reports a fault.
+/// Attributes of a node by which its agent reports faults.
 const JOURNAL: &str = "journal";
 const HOST_HANGS: &str = "hung";
 const RUNS: &str = "runs";
 const RETURNING: &str = "returning";
 const PLUGIN_FILES: &str = "plugin-faults";
 
-/// The node's state in a word, and since when.
+/// The node's state in words, and when it began.
 pub fn state(node: &NodeStatus) -> (String, Timestamp) {
     match &node.gone {
         Some(proof) => ("gone".to_owned(), proof.at),
@@ -46,8 +46,8 @@ pub fn troubles(facts: &Facts, node: &NodeStatus) -> Vec<Finding> {
     let of_agent =
         [journal(node), runs_unseen(node), host_hangs(node), unhealthy(node), plugin_files(node)];
     let of_agent = of_agent.into_iter().flatten();
-    let found = rights::of_agent(facts, &node.id).into_iter().chain(clock).chain(of_agent);
-    found.chain(hung_work(facts, node)).chain(unaccounted(node)).collect()
+    let own_faults = rights::of_agent(facts, &node.id).into_iter().chain(clock).chain(of_agent);
+    own_faults.chain(hung_work(facts, node)).chain(unaccounted(node)).collect()
 }
 
 /// The node is gone or down, or its agent does not answer.
@@ -62,7 +62,7 @@ fn away(facts: &Facts, node: &NodeStatus) -> Option<Finding> {
     agent_away(node, problem)
 }
 
-/// The node counts as gone. Its agent undoes what is mounted there before it is back.
+/// The node counts as gone. Its agent must undo all mounts before it is back.
 fn gone(facts: &Facts, node: &NodeStatus) -> Finding {
     let Some(Ok(agent)) = facts.agents.get(&node.id) else {
         let sentence = "an operator declared it gone. It gets no claim before its agent is back \
@@ -71,25 +71,25 @@ fn gone(facts: &Facts, node: &NodeStatus) -> Finding {
             .next(next::start_agent(&node.id));
     };
     let sentence = "it counts as gone, and undoes its mounts before it is back";
-    // The attribute remains after the agent's end, so it is read only while the agent answers.
+    // The attribute outlives the agent, so it is read only if the agent answers.
     let keeps = node.attributes.get(RETURNING).cloned();
-    let mut obstacles = agent.failures.iter().filter_map(|one| {
-        obstacle::find(&node.id, &one.failure).map(|obstacle| (&one.volume, obstacle))
+    let mut obstacles = agent.failures.iter().filter_map(|failure| {
+        obstacle::find(&node.id, &failure.failure).map(|obstacle| (&failure.volume, obstacle))
     });
     let Some((volume, obstacle)) = obstacles.next() else {
         let why = keeps.map(|keeps| format!(": {keeps}")).unwrap_or_default();
         return Finding::new(Cause::NodeGone, Actor::NOBODY, format!("{sentence}{why}"))
             .next(next::node_status(&node.id));
     };
-    let what = match obstacle.cause {
+    let reason = match obstacle.cause {
         Cause::HeldByProcess => {
             format!("volume {volume} is still in use there, by {}", obstacle.name_processes())
         }
         Cause::ForeignMount => format!("something else is mounted there where volume {volume} was"),
         _ => format!("volume {volume} is still mounted there"),
     };
-    let found = obstacle.explain(format!("{sentence}, and {what}"));
-    Finding { cause: Cause::NodeGone, ..found }.shown_by(keeps)
+    let finding = obstacle.explain(format!("{sentence}, and {reason}"));
+    Finding { cause: Cause::NodeGone, ..finding }.shown_by(keeps)
 }
 
 /// The node's clock is too far from the registry's.
@@ -134,8 +134,8 @@ pub fn unknown(id: &NodeId) -> Finding {
         .next(next::node_gone(id, 0))
 }
 
-/// What keeps the node's agent from saying that something is unmounted there. `node` is what the
-/// node's record says, or why there is none.
+/// Why the node's agent does not answer that something is unmounted there. `node` is the node's
+/// record, or why it could not be read.
 pub fn keeps_unmount(
     facts: &Facts,
     id: &NodeId,
@@ -149,7 +149,7 @@ pub fn keeps_unmount(
     }
 }
 
-/// The node holds its lease, and its agent did not listen at the last call of it, for this reason.
+/// The node holds its lease, but its agent did not receive the last call, for this reason.
 pub fn did_not_listen(node: &NodeStatus, failure: &CallFailure) -> Finding {
     let id = &node.id;
     let sentence = format!(
@@ -162,16 +162,16 @@ pub fn did_not_listen(node: &NodeStatus, failure: &CallFailure) -> Finding {
         .next(next::node_status(id))
 }
 
-/// The node holds its lease, and its agent does not answer. None if the caller may not ask it.
+/// The node holds its lease, but its agent does not answer. None if the caller may not ask it.
 pub fn agent_away(node: &NodeStatus, problem: &Problem) -> Option<Finding> {
     let id = &node.id;
     let sentence = match problem.code {
         Code::NotAllowed => return None,
-        // It answers. Which of the clocks is wrong is told by those that measure them.
+        // The agent answers. The rules that compare clocks find which clock is wrong.
         Code::Late => return Some(wrong_clock(node).unwrap_or_else(|| late(node, problem))),
         Code::NoResponder => {
-            let told = format!("agent.status of {id}: {}", problem.message);
-            return Some(did_not_listen(node, &told.into()));
+            let evidence = format!("agent.status of {id}: {}", problem.message);
+            return Some(did_not_listen(node, &evidence.into()));
         }
         _ => format!("the agent of node {id} does not answer: it hangs, or is cut off"),
     };
@@ -180,7 +180,7 @@ pub fn agent_away(node: &NodeStatus, problem: &Problem) -> Option<Finding> {
     Some(finding.next(next::start_agent(id)).next(next::node_status(id)))
 }
 
-/// The agent answers that a request came after its deadline.
+/// The agent answers that the request came after its deadline.
 fn late(node: &NodeStatus, problem: &Problem) -> Finding {
     let id = &node.id;
     let sentence = format!(
@@ -208,7 +208,7 @@ pub fn journal(node: &NodeStatus) -> Option<Finding> {
     )
 }
 
-/// The agent cannot see whether all allocs that it watches still run.
+/// The agent cannot find out whether all allocs that it watches still run.
 fn runs_unseen(node: &NodeStatus) -> Option<Finding> {
     let why = node.attributes.get(RUNS)?;
     let sentence = format!(
@@ -219,7 +219,7 @@ fn runs_unseen(node: &NodeStatus) -> Option<Finding> {
     Some(finding.shown_by([format!("node {}: {why}", node.id)]).next(next::node_status(&node.id)))
 }
 
-/// Files and sockets that are no plugin.
+/// There are files and sockets in the plugin directory that belong to no plugin.
 fn plugin_files(node: &NodeStatus) -> Option<Finding> {
     let faults = node.attributes.get(PLUGIN_FILES)?;
     let sentence =
@@ -228,7 +228,7 @@ fn plugin_files(node: &NodeStatus) -> Option<Finding> {
     Some(finding.next(format!("berth plugin instances {}", hint::quoted(node.id.as_str()))))
 }
 
-/// Whether the node's agent says what keeps it from coming back.
+/// Whether the node's agent reports what keeps it from coming back.
 pub fn is_returning(node: &NodeStatus) -> bool {
     node.gone.is_some() && node.attributes.contains_key(RETURNING)
 }
@@ -244,30 +244,32 @@ fn host_hangs(node: &NodeStatus) -> Option<Finding> {
 }
 
 fn unhealthy(node: &NodeStatus) -> Option<Finding> {
-    let half = node.instances.iter().find(|one| !one.healthy)?;
+    let half = node.instances.iter().find(|instance| !instance.healthy)?;
     Some(instance::instance_down(half))
 }
 
 /// Plugin calls on the node that are past their deadlines.
 fn hung_work(facts: &Facts, node: &NodeStatus) -> Vec<Finding> {
     let Some(Ok(agent)) = facts.agents.get(&node.id) else { return Vec::new() };
-    let hung = agent.work.iter().filter(|one| one.hung);
+    let hung = agent.work.iter().filter(|work| work.hung);
     hung.map(|work| hung_call(facts, node, agent, work)).collect()
 }
 
 fn hung_call(facts: &Facts, node: &NodeStatus, agent: &AgentStatus, work: &WorkStatus) -> Finding {
-    let what = work.rpc.as_deref().unwrap_or(&work.step);
+    let call = work.rpc.as_deref().unwrap_or(&work.step);
     let since = ago(work.rpc_since.unwrap_or(work.since), facts.now);
-    let mount = agent.mounts.iter().find(|one| one.volume == work.volume);
+    let mount = agent.mounts.iter().find(|mount| mount.volume == work.volume);
     let key = berth_domain::VolumeKey::new(work.namespace.clone(), work.volume.clone());
-    let known = facts.volumes.get(&key).and_then(|one| one.as_ref().ok());
-    let plugin = mount.and_then(|one| one.plugin.as_ref()).or(known.map(|one| &one.plugin));
+    let volume_status = facts.volumes.get(&key).and_then(|answer| answer.as_ref().ok());
+    let plugin = mount
+        .and_then(|mount| mount.plugin.as_ref())
+        .or(volume_status.map(|volume| &volume.plugin));
     let (name, who) = match plugin {
         Some(id) => (format!("plugin {id}"), Actor::PluginOperator(id.clone())),
         None => ("a plugin".to_owned(), Actor::You),
     };
     let sentence = format!(
-        "{name} has not answered {what} for volume {} and {}, for {since}",
+        "{name} has not answered {call} for volume {} and {}, for {since}",
         work.volume, work.alloc
     );
     let finding = Finding::new(Cause::PluginHangs, who, sentence);
@@ -289,7 +291,7 @@ fn unaccounted(node: &NodeStatus) -> Option<Finding> {
     )))
 }
 
-/// Whether a claim is refused for the node, and not for the volume or the plugin.
+/// Whether the node is the reason that a claim is refused, not the volume or the plugin.
 pub fn is_of_node(code: Code) -> bool {
     matches!(code, Code::NodeDown | Code::NoSuchNode | Code::NodeReturning | Code::ClockSkew)
 }

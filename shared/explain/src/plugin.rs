@@ -14,16 +14,17 @@ pub fn troubles(facts: &Facts, plugin: &PluginStatus) -> Vec<Finding> {
     if no_controller || plugin.nodes.healthy == 0 {
         return vec![worst_half(facts, plugin)];
     }
-    plugin.instances.iter().filter(|one| !one.healthy).map(instance_down).collect()
+    plugin.instances.iter().filter(|instance| !instance.healthy).map(instance_down).collect()
 }
 
-/// The half of a plugin that has no healthy instance.
+/// The half of a plugin that has no healthy instance, and why.
 pub fn worst_half(facts: &Facts, plugin: &PluginStatus) -> Finding {
     let no_controller = plugin.controllers.is_some_and(|count| count.healthy == 0);
     let half = if no_controller { Half::Controller } else { Half::Node };
-    // No instance is healthy on a node that is down.
-    let there = |one: &&InstanceStatus| one.half == half;
-    let nodes = plugin.instances.iter().filter(there).map(|one| facts.nodes.get(&one.node));
+    // If the node is down, none of its instances is healthy.
+    let is_of_half = |instance: &&InstanceStatus| instance.half == half;
+    let nodes =
+        plugin.instances.iter().filter(is_of_half).map(|instance| facts.nodes.get(&instance.node));
     let nodes: Vec<_> = nodes.map(|node| node.and_then(|node| node.as_ref().ok())).collect();
     match nodes.first() {
         Some(Some(first)) if nodes.iter().flatten().all(|node| node.state == NodeState::Down) => {

@@ -1,7 +1,7 @@
-//! What an error answer says to the person who asked for something.
+//! What an error answer means to the caller.
 //!
-//! **Owns** the table of error codes: which cause each is, and who acts. The answer itself has the
-//! words and the next step.
+//! **Owns** the table of error codes: the cause of each, and who acts. The answer itself has the
+//! sentence and the next step.
 
 use berth_contract::code::Code;
 use berth_contract::message::claim::ClaimStatus;
@@ -29,18 +29,18 @@ pub fn find_problem(problem: &Problem) -> Finding {
     Finding::new(cause, who, problem.to_string()).next_if_known(processes.or(advice))
 }
 
-/// Whether the claims of the volume say more than the error answer with this code.
+/// Whether the volume's claims explain more than the error answer with this code.
 pub const fn is_of_holders(code: Code) -> bool {
     matches!(code, Code::Held | Code::AccessInUse | Code::Waiting | Code::Releasing)
 }
 
-/// Why the caller cannot use the volume: its claims keep it, if they were read; otherwise what the
-/// error answer says. The answer's own advice on holders is for callers that can wait.
+/// Why the caller cannot use the volume: because of its holders, if they were read; otherwise what
+/// the error answer says. The answer's own advice about holders is for callers that can wait.
 pub fn find_unusable(facts: &Facts, key: &VolumeKey, problem: &Problem) -> Finding {
     let volume = facts.volumes.get(key).and_then(|volume| volume.as_ref().ok());
     let volume = volume.filter(|_| is_of_holders(problem.code));
     match volume.and_then(|volume| find_holder(facts, &volume.claims)) {
-        Some((holder, found)) => held(&holder, found, problem),
+        Some((holder, finding)) => explain_holder(&holder, finding, problem),
         None if is_of_holders(problem.code) => Finding {
             next: vec![next::why_volume(&key.volume, &key.namespace)],
             ..find_problem(problem)
@@ -49,20 +49,20 @@ pub fn find_unusable(facts: &Facts, key: &VolumeKey, problem: &Problem) -> Findi
     }
 }
 
-/// The holder keeps the volume, or something keeps the holder.
-fn held(holder: &Case<'_>, found: Finding, problem: &Problem) -> Finding {
+/// The holder keeps the volume, or something keeps the holder from giving it up.
+fn explain_holder(holder: &Case<'_>, finding: Finding, problem: &Problem) -> Finding {
     let ClaimStatus { alloc, node, volume, since, state, hint, .. } = holder.claim;
     let (since, code) = (ago(*since, holder.now()), problem.code);
     let in_use = format!("volume {volume} is in use ({code}): {alloc} on node {node}");
-    let sentence = if keeps_itself(holder, &found) {
+    let sentence = if keeps_itself(holder, &finding) {
         format!("{in_use} has held it for {since}")
     } else {
-        format!("{in_use}, {state} for {since}: {}", found.sentence)
+        format!("{in_use}, {state} for {since}: {}", finding.sentence)
     };
-    // The claim service has read more records.
-    let hint = hint.as_ref().filter(|_| found.cause >= Cause::UnderWay);
+    // The claim service has read more records: its hint is more useful than a late cause.
+    let hint = hint.as_ref().filter(|_| finding.cause >= Cause::UnderWay);
     let hint = hint.map(|hint| format!("# {hint}"));
-    Finding { sentence, ..found }.shown_by([problem.to_string()]).next_if_known(hint)
+    Finding { sentence, ..finding }.shown_by([problem.to_string()]).next_if_known(hint)
 }
 
 /// The kind of cause, and the actor.
@@ -75,7 +75,7 @@ fn judge(problem: &Problem) -> (Cause, Actor) {
         C::BusUnavailable => (Cause::BusAway, Actor::You),
         C::NoResponder => (Cause::ServiceAway, Actor::You),
         C::NotAllowed => (Cause::RightMissing, Actor::You),
-        // A deadline that passed is no wrong clock: the time may have been short.
+        // A deadline that passed does not prove a wrong clock: the time may have been short.
         C::ClockSkew => (Cause::ClockWrong, Actor::You),
         C::RegisteredTwice => (Cause::RegisteredTwice, Actor::You),
         C::RegistrationLost => (Cause::RegistrationLost, Actor::You),
@@ -88,7 +88,7 @@ fn judge(problem: &Problem) -> (Cause, Actor) {
         C::PluginUnhealthy => (Cause::PluginDown, operator),
         C::NoSuchPlugin => (Cause::PluginDown, Actor::You),
         C::RunUnknown => (Cause::RunUnknown, Actor::You),
-        // It is retryable, and goes on once a replica is upgraded.
+        // It is retryable, and succeeds after a replica is upgraded.
         C::LevelTooLow => (Cause::Refused, Actor::You),
         C::StillBusy => (Cause::PluginHangs, operator),
         C::VolumeHeldByProcess => (Cause::HeldByProcess, Actor::You),

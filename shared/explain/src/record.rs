@@ -1,4 +1,4 @@
-//! Records that were not read, or cannot be.
+//! Records that were not read, or are unreadable.
 
 use berth_contract::code::Code;
 use berth_contract::problem::Problem;
@@ -9,11 +9,11 @@ use crate::cause::{Actor, Cause};
 use crate::facts::SourceAnswer;
 use crate::finding::{Diagnosis, Finding};
 
-/// The state of a thing whose record was not read.
+/// The state of a thing whose record is unknown.
 pub const NOT_KNOWN: &str = "not known";
 
-/// The record in a source's answer; otherwise the diagnosis of the failure. None when there is no
-/// such thing, or when `unanswered` has no finding for a source that did not answer.
+/// The record in a source's answer; otherwise the diagnosis of the failure. None if there is no
+/// such thing, or if `unanswered` finds nothing about a source that did not answer.
 pub fn read_record<'a, T>(
     answer: &'a SourceAnswer<T>,
     subject: &str,
@@ -38,7 +38,7 @@ pub fn is_none(problem: &Problem) -> bool {
     )
 }
 
-/// Whether the answer says that a record cannot be read.
+/// Whether the answer says that a record is unreadable.
 pub fn is_unreadable(problem: &Problem) -> bool {
     matches!(problem.code, Code::NewerRecord | Code::DamagedRecord)
 }
@@ -67,12 +67,12 @@ pub fn unreadable_record(problem: &Problem) -> Finding {
         let damaged = "a record is damaged, and until it can be read nothing is decided about it";
         (damaged.to_owned(), None)
     };
-    // Services of the last release name it in words only.
-    let look = problem.record.as_ref();
-    let look = look.map(|key| format!("nats kv get {} {} --raw", bucket.name, hint::quoted(key)));
+    // Services of the last release name the record only in their message.
+    let key = problem.record.as_ref();
+    let command = key.map(|key| format!("nats kv get {} {} --raw", bucket.name, hint::quoted(key)));
     Finding::new(Cause::RecordUnreadable, Actor::You, sentence)
         .shown_by([problem.message.clone()])
         .next_if_known(upgrade)
-        .next_if_known(look)
+        .next_if_known(command)
         .next(format!("berth explain {}", problem.code))
 }

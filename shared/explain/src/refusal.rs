@@ -1,5 +1,5 @@
-//! What the caller can do about a refusal of the claim service: a row for each refusal that names
-//! more than its code does.
+//! What the caller can do about a refusal of the claim service: a row for each refusal whose facts
+//! are more useful than its code.
 
 use berth_contract::hint::{namespace_option, quoted, unmount, volume_argument};
 use berth_domain::VolumeKey;
@@ -7,7 +7,7 @@ use berth_domain::volume::{MountDoubt, Refusal, State};
 
 use crate::next::alloc_stop;
 
-/// What the caller can do; none where the code's own advice is all there is to say.
+/// The next step; none if the advice of the code is enough.
 pub fn next_of_refusal(key: &VolumeKey, refusal: &Refusal) -> Option<String> {
     let volume = volume_argument(key);
     let stop = |alloc| format!("`{}`", alloc_stop(alloc, &key.namespace));
@@ -28,7 +28,7 @@ pub fn next_of_refusal(key: &VolumeKey, refusal: &Refusal) -> Option<String> {
             )
         }
         Refusal::MayBeMounted { mounts } => mounts.iter().find_map(next_of_mount)?,
-        // Nobody has to stop anything.
+        // No alloc has to be stopped.
         Refusal::Provisioned { .. } => format!(
             "repeat these fields as `berth volume status {volume} --json` shows them: the rest of \
              the document can change"
@@ -55,13 +55,13 @@ pub fn next_of_refusal(key: &VolumeKey, refusal: &Refusal) -> Option<String> {
     })
 }
 
-/// How the mount is ended. It is named as the volume was when it was mounted.
+/// The command that ends the mount. It names the volume as it was named at the mount.
 pub fn next_of_mount(doubt: &MountDoubt) -> Option<String> {
     Some(unmount(&doubt.mount.as_ref()?.volume_key(), &doubt.node))
 }
 
-/// What the caller can do about a deletion at the storage that claims stand in the way of. A
-/// deletion cannot be forced, because the data would go under those that use it.
+/// The next step if claims prevent a deletion at the storage. A deletion cannot be forced, because
+/// the workloads would lose their data.
 pub fn next_of_deletion(volume: &VolumeKey, refusal: &Refusal) -> Option<String> {
     let Refusal::ClaimsLive { holders } = refusal else { return None };
     let first = holders.named.first()?;

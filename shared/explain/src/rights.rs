@@ -1,7 +1,7 @@
-//! Rights that the identity of a service lacks, where a step fails for that reason.
+//! Rights that a service's identity lacks, and that a step needs.
 //!
-//! **Owns** which rights a step needs. Each service says what its identity lacks, in its answer to
-//! `$SRV.INFO`, and an agent in its status.
+//! **Owns** which rights a step needs. Each service reports what its identity lacks in its answer
+//! to `$SRV.INFO`, an agent in its status.
 
 use berth_contract::message::access::AccessReport;
 use berth_contract::permissions::MissingRight;
@@ -15,7 +15,7 @@ use crate::facts::Facts;
 use crate::finding::Finding;
 use crate::missing_rights;
 
-/// The most rights of one identity that a finding shows after the first.
+/// Rights of one identity that a finding lists besides the first, at most.
 const SHOWN_MAX: usize = 5;
 
 /// A verb that a service sends, or answers.
@@ -34,7 +34,7 @@ const fn answers(service: ServiceName, step: &'static str) -> NeededRight {
 }
 
 /// What a release needs. A volumewatcher that may not send `work.checkpoint` sends the older
-/// requests, so these are the ones that must not be missing.
+/// requests, so only their absence blocks a release.
 pub const OF_RELEASE: [NeededRight; 5] = [
     sends(VOLUMEWATCHER, verb::ClaimCheckpoint::STEP),
     answers(CLAIM, verb::ClaimCheckpoint::STEP),
@@ -70,7 +70,7 @@ pub fn find_missing(facts: &Facts, needed: &[NeededRight], what: &str) -> Option
     })
 }
 
-/// A request that no replica of a running service receives, because it may not.
+/// No replica of a running service receives this request, because its identity may not.
 pub fn find_unserved(facts: &Facts, service: &str, problem: &Problem) -> Option<Finding> {
     let step = problem.step.as_deref()?;
     let access = access_of(facts, service)?;
@@ -86,11 +86,13 @@ pub fn find_missing_of_agent(
     what: &str,
 ) -> Option<Finding> {
     let access = access_of_agent(facts, node)?;
-    let right = needed.iter().find_map(|one| access.find_step(one.step, one.to_send))?;
+    let right = needed
+        .iter()
+        .find_map(|needed_right| access.find_step(needed_right.step, needed_right.to_send))?;
     Some(describe(&agent(node), access, &right, what))
 }
 
-/// Whatever the identity of the node's agent lacks.
+/// All rights that the identity of the node's agent lacks.
 pub fn of_agent(facts: &Facts, node: &NodeId) -> Option<Finding> {
     let access = access_of_agent(facts, node)?;
     let missing = access.missing_rights();
@@ -143,16 +145,22 @@ mod tests {
         let subject = "berth.v1.volume.status.*.*.* q";
         let facts = lacking(CLAIM, json!({ "subscribe": subject }));
         let problem = |step: &str| Problem::new(Code::NoResponder, "no responders").at_step(step);
-        let found = service::away(&facts, CLAIM.name, &problem("volume.status"));
-        assert_eq!((found.cause, &found.who), (Cause::RightMissing, &Actor::You));
-        assert!(found.sentence.contains("berth-claim may not receive volume.status"), "{found:?}");
-        assert_eq!(found.evidence[0], format!("subscribe: requests {subject} (volume.status)"));
-        assert!(found.next[0].starts_with("berth access service claim --replace "), "{found:?}");
-        assert!(found.next.iter().all(|next| !next.contains("systemctl")), "{found:?}");
+        let finding = service::away(&facts, CLAIM.name, &problem("volume.status"));
+        assert_eq!((finding.cause, &finding.who), (Cause::RightMissing, &Actor::You));
+        assert!(
+            finding.sentence.contains("berth-claim may not receive volume.status"),
+            "{finding:?}"
+        );
+        assert_eq!(finding.evidence[0], format!("subscribe: requests {subject} (volume.status)"));
+        assert!(
+            finding.next[0].starts_with("berth access service claim --replace "),
+            "{finding:?}"
+        );
+        assert!(finding.next.iter().all(|next| !next.contains("systemctl")), "{finding:?}");
         // Another verb, and another service.
         for (service, step) in [(CLAIM, "alloc.status"), (PLUGIN_REGISTRY, "volume.status")] {
-            let other = service::away(&facts, service.name, &problem(step));
-            assert_eq!(other.cause, Cause::ServiceAway, "{other:?}");
+            let other_finding = service::away(&facts, service.name, &problem(step));
+            assert_eq!(other_finding.cause, Cause::ServiceAway, "{other_finding:?}");
         }
     }
 
@@ -160,9 +168,9 @@ mod tests {
     fn only_the_rights_of_the_work_are_its_cause() {
         let right = json!({"publish": "berth.v1.volume.checkpoint.*.service.volumewatcher"});
         let facts = lacking(VOLUMEWATCHER, right);
-        let found = find_missing(&facts, &OF_CHANGE, "creating").unwrap();
+        let finding = find_missing(&facts, &OF_CHANGE, "creating").unwrap();
         let sentence = "creating: berth-volumewatcher may not send volume.checkpoint";
-        assert!(found.sentence.starts_with(sentence), "{found:?}");
+        assert!(finding.sentence.starts_with(sentence), "{finding:?}");
         for needed in [&OF_RELEASE[..], &OF_PUBLISH] {
             assert_eq!(find_missing(&facts, needed, "x"), None);
         }

@@ -13,7 +13,7 @@ use crate::finding::{Diagnosis, Finding};
 use crate::record::{NOT_KNOWN, is_none};
 use crate::{next, rights};
 
-/// The finding for a name when the bus cannot be reached.
+/// The diagnosis of a name if the bus cannot be reached.
 pub fn bus_away(name: &str, problem: &Problem) -> Diagnosis {
     let finding = Finding::new(Cause::BusAway, Actor::You, problem.message.clone())
         .next("nats server check connection")
@@ -21,18 +21,19 @@ pub fn bus_away(name: &str, problem: &Problem) -> Diagnosis {
     Diagnosis::new(name, NOT_KNOWN, finding)
 }
 
-/// The diagnosis when nothing has the name, and a service that might know it did not answer.
+/// The diagnosis if nothing has the name, and a service that might know it did not answer.
 pub fn unanswered(facts: &Facts) -> Option<Diagnosis> {
     let of_claim = facts.volumes.values().filter_map(|answer| answer.as_ref().err());
     let of_claim = of_claim.chain(facts.allocs.values().filter_map(|answer| answer.as_ref().err()));
     let of_nodes = facts.nodes.values().filter_map(|answer| answer.as_ref().err());
     let of_nodes =
         of_nodes.chain(facts.plugins.values().filter_map(|answer| answer.as_ref().err()));
-    let claim = of_claim.map(|one| (CLAIM.name, one));
-    let registry = of_nodes.map(|one| (PLUGIN_REGISTRY.name, one));
+    let claim = of_claim.map(|problem| (CLAIM.name, problem));
+    let registry = of_nodes.map(|problem| (PLUGIN_REGISTRY.name, problem));
     let unanswered = claim.chain(registry).filter(|(_, problem)| !is_none(problem));
-    // A service that is away hides more than what these credentials may not read.
-    let (service, problem) = unanswered.min_by_key(|(_, one)| one.code == Code::NotAllowed)?;
+    // A service that does not answer hides more than a missing right of the caller does.
+    let (service, problem) =
+        unanswered.min_by_key(|(_, problem)| problem.code == Code::NotAllowed)?;
     let names = &facts.names;
     let name = names.volume.as_ref().map(ToString::to_string);
     let name = name.or_else(|| names.node.as_ref().map(ToString::to_string)).unwrap_or_default();
@@ -46,7 +47,7 @@ pub fn away(facts: &Facts, service: &str, problem: &Problem) -> Finding {
     }
     let answers = facts.services.get(service).is_some_and(Result::is_ok);
     let finding = match problem.code {
-        // The service is not asked, and nothing is wrong with it.
+        // The caller may not ask the service, which may be well.
         Code::NotAllowed => Finding::new(
             Cause::RightMissing,
             Actor::You,
@@ -86,7 +87,7 @@ pub fn in_the_way(facts: &Facts, claim: &ClaimStatus) -> Option<Finding> {
         .or_else(|| no_release_watcher(facts, claim))
 }
 
-/// A service whose clock is too far off for the deadlines of calls.
+/// A service whose clock is too wrong for the deadlines of calls.
 pub fn wrong_clock(facts: &Facts, services: &[&'static str]) -> Option<Finding> {
     let (service, skew_ms) = services.iter().find_map(|name| {
         let skew_ms = facts.services.get(name)?.as_ref().ok()?.clock_skew_ms?;
@@ -108,7 +109,7 @@ pub fn wrong_clock(facts: &Facts, services: &[&'static str]) -> Option<Finding> 
     )
 }
 
-/// Whether such a clock is too wrong for the deadlines of calls.
+/// Whether a clock with this skew is too wrong for the deadlines of calls.
 pub fn is_wrong(skew_ms: i64) -> bool {
     u128::from(skew_ms.unsigned_abs()) > CLOCK_MARGIN.as_millis()
 }
@@ -120,7 +121,7 @@ pub fn skew(skew_ms: i64) -> String {
     format!("{}.{} s {direction}", tenths / 10, tenths % 10)
 }
 
-/// A change of the storage without a volumewatcher to make its calls; `what` is the change.
+/// No volumewatcher makes the calls of a change of the storage; `what` is the change.
 pub fn no_watcher(facts: &Facts, what: &str) -> Option<Finding> {
     let problem = facts.service_away(VOLUMEWATCHER.name)?;
     let sentence =
@@ -155,15 +156,15 @@ fn is_release(claim: &ClaimStatus) -> bool {
     }
 }
 
-/// A release without a volumewatcher to make its calls.
+/// No volumewatcher makes the calls of a release.
 fn no_release_watcher(facts: &Facts, claim: &ClaimStatus) -> Option<Finding> {
     let problem = facts.service_away(VOLUMEWATCHER.name)?;
     let under_way = claim.attempt.as_ref().is_some_and(|attempt| facts.now <= attempt.ends());
     if !is_release(claim) || under_way {
         return None;
     }
-    let told = "no berth-volumewatcher answers, and it makes each call of a release";
-    let finding = start_watcher(Finding::new(Cause::NobodyWorks, Actor::You, told), problem);
+    let sentence = "no berth-volumewatcher answers, and it makes each call of a release";
+    let finding = start_watcher(Finding::new(Cause::NobodyWorks, Actor::You, sentence), problem);
     Some(finding.shown_by([format!(
         "the claim of {} waits for {}",
         claim.alloc,

@@ -1,4 +1,4 @@
-//! Spans of time, as people read them.
+//! Durations in words.
 
 use std::time::Duration;
 
@@ -23,8 +23,8 @@ pub fn ago(at: Timestamp, now: Timestamp) -> String {
 
 /// The time until then: `now` when it has passed.
 pub fn until(at: Timestamp, now: Timestamp) -> String {
-    let left = at.since(now);
-    if left.is_zero() { "now".to_owned() } else { format!("in {}", short(left)) }
+    let remaining = at.since(now);
+    if remaining.is_zero() { "now".to_owned() } else { format!("in {}", short(remaining)) }
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! Explains a change of a volume at its storage, and a snapshot that is not ready.
 //!
-//! **Owns** the order of the causes: what is nearest to the call that does not succeed comes first.
+//! **Owns** the order of these causes.
 //!
-//! **Promises** one cause with what shows it, who acts next, and a command that can be run.
+//! **Promises** one cause with its evidence, its actor, and a command that can be run.
 //!
 //! **Never** asks a service: it gets the facts.
 
@@ -28,12 +28,13 @@ use crate::record::is_none;
 use crate::span::ago;
 use crate::{failure as of_failure, instance, next, rights, service};
 
-/// How long an error that the plugin calls temporary needs no operator.
+/// How long errors that the plugin calls temporary are left to retries, before the operator must
+/// act.
 const TEMPORARY_MAX: Duration = Duration::from_secs(300);
-/// The most holders that are named.
+/// Holders that a finding names, at most.
 const HOLDERS_MAX: usize = 5;
 
-/// A call of the storage that is to be made, of a volume or a snapshot.
+/// The next call of a change at the storage, for a volume or a snapshot.
 struct ChangeCase<'a> {
     facts: &'a Facts,
     key: VolumeKey,
@@ -46,13 +47,13 @@ struct ChangeCase<'a> {
     tries: u32,
     next_try: Option<Timestamp>,
     failure: Option<&'a CallFailure>,
-    /// A call of a node's agent, and not of a controller.
+    /// Whether a node's agent makes the call, not a controller.
     at_nodes: bool,
-    /// A creation of which an earlier call, which was not answered, may have made the volume.
+    /// Whether the change is a creation with an unanswered call that may have made the volume.
     in_doubt: bool,
 }
 
-/// The state of a volume that is not simply ready, and since when.
+/// The state of a volume that is not simply ready, and when it began.
 pub fn state(volume: &VolumeStatus) -> Option<(String, Option<Timestamp>)> {
     let storage = volume.storage.as_ref()?;
     if let Some(operation) = &storage.operation {
@@ -68,8 +69,8 @@ pub fn state(volume: &VolumeStatus) -> Option<(String, Option<Timestamp>)> {
     }
 }
 
-/// The decisive cause of what the change under way waits for, or of a creation that failed; none
-/// for a volume that is at rest.
+/// The decisive cause of what the change under way waits for, or of a failed creation; none for a
+/// volume at rest.
 pub fn find_change(facts: &Facts, volume: &VolumeStatus) -> Option<Finding> {
     let storage = volume.storage.as_ref()?;
     match &storage.operation {
@@ -79,9 +80,9 @@ pub fn find_change(facts: &Facts, volume: &VolumeStatus) -> Option<Finding> {
     }
 }
 
-/// The last change was refused, and the volume is as it was before.
+/// The last change was refused, and the volume is unchanged.
 pub fn find_refusal(facts: &Facts, volume: &VolumeStatus) -> Option<Finding> {
-    let storage = volume.storage.as_ref().filter(|it| it.stage == Stage::Ready)?;
+    let storage = volume.storage.as_ref().filter(|storage| storage.stage == Stage::Ready)?;
     let failure = storage.failure.as_ref()?;
     let sentence = format!(
         "the storage refused to {} it {} ago: {}",
@@ -157,7 +158,7 @@ fn not_created(volume: &VolumeStatus, storage: &StorageStatus) -> Finding {
         (None, _) => format!("plugin {plugin} refused to create it, and nothing is at the storage"),
     };
     let finding = Finding::new(Cause::ChangeRefused, Actor::You, sentence).shown_by(why);
-    let look = (AtStorage::find(volume) == AtStorage::Unknown).then(|| {
+    let list_command = (AtStorage::find(volume) == AtStorage::Unknown).then(|| {
         format!(
             "berth volume list --external {}   # is a volume left there?",
             hint::quoted(plugin.as_str())
@@ -169,7 +170,7 @@ fn not_created(volume: &VolumeStatus, storage: &StorageStatus) -> Finding {
             hint::quoted(class.as_str())
         )
     });
-    finding.next_if_known(look).next_if_known(class).next(format!(
+    finding.next_if_known(list_command).next_if_known(class).next(format!(
         "berth volume delete {}   # then create it again",
         volume_argument(&key(volume))
     ))
@@ -191,14 +192,14 @@ fn find_operation(facts: &Facts, volume: &VolumeStatus, operation: &OperationSta
     };
     match operation.waits_for {
         Some(StorageWait::Controller) => work.waits_for(StorageWait::Controller),
-        // Told of with its mounts, unless they are gone by now.
+        // Explained with the volume's mounts, unless they are gone by now.
         Some(StorageWait::Unmounted) => work.under_way(),
         Some(waits_for) => waits(&work, volume, operation, waits_for),
         None => work.find(),
     }
 }
 
-/// No call is due: a claim has to come or go first.
+/// No call is due: a claim has to begin or end first.
 fn waits(
     work: &ChangeCase<'_>,
     volume: &VolumeStatus,
@@ -238,20 +239,20 @@ impl ChangeCase<'_> {
             .unwrap_or_else(|| self.under_way())
     }
 
-    /// No controller that knows it can be called.
+    /// No controller that may know the volume can be called.
     fn waits_for(&self, waits_for: StorageWait) -> Finding {
-        let found = self.no_watcher().or_else(|| self.plugin_down());
-        found.unwrap_or_else(|| {
+        let finding = self.no_watcher().or_else(|| self.plugin_down());
+        finding.unwrap_or_else(|| {
             let sentence = format!("{}: it waits for {}", self.name, waits_for.describe());
             let finding = Finding::new(Cause::PluginDown, self.operator(), sentence);
             finding.shown_by(self.evidence()).next(next::plugin_status(self.plugin))
         })
     }
 
-    /// The plugin has cut the snapshot, and says that it is not ready.
+    /// The plugin has cut the snapshot, and reports that it is not ready to use.
     fn still_cut(&self) -> Finding {
-        let found = self.no_watcher().or_else(|| self.plugin_down());
-        found.unwrap_or_else(|| {
+        let finding = self.no_watcher().or_else(|| self.plugin_down());
+        finding.unwrap_or_else(|| {
             let sentence = format!(
                 "{}; plugin {} has worked on it for {}, and is asked again",
                 self.name,
@@ -299,15 +300,16 @@ impl ChangeCase<'_> {
     }
 
     fn plugin_down(&self) -> Option<Finding> {
-        let Some(known) = self.facts.plugin(self.plugin) else {
-            let asked = self.facts.plugins.get(self.plugin)?;
-            let is_none = asked.as_ref().is_err_and(is_none);
+        let Some(plugin) = self.facts.plugin(self.plugin) else {
+            let answer = self.facts.plugins.get(self.plugin)?;
+            let is_none = answer.as_ref().is_err_and(is_none);
             return is_none.then(|| instance::not_known(self.plugin).shown_by(self.evidence()));
         };
-        let no_controller = || known.controllers.is_none_or(|count| count.healthy == 0);
-        let none = if self.at_nodes { known.nodes.healthy == 0 } else { no_controller() };
+        let no_controller = || plugin.controllers.is_none_or(|count| count.healthy == 0);
+        let is_none_healthy =
+            if self.at_nodes { plugin.nodes.healthy == 0 } else { no_controller() };
         let half = if self.at_nodes { Half::Node } else { Half::Controller };
-        none.then(|| instance::down(known, half).shown_by(self.evidence()))
+        is_none_healthy.then(|| instance::down(plugin, half).shown_by(self.evidence()))
     }
 
     /// What the plugin answered to the last call.
@@ -315,9 +317,9 @@ impl ChangeCase<'_> {
         let failure = self.failure.filter(|_| self.tries > 0)?;
         let plugin = self.plugin;
         let name = format!("plugin {plugin}");
-        if let Some(mut found) = of_failure::not_called(&name, failure, self.nobody()) {
-            found.sentence = format!("{}: {}", self.name, found.sentence);
-            return Some(found);
+        if let Some(mut finding) = of_failure::not_called(&name, failure, self.nobody()) {
+            finding.sentence = format!("{}: {}", self.name, finding.sentence);
+            return Some(finding);
         }
         let FailureFacts { node, rpc, grpc, .. } = &failure.facts;
         let on = node.as_ref().map(|node| format!(" on node {node}")).unwrap_or_default();
@@ -347,21 +349,21 @@ impl ChangeCase<'_> {
             );
             return Some(finding(Cause::NoRoom, self.operator(), sentence).next(capacity));
         }
-        let what = format!("plugin {plugin}{on} answers {rpc} with {code}");
+        let sentence = format!("plugin {plugin}{on} answers {rpc} with {code}");
         let is_young = self.facts.now.since(self.since) < TEMPORARY_MAX;
         Some(if code.is_temporary() && is_young {
-            let sentence = format!("{what}, which it calls temporary; it is asked again");
+            let sentence = format!("{sentence}, which it calls temporary; it is asked again");
             finding(Cause::PluginRetries, self.nobody(), sentence).next(process)
         } else if self.in_doubt {
-            self.refused_in_doubt(&what)
+            self.refused_in_doubt(&sentence)
         } else {
-            let sentence = format!("{what}: that is to be mended in the storage");
+            let sentence = format!("{sentence}: that is to be mended in the storage");
             finding(Cause::PluginRefuses, self.operator(), sentence).next(process)
         })
     }
 
     /// The plugin refuses to create the volume, and may have created it already. Berth neither
-    /// gives it up nor calls it failed, because a volume that nobody owns would be left.
+    /// gives the creation up nor calls it failed, because a volume without an owner could be left.
     fn refused_in_doubt(&self, what: &str) -> Finding {
         let sentence = format!(
             "{}: {what}, and an earlier call, which it did not answer, may have made the volume: \
@@ -383,8 +385,8 @@ impl ChangeCase<'_> {
     }
 
     fn under_way(&self) -> Finding {
-        let what = if self.calling { "the plugin is at the call" } else { "its next call is due" };
-        let sentence = format!("{}: {what}", self.name);
+        let state = if self.calling { "the plugin is at the call" } else { "its next call is due" };
+        let sentence = format!("{}: {state}", self.name);
         Finding::new(Cause::UnderWay, self.nobody(), sentence).shown_by(self.evidence())
     }
 
@@ -396,12 +398,12 @@ impl ChangeCase<'_> {
         Actor::Nobody { by: self.next_try.filter(|at| *at > self.facts.now) }
     }
 
-    /// The tries and the error on the record.
+    /// The tries and the error of the record.
     fn evidence(&self) -> Vec<String> {
         let tries = (self.tries > 0).then(|| format!("{} tries", self.tries));
-        let told: Vec<String> =
+        let evidence: Vec<String> =
             tries.into_iter().chain(self.failure.map(ToString::to_string)).collect();
-        if told.is_empty() { Vec::new() } else { vec![told.join("; ")] }
+        if evidence.is_empty() { Vec::new() } else { vec![evidence.join("; ")] }
     }
 }
 

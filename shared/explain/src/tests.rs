@@ -131,7 +131,7 @@ fn set_plugin(facts: &mut Facts, healthy: bool) {
     facts.plugins.insert(PluginId::new("p").unwrap(), Ok(read(plugin(healthy))));
 }
 
-/// The claim is being released, and its last try failed with this error.
+/// The claim is being released, and its last call failed with this error.
 fn releasing(facts: &mut Facts, state: &str, error: &str, failure: Value) {
     let step = if state == "node-detached" { "controller.unpublish" } else { "agent.detach" };
     let failed = claim(json!({"state": state, "step": step, "tries": 3, "error": error,
@@ -168,7 +168,7 @@ type Alteration = fn(&mut Facts);
 const OPERATOR: &str = "the operator of plugin p";
 const NOBODY: &str = "nobody: it goes on by itself";
 
-/// A change of healthy facts, and the expected report.
+/// An alteration of the healthy facts, and the expected diagnosis.
 const CASES: &[(Alteration, Cause, &str, &str)] = &[
     (|_| {}, Cause::Nothing, NOBODY, "nothing to do"),
     (no_agent, Cause::AgentAway, "you", "its lease has not run out yet"),
@@ -313,7 +313,7 @@ const CASES: &[(Alteration, Cause, &str, &str)] = &[
         NOBODY,
         "the agent of node n1 makes none now: the next one may be made after",
     ),
-    // What the driver says is not read: no process of the operator's is in the way.
+    // The driver's text is not interpreted: no process on the node is blamed.
     (
         |facts| {
             let error = "on /run/ABORTED.sock: INTERNAL: cannot process 12 (BERTH0224)";
@@ -457,7 +457,7 @@ const CASES: &[(Alteration, Cause, &str, &str)] = &[
         "the same volume of its plugin as volume copy",
     ),
     (
-        // The node has it under the name that it had when it was mounted.
+        // The node has the mount under the volume's name at that time.
         |facts| {
             let mount = json!({"namespace": "default", "volume": "before", "alloc": "a",
                 "path": "/s/target", "plugin": "p", "external_id": "x"});
@@ -513,16 +513,18 @@ fn each_cause_is_told_with_who_must_act() {
     for (change, cause, who, part) in CASES {
         let mut facts = well();
         change(&mut facts);
-        let told = first(&facts);
-        assert_eq!(told.finding.cause, *cause, "{part}: {told:#?}");
-        assert!(told.finding.who.to_string().contains(who), "{part}: {told:#?}");
-        assert!(told.finding.sentence.contains(part), "{part}: {told:#?}");
+        let diagnosis = first(&facts);
+        assert_eq!(diagnosis.finding.cause, *cause, "{part}: {diagnosis:#?}");
+        assert!(diagnosis.finding.who.to_string().contains(who), "{part}: {diagnosis:#?}");
+        assert!(diagnosis.finding.sentence.contains(part), "{part}: {diagnosis:#?}");
         let is_well = *cause == Cause::Nothing;
-        assert!(is_well || told.finding.who != Actor::You || !told.finding.next.is_empty());
+        assert!(
+            is_well || diagnosis.finding.who != Actor::You || !diagnosis.finding.next.is_empty()
+        );
     }
 }
 
-/// The commands of all cases, which the CLI's own test runs through its parser.
+/// The commands of all cases; a test of the CLI gives them to its parser.
 #[test]
 fn every_command_is_listed_and_leaves_nothing_open() {
     let commands = CASES.iter().flat_map(|(change, ..)| {

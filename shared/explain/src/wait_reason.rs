@@ -1,4 +1,4 @@
-//! What a claim waits for: the claim service decides which reason it is, and the words are here.
+//! What a claim waits for. The claim service decides the reason; the words are here.
 
 use std::fmt;
 
@@ -10,34 +10,35 @@ use berth_domain::volume::{
 };
 use berth_domain::{AllocId, Namespace, NodeId, Timestamp};
 
-/// What a claim waits for, with the names of its case. Its text goes on after "waits for".
+/// What a claim waits for, with its details. The text continues after "waits for".
 #[derive(Debug, Clone)]
 pub enum WaitReason<'a> {
     /// The answer to its call, or the deadline of the call.
     Call(&'a Attempt),
-    /// Another try: the deadline of the call has passed.
+    /// A retry: the deadline of the call has passed without an answer.
     Unanswered(&'a Attempt),
     /// The time of its next try.
     NextTry(CallKind, Timestamp),
-    /// A volumewatcher that makes its next call.
+    /// A volumewatcher, to make the next call.
     Watcher(CallKind),
     /// Its release: its alloc has ended.
     Release,
-    /// Its caller, to ask again.
+    /// Its caller, to repeat the request.
     Caller,
     /// The first claims that hold the volume or came before it, with their nodes, and how many more
     /// there are.
     Turn(Vec<(&'a AllocId, &'a NodeId, State)>, usize),
-    /// The end of another alloc on a node, whose claim has the same attachment at the storage: the
-    /// one to this node, by the plugin's id.
+    /// The end of another alloc on a node, whose claim uses the same attachment at the storage: the
+    /// one to this external node.
     Attachment(&'a AllocId, &'a NodeId, &'a str),
-    /// A claim of the same volume of the plugin under another name, to a caller of this namespace.
+    /// A claim of the same volume of the plugin under another name; its text is for a caller of
+    /// this namespace.
     OtherName(&'a Namespace, &'a OtherClaim),
-    /// The server, which stores no writes since then, for this reason.
+    /// The server, which has stored no writes since then, for this reason.
     Store(Timestamp, &'a str),
     /// The record of its alloc, which cannot be read.
     Record(&'a UnreadableRecord),
-    /// Its node, which is down since then; with the last report of the mount there.
+    /// Its node, which has been down since then; with the last report of the mount on it.
     Node(&'a NodeId, Timestamp, Option<&'a NodeMount>),
     /// Its mount on the node.
     Mount(&'a NodeId, &'a NodeMount),

@@ -1,4 +1,4 @@
-//! A claim with all that was read about it.
+//! A claim, with the facts about it.
 
 use std::time::Duration;
 
@@ -15,10 +15,11 @@ use crate::finding::Finding;
 use crate::next;
 use crate::span::ago;
 
-/// How long an error that the plugin calls temporary needs no operator.
+/// How long errors that the plugin calls temporary are left to retries, before the operator must
+/// act.
 const TEMPORARY_MAX: Duration = Duration::from_secs(300);
 
-/// A claim with all that was read about it.
+/// A claim, with the facts about it.
 #[derive(Clone, Copy)]
 pub struct Case<'a> {
     pub facts: &'a Facts,
@@ -26,7 +27,7 @@ pub struct Case<'a> {
 }
 
 impl<'a> Case<'a> {
-    /// Granted, and still wanted.
+    /// Whether the claim is granted, and its alloc still wants it.
     pub fn is_granted(&self) -> bool {
         self.claim.state == State::Taken && self.claim.step.is_none()
     }
@@ -76,63 +77,68 @@ impl<'a> Case<'a> {
     pub fn mount(&self) -> Option<&'a MountStatus> {
         let ClaimStatus { namespace, volume, alloc, .. } = self.claim;
         let mut mounts = self.agent_known()?.mounts.iter();
-        mounts.find(|one| (&one.namespace, &one.volume, &one.alloc) == (namespace, volume, alloc))
+        mounts.find(|mount| {
+            (&mount.namespace, &mount.volume, &mount.alloc) == (namespace, volume, alloc)
+        })
     }
 
-    /// The node's operation for the claim; or one for another alloc that hangs and blocks it.
+    /// The node's operation for the claim; otherwise an operation for another alloc that hangs and
+    /// blocks it.
     pub fn work(&self) -> Option<&'a WorkStatus> {
         let ClaimStatus { namespace, volume, alloc, .. } = self.claim;
-        let here = |one: &&WorkStatus| {
-            (&one.namespace, &one.volume) == (namespace, volume)
-                && !one.step.starts_with("controller.")
+        let is_for_claim = |work: &&WorkStatus| {
+            (&work.namespace, &work.volume) == (namespace, volume)
+                && !work.step.starts_with("controller.")
         };
         let work = &self.agent_known()?.work;
-        let own = work.iter().filter(here).find(|one| one.alloc == *alloc);
-        own.or_else(|| work.iter().filter(here).find(|one| one.hung))
+        let own = work.iter().filter(is_for_claim).find(|work| work.alloc == *alloc);
+        own.or_else(|| work.iter().filter(is_for_claim).find(|work| work.hung))
     }
 
     pub fn failure(&self) -> Option<&'a FailureStatus> {
         let ClaimStatus { namespace, volume, alloc, .. } = self.claim;
         let mut failures = self.agent_known()?.failures.iter();
-        failures.find(|one| (&one.namespace, &one.volume, &one.alloc) == (namespace, volume, alloc))
+        failures.find(|failure| {
+            (&failure.namespace, &failure.volume, &failure.alloc) == (namespace, volume, alloc)
+        })
     }
 
-    /// A controller's operation for the volume, with its node; one that hangs comes first.
+    /// A controller's operation for the volume, with its node; first one that hangs.
     pub fn controller_work(&self) -> Option<(&'a NodeId, &'a WorkStatus)> {
         let ClaimStatus { namespace, volume, .. } = self.claim;
         let agents = self.facts.agents.iter().filter_map(|(id, agent)| {
             let agent = agent.as_ref().ok()?;
             Some(agent.work.iter().map(move |work| (id, work)))
         });
-        let here = |(_, work): &(&NodeId, &WorkStatus)| {
+        let is_for_volume = |(_, work): &(&NodeId, &WorkStatus)| {
             (&work.namespace, &work.volume) == (namespace, volume)
                 && work.step.starts_with("controller.")
         };
-        agents.flatten().filter(here).max_by_key(|(_, work)| work.hung)
+        agents.flatten().filter(is_for_volume).max_by_key(|(_, work)| work.hung)
     }
 
-    /// No action is needed: it continues by itself, at the latest at that time.
+    /// No action is needed: it continues by itself, at the latest at the next try or deadline.
     pub fn nobody(&self) -> Actor {
         let until = self.claim.attempt.as_ref().map(Attempt::ends);
         let by = self.claim.next_try.or(until).filter(|by| *by > self.now());
         Actor::Nobody { by }
     }
 
-    /// The tries, the wait and the error on the claim's record.
+    /// The tries, the wait and the error of the claim's record.
     pub fn evidence(&self) -> Vec<String> {
         let claim = self.claim;
         let tries = (claim.tries > 0).then(|| format!("{} tries", claim.tries));
         let failure = claim.failure.as_ref().filter(|_| claim.tries > 0);
         let waits = claim.waits_for.as_ref().map(|waits| format!("waits for {waits}"));
-        let told: Vec<String> =
+        let evidence: Vec<String> =
             [tries, waits, failure.map(ToString::to_string)].into_iter().flatten().collect();
-        if told.is_empty() {
+        if evidence.is_empty() {
             return Vec::new();
         }
-        vec![format!("the claim of {}: {}", claim.alloc, told.join("; "))]
+        vec![format!("the claim of {}: {}", claim.alloc, evidence.join("; "))]
     }
 
-    /// The finding when no rule has one.
+    /// The finding if no rule has one.
     pub fn at_rest(&self) -> Finding {
         let claim = self.claim;
         if self.is_granted() {
@@ -156,12 +162,12 @@ pub fn refused(case: &Case<'_>, failure: &CallFailure, node: Option<&NodeId>) ->
     let claim = case.claim;
     let plugin = case.plugin_name();
     let on = node.map(|node| format!(" on node {node}")).unwrap_or_default();
-    let what = format!("{plugin}{on} answers {rpc} with {code}");
+    let sentence = format!("{plugin}{on} answers {rpc} with {code}");
     let finding = if code.is_temporary() && case.now().since(claim.since) < TEMPORARY_MAX {
-        let sentence = format!("{what}, which it calls temporary; it is asked again");
+        let sentence = format!("{sentence}, which it calls temporary; it is asked again");
         Finding::new(Cause::PluginRetries, case.nobody(), sentence)
     } else {
-        let sentence = format!("{what}: that is to be mended in the storage");
+        let sentence = format!("{sentence}: that is to be mended in the storage");
         Finding::new(Cause::PluginRefuses, case.plugin_operator(), sentence)
     };
     let process = node.zip(case.plugin_id()).map(|(node, id)| next::plugin_process(node, id));
@@ -170,15 +176,16 @@ pub fn refused(case: &Case<'_>, failure: &CallFailure, node: Option<&NodeId>) ->
 
 /// A plugin call without an answer.
 pub fn hangs(case: &Case<'_>, node: &NodeId, work: &WorkStatus) -> Finding {
-    let (what, since) = match &work.rpc {
+    let (call, since) = match &work.rpc {
         Some(rpc) => (rpc.as_str(), work.rpc_since.unwrap_or(work.since)),
         None => (work.step.as_str(), work.since),
     };
-    let told = format!("the agent of {node}: {} for {}", work.step, ago(work.since, case.now()));
-    not_answered(case, node, what, since, told)
+    let evidence =
+        format!("the agent of {node}: {} for {}", work.step, ago(work.since, case.now()));
+    not_answered(case, node, call, since, evidence)
 }
 
-/// The plugin on the node has not answered a call since then.
+/// The plugin on the node has not answered a call for so long.
 pub fn not_answered(
     case: &Case<'_>,
     node: &NodeId,

@@ -15,11 +15,12 @@ use crate::{failure as of_failure, instance, next};
 /// No controller of the plugin is healthy.
 pub fn down(case: &Case<'_>) -> Option<Finding> {
     let id = case.plugin_id()?;
-    let Some(found) = case.plugin() else {
+    let Some(plugin_status) = case.plugin() else {
         return Some(instance::not_known(id).shown_by(case.evidence()));
     };
-    let none = found.controllers.is_some_and(|count| count.healthy == 0);
-    none.then(|| instance::down(found, Half::Controller).shown_by(case.evidence()))
+    let is_none_healthy = plugin_status.controllers.is_some_and(|count| count.healthy == 0);
+    is_none_healthy
+        .then(|| instance::down(plugin_status, Half::Controller).shown_by(case.evidence()))
 }
 
 /// The cause that blocks the attach or the detach.
@@ -51,7 +52,7 @@ pub fn trouble(case: &Case<'_>) -> Option<Finding> {
     Some(finding.shown_by(case.evidence()).next_if_known(case.plugin_id().map(next::plugin_status)))
 }
 
-/// A controller that took the call and has not answered.
+/// A controller got the call, and its plugin has not answered.
 fn not_answered(case: &Case<'_>, failure: &CallFailure) -> Finding {
     let node = failure.facts.node.as_ref();
     if let Some((node, work)) = case.controller_work() {
@@ -76,7 +77,7 @@ fn not_answered(case: &Case<'_>, failure: &CallFailure) -> Finding {
 }
 
 /// The record has a call, and the agent that would make it answers that it makes none. So the claim
-/// waits for the call's deadline, and not for the plugin.
+/// waits for the call's deadline, not for the plugin.
 fn not_under_way(case: &Case<'_>, node: &NodeId, rpc: &str) -> Option<Finding> {
     let attempt = case.claim.attempt.as_ref().filter(|attempt| case.now() <= attempt.ends())?;
     case.facts.agents.get(node)?.as_ref().ok()?;
@@ -89,8 +90,8 @@ fn not_under_way(case: &Case<'_>, node: &NodeId, rpc: &str) -> Option<Finding> {
     Some(finding.next_if_known(case.plugin_id().map(next::plugin_status)))
 }
 
-/// The plugin has no room on the node. As long as the claim exists, the plugin is asked for no
-/// other node (rule 7): another node helps once the claim's alloc is stopped.
+/// The plugin has no room on the node. While the claim exists, the plugin is asked for no other
+/// node (rule 7): another node helps only after the claim's alloc is stopped.
 pub fn no_room(
     plugin: Option<&PluginId>,
     volume: &VolumeKey,
@@ -115,7 +116,7 @@ pub fn no_room(
         .next(next::stop_alloc(alloc, &volume.namespace, "then run it there"))
 }
 
-/// The ways out of a detach that the plugin always refuses.
+/// Adds the ways to end a detach that the plugin always refuses.
 fn with_ways_out(case: &Case<'_>, finding: Finding) -> Finding {
     let claim = case.claim;
     if claim.state != State::NodeDetached || finding.cause != Cause::PluginRefuses {

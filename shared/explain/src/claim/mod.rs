@@ -14,8 +14,8 @@ pub use rules::{STORES_NOTHING, behind_other_name, state};
 
 use crate::finding::Finding;
 
-/// The decisive cause. A claim that waits is explained by what keeps the holder of the volume.
+/// The decisive cause. A waiting claim is explained by what keeps the holder of the volume.
 pub fn find(case: &Case<'_>) -> Finding {
-    let found = rules::find_own(case).or_else(|| holder::turn(case));
-    found.unwrap_or_else(|| case.at_rest())
+    let finding = rules::find_own(case).or_else(|| holder::turn(case));
+    finding.unwrap_or_else(|| case.at_rest())
 }

@@ -12,12 +12,12 @@ use crate::finding::Finding;
 use crate::next;
 use crate::span::ago;
 
-/// How soon after the grant a mount usually begins.
+/// Time from the grant until a mount usually begins.
 const MOUNT_BEGINS: Duration = Duration::from_secs(5);
-/// Said where the agent gives no reason.
+/// The text if the agent gives no reason.
 const NO_REASON: &str = "no reason is known";
 
-/// The node's operation, in a word.
+/// The node's operation, as a participle.
 pub fn doing(work: &WorkStatus) -> &'static str {
     let rpc = work.rpc.as_deref().unwrap_or_default();
     match (rpc, work.hung) {
@@ -30,7 +30,7 @@ pub fn doing(work: &WorkStatus) -> &'static str {
     }
 }
 
-/// The mount's health, in a word.
+/// The mount's health, in words.
 pub fn word(mount: &MountStatus) -> &'static str {
     match (mount.state, mount.health) {
         (MountState::Leaving, _) => "being unmounted",
@@ -43,7 +43,7 @@ pub fn word(mount: &MountStatus) -> &'static str {
     }
 }
 
-/// The mount is running, hangs, or failed at the last try.
+/// The mount is under way, hangs, or failed at the last try.
 pub fn work(case: &Case<'_>) -> Option<Finding> {
     let node = &case.claim.node;
     if let Some(work) = case.work() {
@@ -58,26 +58,26 @@ pub fn work(case: &Case<'_>) -> Option<Finding> {
     if case.mount().is_some_and(|mount| mount.state == MountState::Published) {
         return None;
     }
-    let (failure, told) = last_failure(case)?;
+    let (failure, evidence) = last_failure(case)?;
     if let Some(finding) = refused(case, &failure, Some(node)) {
-        return Some(finding.shown_by([told]));
+        return Some(finding.shown_by([evidence]));
     }
     let sentence = format!("node {node} could not mount the volume: {failure}");
-    let finding = Finding::new(Cause::MountFails, Actor::You, sentence).shown_by([told]);
+    let finding = Finding::new(Cause::MountFails, Actor::You, sentence).shown_by([evidence]);
     let advice = failure.facts.next.as_ref().map(|advice| next::advice(node, advice));
     Some(finding.next_if_known(advice).next(next::node_status(node)))
 }
 
-/// The last failure to mount: from the agent, or else from its last report.
+/// The last failure to mount: from the agent's status, otherwise from its last report on the claim.
 fn last_failure(case: &Case<'_>) -> Option<(CallFailure, String)> {
     let node = &case.claim.node;
     if let Some(failure) = case.failure() {
         let (tries, since) = (failure.tries, ago(failure.at, case.now()));
-        let told = format!(
+        let evidence = format!(
             "the agent of {node}: {} failed, try {tries} in a row, {since} ago",
             failure.step
         );
-        return Some((failure.failure.clone(), told));
+        return Some((failure.failure.clone(), evidence));
     }
     let mount = case.claim.mount.as_ref()?;
     let error = mount.error.as_deref().filter(|_| mount.state == NodeMountState::Failing)?;
@@ -85,14 +85,14 @@ fn last_failure(case: &Case<'_>) -> Option<(CallFailure, String)> {
     Some((error.into(), format!("the claim: failing on {node} for {since}, {} tries", mount.tries)))
 }
 
-/// The mount is gone, or does not answer, or its plugin says that the volume is not well.
+/// The mount is gone, or does not answer, or the plugin reports the volume as abnormal.
 pub fn trouble(case: &Case<'_>) -> Option<Finding> {
     let node = &case.claim.node;
     let Some(mount) = case.mount() else { return reported_trouble(case) };
     let since = mount.health_since;
     if mount.health == MountHealth::Well {
-        let said = mount.trouble.as_ref()?;
-        let finding = Finding::new(Cause::VolumeUnwell, case.plugin_operator(), said.clone());
+        let trouble = mount.trouble.as_ref()?;
+        let finding = Finding::new(Cause::VolumeUnwell, case.plugin_operator(), trouble.clone());
         return Some(finding.next(next::node_status(node)));
     }
     let trouble = mount.trouble.as_deref().unwrap_or(NO_REASON);
@@ -100,27 +100,27 @@ pub fn trouble(case: &Case<'_>) -> Option<Finding> {
     Some(finding.shown_by([format!("the agent of {node}, {}: {trouble}", mount.path)]))
 }
 
-/// The same by the agent's last report on the claim, where the agent was not asked.
+/// The same, from the agent's last report on the claim, if the agent was not asked.
 fn reported_trouble(case: &Case<'_>) -> Option<Finding> {
     if case.agent_known().is_some() {
         return None;
     }
     let (node, mount) = (&case.claim.node, case.claim.mount.as_ref()?);
     let trouble = mount.error.as_deref().unwrap_or(NO_REASON);
-    let told = format!("its agent reported last: {}, since {}", mount.state, mount.since);
+    let evidence = format!("its agent reported last: {}, since {}", mount.state, mount.since);
     let health = match (mount.state, &mount.rpc) {
         (NodeMountState::Hung, Some(rpc)) => {
-            return Some(not_answered(case, node, rpc, mount.since, told));
+            return Some(not_answered(case, node, rpc, mount.since, evidence));
         }
         (NodeMountState::Hung, None) => MountHealth::Hung,
         (NodeMountState::Missing, _) => MountHealth::Missing,
         (NodeMountState::Dead, _) => MountHealth::Dead,
         _ => return None,
     };
-    Some(ill(case, health, Some(mount.since), trouble)?.shown_by([told]))
+    Some(ill(case, health, Some(mount.since), trouble)?.shown_by([evidence]))
 }
 
-/// A mount that no workload can use, since then.
+/// A mount that no workload can use, and since when.
 fn ill(
     case: &Case<'_>,
     health: MountHealth,

@@ -27,7 +27,7 @@ pub fn gone_or_away(case: &Case<'_>) -> Option<Finding> {
     agent_away(case, node.as_ref().ok().filter(|node| node.gone.is_none())?)
 }
 
-/// The same by the claim's own record, where the node was not read.
+/// The same, from the claim's own record, if the node was not read.
 fn reported_down(case: &Case<'_>) -> Option<Finding> {
     let ClaimStatus { node, wait, waits_for, .. } = case.claim;
     let waits_for = waits_for.as_ref().filter(|_| *wait == Some(ClaimWait::Node))?;
@@ -42,7 +42,7 @@ fn last_reported(case: &Case<'_>) -> Option<String> {
     Some(format!("its agent reported last: {state}, since {since} ago"))
 }
 
-/// Whether the node makes the claim's next step, or must have the claim's mount.
+/// Whether the claim's next step is the node's, or the node must have the claim's mount.
 fn needs_node(case: &Case<'_>) -> bool {
     match case.claim.state {
         State::Waiting | State::Publishing | State::NodeDetached => false,
@@ -61,8 +61,8 @@ fn agent_away(case: &Case<'_>, node: &NodeStatus) -> Option<Finding> {
     Some(finding.shown_by(last_reported(case)))
 }
 
-/// The identity of the agent lacks a right that the claim's step needs; a mount that is absent may
-/// need any of them.
+/// The agent's identity lacks a right that the claim's step needs. If the mount is absent, any of
+/// its rights may be needed.
 pub fn missing_right(case: &Case<'_>) -> Option<Finding> {
     let ClaimStatus { node, step, .. } = case.claim;
     if case.is_granted() {
@@ -75,7 +75,7 @@ pub fn missing_right(case: &Case<'_>) -> Option<Finding> {
     detaches.then(find)?
 }
 
-/// The agent cannot write its journal, so it mounts and unmounts nothing.
+/// The agent cannot write its journal, so it neither mounts nor unmounts.
 pub fn journal(case: &Case<'_>) -> Option<Finding> {
     let node = case.node()?.as_ref().ok().filter(|_| needs_node(case))?;
     if case.mount().is_some_and(|mount| mount.mounted) && case.is_granted() {
@@ -91,8 +91,8 @@ pub fn plugin_down(case: &Case<'_>) -> Option<Finding> {
     }
     let node = case.node()?.as_ref().ok().filter(|node| node.gone.is_none())?;
     let id = case.plugin_id()?;
-    let mut halves = node.instances.iter().filter(|one| one.half == Half::Node);
-    match halves.find(|one| one.plugin == *id) {
+    let mut halves = node.instances.iter().filter(|instance| instance.half == Half::Node);
+    match halves.find(|instance| instance.plugin == *id) {
         Some(half) if half.healthy => None,
         found => Some(
             instance::down_on(id, &node.id, found.map(|half| &half.description[..]))
@@ -134,14 +134,14 @@ pub fn trouble(case: &Case<'_>) -> Option<Finding> {
     }
     let sentence =
         format!("node {node} could not unmount it, for {}", ago(claim.since, case.now()));
-    // An older record does not say where it failed.
+    // A record of an older version does not say which program failed.
     let is_of_agent = failure.facts.code.is_some_and(|code| !Code::from(code).is_of_plugin());
-    let who = if is_of_agent { Actor::You } else { case.plugin_operator() };
-    let finding = Finding::new(Cause::MountFails, who, sentence);
+    let actor = if is_of_agent { Actor::You } else { case.plugin_operator() };
+    let finding = Finding::new(Cause::MountFails, actor, sentence);
     Some(finding.shown_by(case.evidence()).next(next::node_status(node)))
 }
 
-/// What ends a release that the plugin on the node always refuses (rule 18).
+/// The command that ends a release which the plugin on the node always refuses (rule 18).
 fn confirm_unstaged(case: &Case<'_>) -> String {
     format!(
         "berth volume detach {} {} --unstaged-on-node --yes   # only once nothing of the volume \
@@ -151,7 +151,7 @@ fn confirm_unstaged(case: &Case<'_>) -> String {
     )
 }
 
-/// A person has to end on the node what keeps the volume mounted.
+/// Something on the node keeps the volume mounted, and a person has to end it.
 fn kept_mounted(case: &Case<'_>, obstacle: &Obstacle<'_>) -> Finding {
     let ClaimStatus { node, alloc, since, .. } = case.claim;
     obstacle.explain(match obstacle.cause {

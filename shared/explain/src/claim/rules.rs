@@ -1,4 +1,4 @@
-//! Explains the state of one claim by what was read of it, its node and its plugin.
+//! Explains the state of one claim from the facts about it, its node and its plugin.
 //!
 //! Rules are tried in the order of [`Cause`]: the first finding decides.
 
@@ -18,14 +18,14 @@ use crate::span::ago;
 use crate::wait_reason::WaitReason;
 use crate::{next, service};
 
-/// What a server does whose disk was full.
+/// The sentence about a server whose disk was full.
 pub const STORES_NOTHING: &str = "nats-server stores no writes: its disk is or was full, and it \
                                   stores nothing until it is restarted";
 
-/// Checks for one kind of cause.
+/// Looks for one kind of cause.
 type Rule = fn(&Case<'_>) -> Option<Finding>;
 
-/// Rules for a claim that must be mounted and used.
+/// Rules for a claim that is to be mounted and used.
 const GRANTED: [Rule; 9] = [
     unreadable,
     stray,
@@ -52,11 +52,11 @@ const MOVING: [Rule; 10] = [
     held_back,
 ];
 
-/// Granted for a volume that is registered under its name no more.
+/// The claim was granted for a volume that is no longer registered under its name.
 fn stray(case: &Case<'_>) -> Option<Finding> {
     let ClaimStatus { alloc, namespace, plugin, external_id, .. } = case.claim;
-    let of = plugin.as_ref().zip(external_id.as_ref());
-    let register = match of {
+    let handle = plugin.as_ref().zip(external_id.as_ref());
+    let register = match handle {
         Some((plugin, id)) => {
             format!("# or register the volume again as it was: plugin {plugin}, external id {id:?}")
         }
@@ -67,7 +67,7 @@ fn stray(case: &Case<'_>) -> Option<Finding> {
     let sentence = "the registration of the volume that it was granted for is lost: the claim can \
                     be released, and is not granted again";
     let finding = Finding::new(Cause::RegistrationLost, Actor::You, sentence)
-        .shown_by(of.map(|(plugin, id)| format!("it is of {plugin}: {id}")))
+        .shown_by(handle.map(|(plugin, id)| format!("it is of {plugin}: {id}")))
         .next(next::stop_alloc(alloc, namespace, "once its workload has ended"))
         .next(register);
     case.claim.stray.then_some(finding)
@@ -82,29 +82,30 @@ pub fn find_own(case: &Case<'_>) -> Option<Finding> {
 /// The claim's state in words, with the state of its mount on the node.
 pub fn state(case: &Case<'_>) -> String {
     let claim = case.claim;
-    let of = format!("{} by {} on {}", claim.state, claim.alloc, claim.node);
+    let claim_state = format!("{} by {} on {}", claim.state, claim.alloc, claim.node);
     if !case.is_granted() {
-        return of;
+        return claim_state;
     }
     let beyond = match (case.agent(), case.mount(), case.work()) {
-        // It is told with what is not known: the agent's silence is not as old as the claim.
-        (None | Some(Err(_)), ..) => return of,
+        // The agent's silence is listed among the unknown facts, because it is younger than the
+        // claim's state.
+        (None | Some(Err(_)), ..) => return claim_state,
         (_, _, Some(work)) => mount::doing(work).to_owned(),
         (_, Some(mount), None) => mount::word(mount).to_owned(),
         (_, None, None) => "not mounted".to_owned(),
     };
-    format!("{of}, {beyond}")
+    format!("{claim_state}, {beyond}")
 }
 
 /// A record that the claim needs is unreadable.
 fn unreadable(case: &Case<'_>) -> Option<Finding> {
     let ClaimStatus { namespace, alloc, .. } = case.claim;
     let alloc = case.facts.allocs.get(&(namespace.clone(), alloc.clone()));
-    let node = case.node().and_then(|one| one.as_ref().err());
+    let node = case.node().and_then(|answer| answer.as_ref().err());
     let volume = case.facts.volumes.get(&case.key());
     let of_volume = case.volume().and_then(|volume| volume.unreadable.first());
-    let volume = volume.and_then(|one| one.as_ref().err());
-    let problems = [volume, alloc.and_then(|one| one.as_ref().err()), node];
+    let volume = volume.and_then(|answer| answer.as_ref().err());
+    let problems = [volume, alloc.and_then(|answer| answer.as_ref().err()), node];
     let mut problems = problems.into_iter().flatten().filter(|problem| is_unreadable(problem));
     let problem = of_volume.map(UnreadableRecord::problem).or_else(|| problems.next().cloned())?;
     Some(unreadable_record(&problem))
@@ -127,26 +128,26 @@ fn clock(case: &Case<'_>) -> Option<Finding> {
         .or_else(|| crate::node::wrong_clock(case.node()?.as_ref().ok()?))
 }
 
-/// The plugin has no healthy instance for the step.
+/// The plugin has no healthy instance that can make the step.
 fn plugin_down(case: &Case<'_>) -> Option<Finding> {
     if case.claim.step?.is_controller() { controller::down(case) } else { node::plugin_down(case) }
 }
 
-/// The result of the last try, or the state of the present one.
+/// The result of the last try, or the state of the current one.
 fn last_error(case: &Case<'_>) -> Option<Finding> {
     if case.claim.step?.is_controller() { controller::trouble(case) } else { node::trouble(case) }
 }
 
-/// A volumewatcher runs, and has not begun the next call of the release.
+/// A volumewatcher runs, but has not begun the next call of the release.
 fn held_back(case: &Case<'_>) -> Option<Finding> {
     let claim = case.claim;
     let is_due = claim.attempt.is_none() && claim.next_try.is_none_or(|next| next <= case.now());
     let waits = case.now().since(claim.since).as_secs() >= 5;
-    // Whether a volumewatcher runs is told before this rule by those that ask for one.
+    // Callers that ask for a volumewatcher have an earlier rule about its absence.
     let is_watched = case.facts.services.contains_key(VOLUMEWATCHER.name);
     let ping = (!is_watched).then(|| next::ping(VOLUMEWATCHER.name));
     let due = match claim.state {
-        // When its alloc has ended is on no record of the claim.
+        // No record of the claim says when its alloc ended.
         State::Taken => "its alloc has ended, and its release is not begun".to_owned(),
         _ => format!("its next call is due and not begun, for {}", ago(claim.since, case.now())),
     };
@@ -190,7 +191,7 @@ fn standing_use(case: &Case<'_>) -> Option<Finding> {
 }
 
 /// A claim of the same volume of the plugin under another name keeps the controller from detaching
-/// this one. Only the claim service knows which claim that is.
+/// this one. Only the claim service knows that claim.
 pub fn behind_other_name(namespace: &Namespace, other: &OtherClaim) -> Finding {
     let reason = WaitReason::OtherName(namespace, other);
     let sentence = format!("its detach waits for {reason}");

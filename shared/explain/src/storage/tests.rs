@@ -1,4 +1,4 @@
-//! Causes of what a change of the storage waits for.
+//! Causes that a change of the storage waits for.
 
 use berth_contract::code::Code;
 use berth_contract::problem::Problem;
@@ -24,7 +24,7 @@ fn operation(kind: &str, more: &Value) -> Value {
     operation
 }
 
-/// The volume `data` with this life at the storage; its plugin is healthy.
+/// The volume `data` with this status at the storage; its plugin is healthy.
 fn facts(storage: &Value, claims: &[Value]) -> Facts {
     let key = VolumeKey::new(Namespace::default(), VolumeId::new("data").unwrap());
     let count = json!({"healthy": 1, "expected": 1});
@@ -48,12 +48,12 @@ fn facts(storage: &Value, claims: &[Value]) -> Facts {
 }
 
 fn diagnosis(facts: &Facts) -> Diagnosis {
-    let mut all = diagnose(facts);
-    assert_eq!(all.len(), 1);
-    all.remove(0)
+    let mut diagnoses = diagnose(facts);
+    assert_eq!(diagnoses.len(), 1);
+    diagnoses.remove(0)
 }
 
-/// A volume that is created, whose last try failed with this error.
+/// A volume that is being created, whose last try failed with this error.
 fn failing(error: &str, failure: &Value) -> Facts {
     let tried = json!({"tries": 3, "error": error, "failure": failure, "next_try": at(105)});
     facts(&json!({"stage": "creating", "operation": operation("create", &tried)}), &[])
@@ -85,11 +85,11 @@ fn a_change_that_fails_names_what_the_plugin_said() {
         (json!({}), Cause::PluginRefuses, "the last try failed: ABORTED, it says"),
     ] {
         let error = "ABORTED, it says";
-        let told = diagnosis(&failing(error, &failure));
-        let finding = &told.finding;
+        let diagnosed = diagnosis(&failing(error, &failure));
+        let finding = &diagnosed.finding;
         assert_eq!(finding.cause, cause, "{finding:?}");
         assert!(finding.sentence.contains(sentence), "{finding:?}");
-        assert_eq!((told.state.as_str(), told.since), ("creating", Some(at(0))));
+        assert_eq!((diagnosed.state.as_str(), diagnosed.since), ("creating", Some(at(0))));
         assert_eq!(finding.evidence, [format!("3 tries; {error}")]);
         assert!(!finding.next.is_empty());
     }
@@ -126,9 +126,9 @@ fn a_change_that_goes_on_needs_nobody() {
         (json!({"stage": "deleting", "operation": operation("delete", &calls)}), "deleting"),
         (json!({"stage": "ready", "operation": grows}), "expanding to 20GiB"),
     ] {
-        let told = diagnosis(&facts(&storage, &[]));
-        assert_eq!((told.finding.cause, told.state.as_str()), (Cause::UnderWay, state));
-        assert_eq!(told.finding.who, Actor::NOBODY);
+        let diagnosed = diagnosis(&facts(&storage, &[]));
+        assert_eq!((diagnosed.finding.cause, diagnosed.state.as_str()), (Cause::UnderWay, state));
+        assert_eq!(diagnosed.finding.who, Actor::NOBODY);
     }
 }
 
@@ -136,36 +136,39 @@ fn a_change_that_goes_on_needs_nobody() {
 fn a_creation_that_was_refused_is_corrected_by_its_requester() {
     let failure = json!({"operation": "create", "at": at(90), "error": "INVALID_ARGUMENT: x"});
     let storage = json!({"stage": "failed", "class": "fast", "failure": failure});
-    let told = diagnosis(&facts(&storage, &[]));
-    assert_eq!((told.finding.cause, &told.finding.who), (Cause::ChangeRefused, &Actor::You));
-    assert_eq!((told.state.as_str(), told.since), ("not created", Some(at(90))));
-    assert_eq!(told.finding.evidence, ["INVALID_ARGUMENT: x"]);
-    let next = told.finding.next.join("\n");
+    let diagnosed = diagnosis(&facts(&storage, &[]));
+    assert_eq!(
+        (diagnosed.finding.cause, &diagnosed.finding.who),
+        (Cause::ChangeRefused, &Actor::You)
+    );
+    assert_eq!((diagnosed.state.as_str(), diagnosed.since), ("not created", Some(at(90))));
+    assert_eq!(diagnosed.finding.evidence, ["INVALID_ARGUMENT: x"]);
+    let next = diagnosed.finding.next.join("\n");
     assert!(next.contains("berth class status fast") && next.contains("volume delete data"));
-    // A change of a volume that is used as before.
+    // A change of a volume that stays usable.
     let failure = json!({"operation": "expand", "at": at(90), "error": "OUT_OF_RANGE"});
-    let told = diagnosis(&facts(&json!({"stage": "ready", "failure": failure}), &[]));
-    assert_eq!(told.finding.cause, Cause::ChangeRefused);
-    assert!(told.finding.sentence.contains("refused to expand it 10s ago: OUT_OF_RANGE"));
+    let diagnosed = diagnosis(&facts(&json!({"stage": "ready", "failure": failure}), &[]));
+    assert_eq!(diagnosed.finding.cause, Cause::ChangeRefused);
+    assert!(diagnosed.finding.sentence.contains("refused to expand it 10s ago: OUT_OF_RANGE"));
 }
 
 #[test]
 fn an_expansion_names_who_has_to_let_go_of_the_volume() {
     let claim = json!({"namespace": "default", "volume": "data", "alloc": "web", "node": "n1",
         "state": "taken", "mode": "write", "since": at(0), "epoch": 7});
-    let told = |more: &Value, call: &str| {
+    let finding_for = |more: &Value, call: &str| {
         let mut operation = operation("expand", more);
         operation["call"] = json!(call);
         let storage = json!({"stage": "ready", "operation": operation});
         find_change_of(&facts(&storage, std::slice::from_ref(&claim)))
     };
-    let free = told(&json!({"waits_for": "volume-free"}), "controller.expand");
+    let free = finding_for(&json!({"waits_for": "volume-free"}), "controller.expand");
     assert_eq!(free.cause, Cause::HeldByOthers);
     assert!(free.next[0].starts_with("berth alloc stop web"), "{free:?}");
-    let next = told(&json!({"waits_for": "next-staging"}), "agent.expand");
+    let next = finding_for(&json!({"waits_for": "next-staging"}), "agent.expand");
     assert_eq!((next.cause, next.next.len()), (Cause::UnderWay, 0));
     let again = json!({"waits_for": "staged-again", "nodes_left": ["n1"]});
-    let again = told(&again, "agent.expand");
+    let again = finding_for(&again, "agent.expand");
     assert_eq!((again.cause, &again.who), (Cause::PluginRefuses, &Actor::You));
     assert!(again.next[0].starts_with("berth alloc stop web"), "{again:?}");
 }
@@ -184,19 +187,19 @@ fn a_snapshot_that_is_not_ready_is_told_of_beside_its_volume() {
         read::<SnapshotStub>(snapshot)
     };
     let mut facts = facts(&json!({"stage": "ready"}), &[]);
-    let of = |facts: &Facts, snapshot: &SnapshotStub| find_snapshot(facts, snapshot);
-    assert_eq!(of(&facts, &snapshot("ready", &json!({}))), None);
-    let cut = of(&facts, &snapshot("cut", &json!({"tries": 4}))).unwrap();
+    let find = |facts: &Facts, snapshot: &SnapshotStub| find_snapshot(facts, snapshot);
+    assert_eq!(find(&facts, &snapshot("ready", &json!({}))), None);
+    let cut = find(&facts, &snapshot("cut", &json!({"tries": 4}))).unwrap();
     assert_eq!((cut.cause, &cut.who), (Cause::UnderWay, &Actor::NOBODY));
     let failed = snapshot("failed", &json!({"error": "INVALID_ARGUMENT"}));
-    let told = of(&facts, &failed).unwrap();
-    assert_eq!(told.cause, Cause::ChangeRefused);
-    assert!(told.next[0].starts_with("berth snapshot delete data@s "), "{told:?}");
+    let finding = find(&facts, &failed).unwrap();
+    assert_eq!(finding.cause, Cause::ChangeRefused);
+    assert!(finding.next[0].starts_with("berth snapshot delete data@s "), "{finding:?}");
     let retries = json!({"tries": 2, "error": "no", "failure": {"grpc": "UNAVAILABLE"}});
-    let retries = of(&facts, &snapshot("creating", &retries)).unwrap();
+    let retries = find(&facts, &snapshot("creating", &retries)).unwrap();
     assert_eq!(retries.cause, Cause::PluginRetries);
     let key = facts.volumes.keys().next().unwrap().clone();
     facts.snapshots.insert(key, Ok(vec![failed]));
-    let told = diagnosis(&facts);
-    assert!(told.finding.sentence.contains("refused to cut snapshot data@s"), "{told:?}");
+    let diagnosed = diagnosis(&facts);
+    assert!(diagnosed.finding.sentence.contains("refused to cut snapshot data@s"), "{diagnosed:?}");
 }

@@ -1,4 +1,4 @@
-//! Explains why an alloc has its volumes, or lacks them.
+//! Explains whether an alloc has its volumes.
 
 use berth_contract::code::Code;
 use berth_contract::hint;
@@ -23,11 +23,11 @@ use crate::{next, node, service};
 pub fn diagnose(facts: &Facts, id: &AllocId) -> Option<Diagnosis> {
     let subject = format!("alloc {id}");
     let alloc = read_record(facts.alloc(id)?, &subject, |problem| not_answered(facts, problem));
-    let told = match alloc {
+    let diagnosis = match alloc {
         Ok(alloc) => Some(of_record(facts, alloc, &subject)),
-        Err(told) => told,
+        Err(diagnosis) => diagnosis,
     };
-    told.map(|told| told.in_namespace(&facts.namespace))
+    diagnosis.map(|diagnosis| diagnosis.in_namespace(&facts.namespace))
 }
 
 fn of_record(facts: &Facts, alloc: &AllocStatus, subject: &str) -> Diagnosis {
@@ -35,7 +35,7 @@ fn of_record(facts: &Facts, alloc: &AllocStatus, subject: &str) -> Diagnosis {
     let since = Some(alloc.since);
     let claimed = worst(facts, &alloc.claims);
     let lacking = lacking(facts, alloc);
-    let told = match (claimed, lacking) {
+    let decisive = match (claimed, lacking) {
         (Some((case, finding)), lacking) => {
             let also = others(facts, alloc, &case);
             let state = format!("{}; {}", alloc.state, of_claim(&case));
@@ -60,15 +60,15 @@ fn of_record(facts: &Facts, alloc: &AllocStatus, subject: &str) -> Diagnosis {
             diagnosis(alloc.state.to_string(), finding.shown_by(alloc.note.clone()))
         }
     };
-    let mut also = told.also;
+    let mut also = decisive.also;
     also.extend(unowned(alloc));
-    Diagnosis { since, also, ..told }
+    Diagnosis { since, also, ..decisive }
 }
 
-/// It failed, and all its volumes are free: nothing but the reason is left to tell.
+/// The alloc failed, and all its volumes are free: only the reason remains to be shown.
 fn failed(facts: &Facts, alloc: &AllocStatus) -> Finding {
-    let refusal = alloc.last_refusal.as_ref().filter(|one| is_of_claim(one));
-    let volume = refusal.and_then(|one| facts.volume(one.volume.as_ref()?)?.as_ref().ok());
+    let refusal = alloc.last_refusal.as_ref().filter(|refusal| is_of_claim(refusal));
+    let volume = refusal.and_then(|refusal| facts.volume(refusal.volume.as_ref()?)?.as_ref().ok());
     if let Some((refusal, volume)) = refusal.zip(volume) {
         let (since, message) = (ago(refusal.at, facts.now), &refusal.message);
         let sentence =
@@ -82,7 +82,7 @@ fn failed(facts: &Facts, alloc: &AllocStatus) -> Finding {
     Finding::new(Cause::Nothing, Actor::NOBODY, sentence)
 }
 
-/// That its owner is gone, and who may take it over.
+/// The owner is gone: says who may take the alloc over.
 fn unowned(alloc: &AllocStatus) -> Option<String> {
     let (owner, since) = (alloc.owner.as_ref()?, alloc.unowned_since?);
     Some(format!(
@@ -91,13 +91,14 @@ fn unowned(alloc: &AllocStatus) -> Option<String> {
     ))
 }
 
-/// The claim service did not answer whether the alloc exists. A volume of the same name is
-/// diagnosed instead.
+/// The claim service did not answer whether the alloc exists. If a volume has the name, the volume
+/// is diagnosed instead.
 fn not_answered(facts: &Facts, problem: &Problem) -> Option<Finding> {
     let id = facts.names.volume.as_ref();
-    let told =
-        id.is_some_and(|id| facts.volume(id).is_some_and(|one| !one.as_ref().is_err_and(is_none)));
-    (!told).then(|| service::away(facts, CLAIM.name, problem))
+    let is_volume_known = id.is_some_and(|id| {
+        facts.volume(id).is_some_and(|answer| !answer.as_ref().is_err_and(is_none))
+    });
+    (!is_volume_known).then(|| service::away(facts, CLAIM.name, problem))
 }
 
 /// The state of a claim, under its alloc's name.
@@ -106,13 +107,13 @@ fn of_claim(case: &Case<'_>) -> String {
 }
 
 /// The alloc's other claims, one line each.
-fn others(facts: &Facts, alloc: &AllocStatus, told: &Case<'_>) -> Vec<String> {
-    let others = alloc.claims.iter().filter(|one| one.volume != told.claim.volume);
-    let line = |one| {
-        let case = Case { facts, claim: one };
+fn others(facts: &Facts, alloc: &AllocStatus, decisive: &Case<'_>) -> Vec<String> {
+    let others = alloc.claims.iter().filter(|claim| claim.volume != decisive.claim.volume);
+    let describe = |claim| {
+        let case = Case { facts, claim };
         format!("{}: {}", of_claim(&case), claim::find(&case).sentence)
     };
-    others.map(line).collect()
+    others.map(describe).collect()
 }
 
 /// The first volume that a live alloc requests and has no claim on.
@@ -120,7 +121,7 @@ fn lacking(facts: &Facts, alloc: &AllocStatus) -> Option<Finding> {
     if alloc.state != AllocState::Live {
         return None;
     }
-    let requests = alloc.volumes.iter().filter_map(|one| one.volume(alloc.index).ok());
+    let requests = alloc.volumes.iter().filter_map(|request| request.volume(alloc.index).ok());
     let services = [CLAIM.name, PLUGIN_REGISTRY.name];
     let has = |id: &VolumeId| alloc.claims.iter().any(|claim| claim.volume == *id);
     let id = requests.into_iter().find(|id| !has(id))?;
@@ -128,7 +129,7 @@ fn lacking(facts: &Facts, alloc: &AllocStatus) -> Option<Finding> {
         return Some(finding);
     }
     let key = VolumeKey::new(facts.namespace.clone(), id.clone());
-    if facts.volumes.get(&key).is_some_and(|one| one.as_ref().is_err_and(is_none)) {
+    if facts.volumes.get(&key).is_some_and(|answer| answer.as_ref().is_err_and(is_none)) {
         let sentence = format!("volume {id} that it asks for is not registered");
         let finding = Finding::new(Cause::Refused, Actor::You, sentence);
         return Some(finding.next("berth volume list").next(format!(
@@ -145,7 +146,7 @@ fn lacking(facts: &Facts, alloc: &AllocStatus) -> Option<Finding> {
     })
 }
 
-/// The claim would be refused now.
+/// A claim would be refused now.
 fn refused(facts: &Facts, alloc: &AllocStatus, id: &VolumeId, obstacle: &Obstacle) -> Finding {
     let node = facts.nodes.get(&alloc.node).and_then(|node| node.as_ref().ok());
     if let Some(finding) = node.and_then(|node| node::trouble(facts, node)) {
@@ -156,7 +157,8 @@ fn refused(facts: &Facts, alloc: &AllocStatus, id: &VolumeId, obstacle: &Obstacl
     let volume = facts.volume(id).and_then(|volume| volume.as_ref().ok());
     if let Some(volume) = volume.filter(|_| obstacle.code == Code::Held) {
         let AllocStatus { id: waiter, node, index, volumes, .. } = alloc;
-        let is_for = |request: &&VolumeRequest| request.volume(*index).is_ok_and(|of| of == *id);
+        let is_for =
+            |request: &&VolumeRequest| request.volume(*index).is_ok_and(|volume| volume == *id);
         let reads = volumes.iter().filter(is_for).all(|request| request.read_only);
         let mode = if reads { Mode::Read } else { Mode::Write };
         let waiter = Waiter { alloc: waiter, node, mode, waits_for: &obstacle.message };
@@ -165,8 +167,8 @@ fn refused(facts: &Facts, alloc: &AllocStatus, id: &VolumeId, obstacle: &Obstacl
             return finding.next(next::why_volume(id, &facts.namespace));
         }
     }
-    let who = if obstacle.retryable { Actor::NOBODY } else { Actor::You };
-    Finding::new(Cause::Refused, who, sentence)
+    let actor = if obstacle.retryable { Actor::NOBODY } else { Actor::You };
+    Finding::new(Cause::Refused, actor, sentence)
         .shown_by([format!(
             "`berth volume placement --volume {id}` says {}: {}",
             obstacle.code, obstacle.message
@@ -175,13 +177,14 @@ fn refused(facts: &Facts, alloc: &AllocStatus, id: &VolumeId, obstacle: &Obstacl
         .next(format!("berth explain {}", obstacle.code))
 }
 
-/// A claim would be granted, but no program requests it; or the last request failed.
+/// A claim would be granted, but no program requests it; or the last request was refused.
 fn not_asked_for(facts: &Facts, alloc: &AllocStatus, id: &VolumeId) -> Finding {
-    let known = facts.volume(id).and_then(|volume| volume.as_ref().ok());
+    let volume = facts.volume(id).and_then(|volume| volume.as_ref().ok());
     let refusal = alloc.last_refusal.as_ref();
-    let refusal =
-        refusal.filter(|one| is_of_claim(one) && one.volume.as_ref().is_none_or(|of| of == id));
-    if let Some((volume, refusal)) = known.zip(refusal) {
+    let refusal = refusal.filter(|refusal| {
+        is_of_claim(refusal) && refusal.volume.as_ref().is_none_or(|volume| volume == id)
+    });
+    if let Some((volume, refusal)) = volume.zip(refusal) {
         return last_refusal(facts, &volume.plugin, refusal).next(next::stop_alloc(
             &alloc.id,
             &facts.namespace,
@@ -190,19 +193,20 @@ fn not_asked_for(facts: &Facts, alloc: &AllocStatus, id: &VolumeId) -> Finding {
     }
     let agent = facts.agents.get(&alloc.node).and_then(|agent| agent.as_ref().ok());
     let mut failures = agent.into_iter().flat_map(|agent| &agent.failures);
-    let of = |one: &&berth_contract::message::agent::FailureStatus| {
-        (&one.namespace, &one.volume, &one.alloc) == (&alloc.namespace, id, &alloc.id)
+    let is_for_alloc = |failure: &&berth_contract::message::agent::FailureStatus| {
+        (&failure.namespace, &failure.volume, &failure.alloc) == (&alloc.namespace, id, &alloc.id)
     };
-    let failure = failures.find(of);
+    let failure = failures.find(is_for_alloc);
     let sentence = match failure {
         Some(failure) => format!("volume {id} was refused the last time: {}", failure.failure),
         None => format!("nobody has asked node {} to mount volume {id} for it", alloc.node),
     };
     let cause = if failure.is_some() { Cause::Refused } else { Cause::NotAskedFor };
-    let told = failure.map(|one| format!("the agent of {}: {} tries", alloc.node, one.tries));
+    let evidence =
+        failure.map(|failure| format!("the agent of {}: {} tries", alloc.node, failure.tries));
     let namespace = hint::namespace_option(&facts.namespace);
     Finding::new(cause, Actor::You, sentence)
-        .shown_by(told)
+        .shown_by(evidence)
         .next(format!("berth events --alloc {}{namespace}", hint::quoted(alloc.id.as_str())))
         .next(next::stop_alloc(&alloc.id, &facts.namespace, "if it does not run"))
 }

@@ -15,53 +15,54 @@ use crate::node::{state, trouble};
 use crate::record::read_record;
 use crate::service;
 
-/// The most claims of one node that are shown besides its own cause.
+/// Claims of one node that are listed besides its own cause, at most.
 const ALSO_MAX: usize = 5;
 
 /// The diagnosis of a node; none when there is no such node.
 pub fn diagnose(facts: &Facts, id: &NodeId) -> Option<Diagnosis> {
     let subject = format!("node {id}");
-    // For a name of another kind the cause may be another one, which is reported instead.
+    // If the name may be another kind's, that kind's diagnosis may be better than an error.
     let is_only = facts.names.volume.is_none() && facts.names.plugin.is_none();
     let unanswered =
         |problem: &_| is_only.then(|| service::away(facts, PLUGIN_REGISTRY.name, problem));
     let node = match read_record(facts.nodes.get(id)?, &subject, unanswered) {
         Ok(node) => node,
-        Err(told) => return told,
+        Err(diagnosis) => return diagnosis,
     };
     let claims = facts.claims_on.get(id).and_then(|claims| claims.as_ref().ok());
-    let known = worst::known_claims(facts, claims);
+    let read_claims = worst::known_claims(facts, claims);
     let finding = trouble(facts, node)
-        .or_else(|| worst::worst_finding(facts, &known, |cause| cause < Cause::UnderWay))
+        .or_else(|| worst::worst_finding(facts, &read_claims, |cause| cause < Cause::UnderWay))
         .unwrap_or_else(|| well(facts, node, claims));
     let (state, since) = state(node);
-    let mut told = Diagnosis { since: Some(since), ..Diagnosis::new(subject, state, finding) };
-    told.also = known.iter().filter_map(|one| also(facts, one)).take(ALSO_MAX).collect();
+    let mut diagnosis = Diagnosis { since: Some(since), ..Diagnosis::new(subject, state, finding) };
+    diagnosis.also =
+        read_claims.iter().filter_map(|claim| also(facts, claim)).take(ALSO_MAX).collect();
     if let Some(Err(problem)) = facts.agents.get(id) {
-        told.not_known.push(format!("what it has mounted: {}", problem.message));
+        diagnosis.not_known.push(format!("what it has mounted: {}", problem.message));
     }
     if let Some(Err(problem)) = facts.claims_on.get(id) {
-        told.not_known.push(format!("its claims: {}", problem.message));
+        diagnosis.not_known.push(format!("its claims: {}", problem.message));
     }
-    Some(told)
+    Some(diagnosis)
 }
 
-fn also(facts: &Facts, one: &ClaimStatus) -> Option<String> {
-    let case = Case { facts, claim: one };
-    let found = claim::find(&case);
-    let told = format!("volume {} {}: {}", one.volume, claim::state(&case), found.sentence);
-    (found.cause < Cause::UnderWay).then_some(told)
+fn also(facts: &Facts, claim: &ClaimStatus) -> Option<String> {
+    let case = Case { facts, claim };
+    let finding = claim::find(&case);
+    let line = format!("volume {} {}: {}", claim.volume, claim::state(&case), finding.sentence);
+    (finding.cause < Cause::UnderWay).then_some(line)
 }
 
 /// Nothing is wrong.
 fn well(facts: &Facts, node: &NodeStatus, claims: Option<&Vec<ClaimStatus>>) -> Finding {
     let agent = facts.agents.get(&node.id).and_then(|agent| agent.as_ref().ok());
     let mounts = agent.map_or(0, |agent| agent.mounts.len());
-    let plugins = node.instances.iter().filter(|one| one.half == Half::Node).count();
+    let plugins = node.instances.iter().filter(|instance| instance.half == Half::Node).count();
     let claims = claims.map_or("not known".to_owned(), |claims| claims.len().to_string());
-    let told = format!(
+    let sentence = format!(
         "its agent answers, plugins: {plugins}, all healthy, claims: {claims}, mounts: {mounts}; \
          nothing to do"
     );
-    Finding::new(Cause::Nothing, Actor::NOBODY, told)
+    Finding::new(Cause::Nothing, Actor::NOBODY, sentence)
 }

@@ -10,7 +10,7 @@ use crate::finding::{Diagnosis, Finding};
 use crate::plugin::troubles;
 use crate::span::ago;
 
-/// The most instances that one diagnosis names.
+/// Unhealthy instances that are listed besides the decisive one, at most.
 const NAMED_MAX: usize = 5;
 
 /// The diagnosis of a plugin; none when there is no such plugin.
@@ -21,7 +21,7 @@ pub fn diagnose(facts: &Facts, id: &PluginId) -> Option<Diagnosis> {
         None => format!("nodes {}", plugin.nodes),
     };
     let claims = facts.claims_of.get(id).and_then(|claims| claims.as_ref().ok());
-    let known = worst::known_claims(facts, claims);
+    let read_claims = worst::known_claims(facts, claims);
     let is_of_plugin = |cause| {
         matches!(
             cause,
@@ -31,15 +31,15 @@ pub fn diagnose(facts: &Facts, id: &PluginId) -> Option<Diagnosis> {
     let finding = troubles(facts, plugin)
         .into_iter()
         .next()
-        .or_else(|| worst::worst_finding(facts, &known, is_of_plugin))
+        .or_else(|| worst::worst_finding(facts, &read_claims, is_of_plugin))
         .unwrap_or_else(|| {
-            let told = "every instance answers its probe, and no call hangs; nothing to do";
-            Finding::new(Cause::Nothing, Actor::NOBODY, told)
+            let sentence = "every instance answers its probe, and no call hangs; nothing to do";
+            Finding::new(Cause::Nothing, Actor::NOBODY, sentence)
         });
     let not_known = facts.claims_of.get(id).and_then(|claims| claims.as_ref().err());
-    let unhealthy = plugin.instances.iter().filter(|one| !one.healthy);
-    let since = unhealthy.clone().map(|one| one.since).min();
-    let also = unhealthy.skip(1).take(NAMED_MAX).map(|one| instance(facts, one)).collect();
+    let unhealthy = plugin.instances.iter().filter(|instance| !instance.healthy);
+    let since = unhealthy.clone().map(|instance| instance.since).min();
+    let also = unhealthy.skip(1).take(NAMED_MAX).map(|status| instance(facts, status)).collect();
     let not_known = not_known.map(|problem| format!("its claims: {}", problem.message));
     Some(Diagnosis {
         since,
@@ -49,7 +49,7 @@ pub fn diagnose(facts: &Facts, id: &PluginId) -> Option<Diagnosis> {
     })
 }
 
-fn instance(facts: &Facts, one: &InstanceStatus) -> String {
-    let since = ago(one.since, facts.now);
-    format!("{} on {} unhealthy for {since}: {}", one.half, one.node, one.description)
+fn instance(facts: &Facts, status: &InstanceStatus) -> String {
+    let since = ago(status.since, facts.now);
+    format!("{} on {} unhealthy for {since}: {}", status.half, status.node, status.description)
 }

@@ -17,18 +17,18 @@ pub fn diagnose(facts: &Facts, name: &SnapshotName) -> Option<Diagnosis> {
     let key = VolumeKey::new(facts.namespace.clone(), volume.clone());
     let answer = facts.named_snapshots.get(&(key, snapshot.clone()))?;
     let unanswered = |problem: &_| Some(service::away(facts, CLAIM.name, problem));
-    let told = match read_record(answer, &subject, unanswered) {
-        Ok(found) => Some(of_record(facts, found, &subject)),
-        Err(told) => told,
+    let diagnosis = match read_record(answer, &subject, unanswered) {
+        Ok(snapshot) => Some(of_record(facts, snapshot, &subject)),
+        Err(diagnosis) => diagnosis,
     };
-    told.map(|told| told.in_namespace(&facts.namespace))
+    diagnosis.map(|diagnosis| diagnosis.in_namespace(&facts.namespace))
 }
 
-fn of_record(facts: &Facts, found: &SnapshotStub, subject: &str) -> Diagnosis {
-    let finding = storage::find_snapshot(facts, found).unwrap_or_else(|| {
+fn of_record(facts: &Facts, snapshot: &SnapshotStub, subject: &str) -> Diagnosis {
+    let finding = storage::find_snapshot(facts, snapshot).unwrap_or_else(|| {
         let sentence = "a volume can be made of it; nothing to do";
         Finding::new(Cause::Nothing, Actor::NOBODY, sentence)
     });
-    let since = Some(found.since);
-    Diagnosis { since, ..Diagnosis::new(subject, found.state.to_string(), finding) }
+    let since = Some(snapshot.since);
+    Diagnosis { since, ..Diagnosis::new(subject, snapshot.state.to_string(), finding) }
 }

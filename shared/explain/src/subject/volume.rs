@@ -1,4 +1,4 @@
-//! Why a volume is in its state: by the worst of its claims, or because it has no claim.
+//! Explains the state of a volume: by the worst of its claims, or because it has no claim.
 
 use berth_contract::code::Code;
 use berth_contract::hint;
@@ -20,28 +20,31 @@ use crate::record::{read_record, unreadable_record};
 use crate::span::ago;
 use crate::{instance, next, node, plugin, service, storage};
 
-/// The most claims of one volume that are shown besides the deciding one.
+/// Claims of one volume that are listed besides the decisive one, at most.
 const ALSO_MAX: usize = 5;
 
 /// The diagnosis of a volume of the names' namespace; none when there is no such volume.
 pub fn diagnose(facts: &Facts, id: &VolumeId) -> Option<Diagnosis> {
     let subject = format!("volume {id}");
-    // The volume may not exist. Other things with the name are diagnosed.
+    // If another thing certainly has the name, that thing is diagnosed instead.
     let unanswered =
         |problem: &_| (!other_names(facts)).then(|| service::away(facts, CLAIM.name, problem));
     let answer = facts.volume(id)?;
-    if let Some(problem) = answer.as_ref().err().filter(|one| one.code == Code::RegistrationLost) {
-        let told = Diagnosis::new(subject, "not registered", registration_lost(facts, id, problem));
-        return Some(told.in_namespace(&facts.namespace));
+    if let Some(problem) =
+        answer.as_ref().err().filter(|problem| problem.code == Code::RegistrationLost)
+    {
+        let diagnosis =
+            Diagnosis::new(subject, "not registered", registration_lost(facts, id, problem));
+        return Some(diagnosis.in_namespace(&facts.namespace));
     }
-    let told = match read_record(answer, &subject, unanswered) {
+    let diagnosis = match read_record(answer, &subject, unanswered) {
         Ok(volume) => Some(of_record(facts, volume, &subject)),
-        Err(told) => told,
+        Err(diagnosis) => diagnosis,
     };
-    told.map(|told| told.in_namespace(&facts.namespace))
+    diagnosis.map(|diagnosis| diagnosis.in_namespace(&facts.namespace))
 }
 
-/// Claims stand, and no volume is registered under the name.
+/// There are claims, but no volume is registered under the name.
 fn registration_lost(facts: &Facts, id: &VolumeId, problem: &Problem) -> Finding {
     let sentence = "claims of it stand, and it is registered no more: they can be released, and \
                     nothing new is granted, created or registered under the name meanwhile";
@@ -61,9 +64,10 @@ fn of_record(facts: &Facts, volume: &VolumeStatus, subject: &str) -> Diagnosis {
     let worst = worst(facts, &volume.claims);
     let of_volume = of_volume(facts, volume, worst.is_some());
     let mut told = match (worst, of_volume) {
-        (Some((case, found)), of_volume) => {
-            let finding = of_volume.filter(|one| one.cause < found.cause).unwrap_or(found);
-            // The claim's state from before its record became unreadable may be outdated.
+        (Some((case, of_claim)), of_volume) => {
+            let finding =
+                of_volume.filter(|finding| finding.cause < of_claim.cause).unwrap_or(of_claim);
+            // The record is unreadable now, so the claim's last state may be outdated.
             let state = match finding.cause {
                 Cause::RecordUnreadable => "not known".to_owned(),
                 _ => claim::state(&case),
@@ -101,21 +105,21 @@ fn of_record(facts: &Facts, volume: &VolumeStatus, subject: &str) -> Diagnosis {
     told
 }
 
-/// The snapshots that are not ready: the cause of nothing else, so they decide only if nothing is
-/// wrong with the volume.
-fn add_snapshots(facts: &Facts, volume: &VolumeStatus, told: &mut Diagnosis) {
+/// Adds the snapshots that are not ready. They cause no other fault, so they decide only if the
+/// volume itself is well.
+fn add_snapshots(facts: &Facts, volume: &VolumeStatus, diagnosis: &mut Diagnosis) {
     let key = VolumeKey::new(volume.namespace.clone(), volume.id.clone());
     let Some(Ok(snapshots)) = facts.snapshots.get(&key) else { return };
-    let found = snapshots.iter().filter_map(|one| storage::find_snapshot(facts, one));
-    let mut found: Vec<Finding> = found.collect();
-    found.sort_by_key(|one| one.cause);
-    let mut found = found.into_iter();
-    if told.finding.cause == Cause::Nothing
-        && let Some(first) = found.next()
+    let findings = snapshots.iter().filter_map(|snapshot| storage::find_snapshot(facts, snapshot));
+    let mut findings: Vec<Finding> = findings.collect();
+    findings.sort_by_key(|finding| finding.cause);
+    let mut findings = findings.into_iter();
+    if diagnosis.finding.cause == Cause::Nothing
+        && let Some(first) = findings.next()
     {
-        told.finding = first;
+        diagnosis.finding = first;
     }
-    told.also.extend(found.take(ALSO_MAX).map(|one| one.sentence));
+    diagnosis.also.extend(findings.take(ALSO_MAX).map(|finding| finding.sentence));
 }
 
 /// Whether another thing certainly has the name.
@@ -126,13 +130,13 @@ fn other_names(facts: &Facts) -> bool {
 }
 
 /// The other claims, one line each.
-fn also(facts: &Facts, claims: &[ClaimStatus], told: &ClaimStatus) -> Vec<String> {
-    let others = claims.iter().filter(|one| one.alloc != told.alloc);
-    let line = |one: &ClaimStatus| {
-        let case = Case { facts, claim: one };
+fn also(facts: &Facts, claims: &[ClaimStatus], decisive: &ClaimStatus) -> Vec<String> {
+    let others = claims.iter().filter(|claim| claim.alloc != decisive.alloc);
+    let describe = |claim: &ClaimStatus| {
+        let case = Case { facts, claim };
         format!("{}: {}", claim::state(&case), claim::find(&case).sentence)
     };
-    let mut lines: Vec<String> = others.clone().take(ALSO_MAX).map(line).collect();
+    let mut lines: Vec<String> = others.clone().take(ALSO_MAX).map(describe).collect();
     match others.count().saturating_sub(ALSO_MAX) {
         0 => {}
         more => lines.push(format!("and {more} more claims")),
@@ -140,17 +144,17 @@ fn also(facts: &Facts, claims: &[ClaimStatus], told: &ClaimStatus) -> Vec<String
     lines
 }
 
-/// What an operator can know of the volume from its own status, apart from its claims.
+/// What the volume's own status shows an operator, apart from its claims.
 pub fn find_volume(now: Timestamp, volume: &VolumeStatus) -> Option<Finding> {
     let facts = Facts { now, ..Facts::default() };
-    let is_created = volume.storage.as_ref().is_none_or(|it| it.stage != Stage::Failed);
+    let is_created = volume.storage.as_ref().is_none_or(|storage| storage.stage != Stage::Failed);
     kept(volume)
         .or_else(|| unwell(&facts, volume).filter(|_| is_created))
         .or_else(|| storage::find_change(&facts, volume))
         .or_else(|| storage::find_refusal(&facts, volume))
 }
 
-/// A fault of the volume itself, for every claim.
+/// A fault of the volume itself, which affects every claim.
 fn of_volume(facts: &Facts, volume: &VolumeStatus, is_claimed: bool) -> Option<Finding> {
     if let Some(finding) = kept(volume).or_else(|| storage::find_change(facts, volume)) {
         return Some(finding);
@@ -183,7 +187,7 @@ fn unwell(facts: &Facts, volume: &VolumeStatus) -> Option<Finding> {
     Some(match facts.plugins.get(id) {
         Some(Ok(found)) => plugin::worst_half(facts, found),
         Some(Err(_)) => instance::not_known(id),
-        // The plugin was not read: the volume's status says how it is.
+        // The plugin was not read: the volume's status has its health.
         None => {
             let sentence = format!("its plugin is not well: {}", volume.health.description);
             Finding::new(Cause::PluginDown, Actor::PluginOperator(id.clone()), sentence)
@@ -192,18 +196,18 @@ fn unwell(facts: &Facts, volume: &VolumeStatus) -> Option<Finding> {
     })
 }
 
-/// What keeps the volume as it is, and any claim from being granted.
+/// What blocks the volume, and every grant for it.
 fn kept(volume: &VolumeStatus) -> Option<Finding> {
     let id = &volume.id;
     if let Some(record) = volume.unreadable.first() {
         return Some(unreadable_record(&record.problem()));
     }
     if !volume.registered_twice.is_empty() {
-        let others = volume.registered_twice.join(" and ");
+        let other_names = volume.registered_twice.join(" and ");
         let finding = Finding::new(
             Cause::RegisteredTwice,
             Actor::You,
-            format!("it is the same volume of its plugin as {others}, so neither is granted"),
+            format!("it is the same volume of its plugin as {other_names}, so neither is granted"),
         );
         let finding = finding.shown_by(
             volume
@@ -220,11 +224,12 @@ fn kept(volume: &VolumeStatus) -> Option<Finding> {
     mounted(volume)
 }
 
-/// A mount that no claim covers; or, while that is waited for, a node that has not said whether it
-/// has one.
+/// A mount that no claim covers; or, while the volume waits for that, a node that has not reported
+/// whether it has one.
 fn mounted(volume: &VolumeStatus) -> Option<Finding> {
     let operation = volume.storage.as_ref().and_then(|storage| storage.operation.as_ref());
-    let waits = operation.is_some_and(|of| of.waits_for == Some(StorageWait::Unmounted));
+    let waits =
+        operation.is_some_and(|operation| operation.waits_for == Some(StorageWait::Unmounted));
     let is_mounted = !volume.unaccounted.is_empty();
     let sentence = match (is_mounted, waits) {
         (true, false) => {
@@ -241,14 +246,14 @@ fn mounted(volume: &VolumeStatus) -> Option<Finding> {
         }
         (false, false) => return None,
     };
-    let who = if is_mounted { Actor::You } else { Actor::NOBODY };
-    let told = volume.mounts.iter().map(ToString::to_string);
-    // An older service says it in words only.
-    let told: Vec<String> =
-        if volume.mounts.is_empty() { volume.unaccounted.clone() } else { told.collect() };
-    let finding = Finding::new(Cause::MountUnaccounted, who, sentence).shown_by(told);
+    let actor = if is_mounted { Actor::You } else { Actor::NOBODY };
+    let doubts = volume.mounts.iter().map(ToString::to_string);
+    // An older service describes the mounts only in words.
+    let evidence: Vec<String> =
+        if volume.mounts.is_empty() { volume.unaccounted.clone() } else { doubts.collect() };
+    let finding = Finding::new(Cause::MountUnaccounted, actor, sentence).shown_by(evidence);
     let next = volume.mounts.iter().map(|doubt| match &doubt.mount {
-        // Named as the volume was when it was mounted.
+        // By the name that the volume had at the mount.
         Some(mount) => format!(
             "berth node unmount {} {}{}   # once its workload there has ended",
             hint::quoted(doubt.node.as_str()),
@@ -258,12 +263,12 @@ fn mounted(volume: &VolumeStatus) -> Option<Finding> {
         None => next::node_status(&doubt.node),
     });
     let finding = next.take(ALSO_MAX).fold(finding, Finding::next);
-    let named = format!(
+    let command = format!(
         "berth volume status {}{}   # names the node",
         hint::quoted(volume.id.as_str()),
         hint::namespace_option(&volume.namespace)
     );
-    Some(finding.next_if_known(volume.mounts.is_empty().then_some(named)))
+    Some(finding.next_if_known(volume.mounts.is_empty().then_some(command)))
 }
 
 /// No node may host the volume.
@@ -271,19 +276,21 @@ fn refused_everywhere(volume: &VolumeStatus, places: &[NodePlacement]) -> Option
     if places.iter().any(|place| place.fits) {
         return None;
     }
-    let down = |node: &NodePlacement| node.obstacles.iter().any(|one| node::is_of_node(one.code));
+    let down = |node: &NodePlacement| {
+        node.obstacles.iter().any(|obstacle| node::is_of_node(obstacle.code))
+    };
     let sentence = match places.len() {
         0 => "no node is known, so it can be claimed nowhere".to_owned(),
         _ if places.iter().all(down) => "no node is there to host it".to_owned(),
         many => format!("each of {many} nodes refuses it"),
     };
-    let told = places.iter().take(ALSO_MAX).filter_map(|place| {
+    let evidence = places.iter().take(ALSO_MAX).filter_map(|place| {
         let first = place.obstacles.first();
-        first.map(|one| format!("{}: {} ({})", place.node, one.message, one.code))
+        first.map(|obstacle| format!("{}: {} ({})", place.node, obstacle.message, obstacle.code))
     });
-    let finding = Finding::new(Cause::PlacementRefuses, Actor::You, sentence).shown_by(told);
+    let finding = Finding::new(Cause::PlacementRefuses, Actor::You, sentence).shown_by(evidence);
     let codes: Vec<_> =
-        places.iter().flat_map(|place| &place.obstacles).map(|one| one.code).collect();
+        places.iter().flat_map(|place| &place.obstacles).map(|obstacle| obstacle.code).collect();
     let finding = finding.next(format!(
         "berth volume placement --volume {}{}",
         hint::quoted(volume.id.as_str()),

@@ -1,4 +1,4 @@
-//! The worst of several claims, and what is told of a request that was refused.
+//! The worst of several claims, and the finding about a refused request.
 
 use berth_contract::code::Code;
 use berth_contract::message::claim::ClaimStatus;
@@ -16,17 +16,17 @@ use crate::span::ago;
 
 /// The claim with the first cause in the order, and its finding.
 pub fn worst<'a>(facts: &'a Facts, claims: &'a [ClaimStatus]) -> Option<(Case<'a>, Finding)> {
-    let found = claims.iter().map(|one| {
-        let case = Case { facts, claim: one };
+    let findings = claims.iter().map(|claim| {
+        let case = Case { facts, claim };
         (case, claim::find(&case))
     });
-    found.min_by_key(|(case, found)| (found.cause, case.claim.since))
+    findings.min_by_key(|(case, finding)| (finding.cause, case.claim.since))
 }
 
 /// Claims whose volumes were read.
 pub fn known_claims(facts: &Facts, claims: Option<&Vec<ClaimStatus>>) -> Vec<ClaimStatus> {
-    let known = claims.into_iter().flatten().filter(|one| facts.volume_of(one).is_some());
-    known.cloned().collect()
+    let read_claims = claims.into_iter().flatten().filter(|claim| facts.volume_of(claim).is_some());
+    read_claims.cloned().collect()
 }
 
 /// The finding of the first claim in the order of causes, if `decides` accepts its cause. The
@@ -36,43 +36,44 @@ pub fn worst_finding(
     claims: &[ClaimStatus],
     decides: impl FnOnce(Cause) -> bool,
 ) -> Option<Finding> {
-    let (case, found) = worst(facts, claims)?;
+    let (case, finding) = worst(facts, claims)?;
     let ClaimStatus { volume, namespace, .. } = case.claim;
-    let sentence = format!("volume {volume}: {}", found.sentence);
+    let sentence = format!("volume {volume}: {}", finding.sentence);
     let why_volume = next::why_volume(volume, namespace);
-    decides(found.cause).then(|| Finding { sentence, ..found }.next(why_volume))
+    decides(finding.cause).then(|| Finding { sentence, ..finding }.next(why_volume))
 }
 
-/// The unreadable facts about a claim.
+/// Facts about a claim that could not be read, each with the reason.
 pub fn not_known(case: &Case<'_>) -> Vec<String> {
     let node = &case.claim.node;
-    let told = |what: &str, problem: &Problem| format!("{what}: {}", problem.message);
-    let of_node = case.node().and_then(|one| one.as_ref().err());
+    let describe = |what: &str, problem: &Problem| format!("{what}: {}", problem.message);
+    let of_node = case.node().and_then(|answer| answer.as_ref().err());
     let of_node = of_node.filter(|problem| !is_none(problem));
-    let of_agent = case.agent().and_then(|one| one.as_ref().err());
-    let of_node = of_node.map(|problem| told(&format!("how node {node} is"), problem));
-    let of_agent = of_agent.map(|problem| told(&format!("what node {node} has mounted"), problem));
+    let of_agent = case.agent().and_then(|answer| answer.as_ref().err());
+    let of_node = of_node.map(|problem| describe(&format!("how node {node} is"), problem));
+    let of_agent =
+        of_agent.map(|problem| describe(&format!("what node {node} has mounted"), problem));
     of_node.into_iter().chain(of_agent).collect()
 }
 
-/// Whether the request was to use the volume, and not to change its registration.
+/// Whether the request was for use of the volume, not for a change of its registration.
 pub fn is_of_claim(refusal: &RefusedRequest) -> bool {
     let step = refusal.step.as_str();
     step.starts_with("node.") || ["claim.take", "controller.publish", "agent.mount"].contains(&step)
 }
 
-/// The error of the last request for a volume: nothing has been granted since.
+/// The last request for a volume was refused, and none has been granted since.
 pub fn last_refusal(facts: &Facts, plugin: &PluginId, refusal: &RefusedRequest) -> Finding {
     let RefusedRequest { at, step, code, message, trace, .. } = refusal;
-    let who = match code {
+    let actor = match code {
         Code::OldCall => Actor::NOBODY,
         code if code.is_of_plugin() => Actor::PluginOperator(plugin.clone()),
         _ => Actor::You,
     };
     let since = ago(*at, facts.now);
     let sentence = format!("the last request for it was refused {since} ago: {message}");
-    let told = format!("{step} was refused at {at} with {code}");
-    let finding = Finding::new(Cause::Refused, who, sentence).shown_by([told]);
+    let evidence = format!("{step} was refused at {at} with {code}");
+    let finding = Finding::new(Cause::Refused, actor, sentence).shown_by([evidence]);
     finding
         .next(format!("berth explain {code}"))
         .next_if_known(trace.as_ref().map(|trace| format!("berth trace {trace}")))

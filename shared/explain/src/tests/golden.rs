@@ -1,8 +1,8 @@
-//! Answers that were once wrong: facts as a system gave them, and who must do what.
+//! Answers that were once wrong: the facts of a real system, and who must act.
 
 use super::*;
 
-/// What the answer is to say.
+/// What the answer must contain.
 struct Expected {
     cause: Cause,
     who: &'static str,
@@ -11,24 +11,24 @@ struct Expected {
     next: &'static str,
 }
 
-/// The release failed on node n1 with this.
+/// The release failed on node n1 with this failure.
 fn refused_by_node(failure: Value) -> Facts {
     let mut facts = well();
     releasing(&mut facts, "unpublishing", "agent.detach: the words of the agent", failure);
     facts
 }
 
-fn assert_told(told: &Diagnosis, expected: &Expected) {
+fn assert_told(diagnosis: &Diagnosis, expected: &Expected) {
     let Expected { cause, who, sentence, next } = expected;
-    let finding = &told.finding;
-    assert_eq!(finding.cause, *cause, "{told:#?}");
-    assert_eq!(finding.who.to_string(), *who, "{told:#?}");
-    assert!(finding.sentence.contains(sentence), "{told:#?}");
-    assert!(finding.next.iter().any(|one| one.contains(next)), "{told:#?}");
+    let finding = &diagnosis.finding;
+    assert_eq!(finding.cause, *cause, "{diagnosis:#?}");
+    assert_eq!(finding.who.to_string(), *who, "{diagnosis:#?}");
+    assert!(finding.sentence.contains(sentence), "{diagnosis:#?}");
+    assert!(finding.next.iter().any(|command| command.contains(next)), "{diagnosis:#?}");
 }
 
-/// What keeps a mount where it is, if a person has to end it: processes, such as a shell with its
-/// working directory there, another mount, or a mount that the plugin leaves.
+/// What keeps a mount, if a person has to end it: processes (a shell with its working directory
+/// there), another mount, or a mount that the plugin left.
 #[test]
 fn what_keeps_a_mount_is_yours_to_end() {
     let busy = |more: Value| with(json!({"rpc": "NodeUnpublishVolume", "grpc": "INTERNAL"}), more);
@@ -58,12 +58,12 @@ fn what_keeps_a_mount_is_yours_to_end() {
         let facts = refused_by_node(with(failure, json!({"node": "n1"})));
         assert_told(&first(&facts), &Expected { cause, who: "you", sentence, next });
     }
-    // The plugin calls it temporary, and is asked again.
+    // The plugin calls the error temporary, and is asked again.
     let temporary = json!({"code": Code::UnmountFailed, "grpc": "UNAVAILABLE", "next": fuser});
     assert_eq!(first(&refused_by_node(busy(temporary))).finding.cause, Cause::PluginRetries);
 }
 
-/// The node counts as gone, its agent is there, and something of `failures` keeps a mount.
+/// The node counts as gone, its agent answers, and has these failures.
 fn gone(failures: &[Value]) -> Facts {
     let mut facts = well();
     facts.names = Names { node: Some(n1()), ..Names::default() };
@@ -87,30 +87,36 @@ fn a_gone_node_that_a_process_keeps_back_is_yours() {
         sentence: "and volume data is still in use there, by process 4711 (bash)",
         next: "ps -o pid,user,etime,args -p 4711",
     };
-    let told = first(&gone(&[failure]));
-    assert_told(&told, &expected);
-    assert!(!told.finding.next.iter().any(|one| one.contains("systemctl")), "{told:#?}");
-    // It undoes its mounts, and nothing keeps it from that.
-    let told = first(&gone(&[]));
-    assert_eq!((told.finding.cause, told.finding.who), (Cause::NodeGone, Actor::NOBODY));
-    assert!(told.finding.sentence.ends_with(": volume data is still held on node n1"));
-    assert!(!told.finding.next.iter().any(|one| one.contains("systemctl")), "nothing to start");
+    let diagnosis = first(&gone(&[failure]));
+    assert_told(&diagnosis, &expected);
+    assert!(
+        !diagnosis.finding.next.iter().any(|command| command.contains("systemctl")),
+        "{diagnosis:#?}"
+    );
+    // It undoes its mounts, and nothing blocks it.
+    let diagnosis = first(&gone(&[]));
+    assert_eq!((diagnosis.finding.cause, diagnosis.finding.who), (Cause::NodeGone, Actor::NOBODY));
+    assert!(diagnosis.finding.sentence.ends_with(": volume data is still held on node n1"));
+    assert!(
+        !diagnosis.finding.next.iter().any(|command| command.contains("systemctl")),
+        "nothing to start"
+    );
 }
 
-/// It is the claim that is 100 s old, and not the agent's silence.
+/// The claim is 100 s old; the agent's silence is younger.
 #[test]
 fn an_agent_that_is_frozen_for_a_moment_is_not_silent_for_the_claims_age() {
     let mut facts = well();
     facts.agents.insert(n1(), Err(Problem::new(Code::NoAnswer, "no answer within 2s")));
-    let told = first(&facts);
-    assert_eq!((told.state.as_str(), told.since), ("taken by a on n1", Some(at(0))));
-    assert_eq!(told.not_known, ["what node n1 has mounted: no answer within 2s"]);
-    assert_eq!(told.finding.cause, Cause::AgentAway);
-    // The same of its alloc.
+    let diagnosis = first(&facts);
+    assert_eq!((diagnosis.state.as_str(), diagnosis.since), ("taken by a on n1", Some(at(0))));
+    assert_eq!(diagnosis.not_known, ["what node n1 has mounted: no answer within 2s"]);
+    assert_eq!(diagnosis.finding.cause, Cause::AgentAway);
+    // The same, asked by its alloc.
     let mut facts = of_alloc(json!({"state": "live", "claims": [claim(json!({}))]}));
     facts.agents.insert(n1(), Err(Problem::new(Code::NoAnswer, "no answer within 2s")));
     let of_alloc = first(&facts);
-    assert_eq!(of_alloc.not_known, told.not_known);
+    assert_eq!(of_alloc.not_known, diagnosis.not_known);
     assert_eq!(of_alloc.finding.cause, Cause::AgentAway);
 }
 
@@ -128,7 +134,7 @@ fn of_alloc(alloc: Value) -> Facts {
 fn an_alloc_that_failed_to_start_is_told_with_the_reason() {
     let refusal = json!({"at": at(97), "step": "agent.mount", "code": Code::PluginFailed,
         "message": "NodeStageVolume: INTERNAL: wrong fs type", "volume": "data"});
-    let told = first(&of_alloc(json!({"last_refusal": refusal})));
+    let diagnosis = first(&of_alloc(json!({"last_refusal": refusal})));
     let expected = Expected {
         cause: Cause::Refused,
         who: OPERATOR,
@@ -136,10 +142,13 @@ fn an_alloc_that_failed_to_start_is_told_with_the_reason() {
                    INTERNAL: wrong fs type",
         next: "berth explain",
     };
-    assert_told(&told, &expected);
-    let told = first(&of_alloc(json!({"note": "its command could not be started"})));
-    assert_eq!(told.finding.cause, Cause::Nothing);
-    assert!(told.finding.sentence.contains("its command could not be started"), "{told:#?}");
+    assert_told(&diagnosis, &expected);
+    let diagnosis = first(&of_alloc(json!({"note": "its command could not be started"})));
+    assert_eq!(diagnosis.finding.cause, Cause::Nothing);
+    assert!(
+        diagnosis.finding.sentence.contains("its command could not be started"),
+        "{diagnosis:#?}"
+    );
 }
 
 #[test]
@@ -153,9 +162,12 @@ fn a_snapshot_is_explained_by_its_own_name() {
         facts.named_snapshots.insert(key.clone(), Ok(read(with(snapshot, more))));
         first(&facts)
     };
-    let told = set(json!({}));
-    assert_eq!((told.subject.as_str(), told.since), ("snapshot data@monday", Some(at(40))));
-    assert_eq!((told.state.as_str(), told.finding.cause), ("ready", Cause::Nothing));
+    let diagnosis = set(json!({}));
+    assert_eq!(
+        (diagnosis.subject.as_str(), diagnosis.since),
+        ("snapshot data@monday", Some(at(40)))
+    );
+    assert_eq!((diagnosis.state.as_str(), diagnosis.finding.cause), ("ready", Cause::Nothing));
     let expected = Expected {
         cause: Cause::ChangeRefused,
         who: "you",
@@ -183,12 +195,12 @@ fn what_the_caller_may_not_read_is_no_service_that_is_away() {
         next: "berth doctor",
     };
     assert_told(&first(&facts), &expected);
-    // A service that is away hides the volume itself.
+    // A service that does not answer hides the volume itself.
     facts.volumes.insert(typo, Err(away()));
     assert_eq!(first(&facts).finding.cause, Cause::ServiceAway);
 }
 
-/// The driver made the volume too late, and does not recognise its own retry.
+/// The driver made the volume too late, and does not recognise the retry.
 #[test]
 fn a_creation_in_doubt_that_is_refused_names_the_way_out() {
     let mut facts = well();
@@ -198,7 +210,7 @@ fn a_creation_in_doubt_that_is_refused_names_the_way_out() {
         "tries": 3, "uncertain": true, "error": "it is there", "failure": failure});
     let storage = json!({"stage": "creating", "operation": operation});
     set_volume(&mut facts, &[], json!({"storage": storage}));
-    let told = first(&facts);
+    let diagnosis = first(&facts);
     for next in ["berth volume list --external p", "berth volume deregister data --force"] {
         let expected = Expected {
             cause: Cause::CreationInDoubt,
@@ -207,8 +219,14 @@ fn a_creation_in_doubt_that_is_refused_names_the_way_out() {
                        made the volume",
             next,
         };
-        assert_told(&told, &expected);
+        assert_told(&diagnosis, &expected);
     }
-    assert!(told.finding.next[1].contains("what was made is left at the storage"), "{told:#?}");
-    assert!(!told.finding.next.iter().any(|one| one.contains("restart")), "{told:#?}");
+    assert!(
+        diagnosis.finding.next[1].contains("what was made is left at the storage"),
+        "{diagnosis:#?}"
+    );
+    assert!(
+        !diagnosis.finding.next.iter().any(|command| command.contains("restart")),
+        "{diagnosis:#?}"
+    );
 }

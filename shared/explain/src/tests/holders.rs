@@ -1,11 +1,11 @@
-//! Which of several holders a waiter is told of.
+//! Which of several holders is shown to a waiter.
 
 use berth_contract::message::claim::ClaimStatus;
 use berth_domain::access::{AccessMode, AttachmentMode, Capability, Mode};
 
 use super::*;
 
-/// A release that goes on by itself: its call is due, or was answered with a temporary error.
+/// A release that continues by itself: its call is due, or got a temporary error.
 fn leaving(more: Value) -> Value {
     let leaving = json!({"alloc": "c", "node": "n3", "state": "unpublishing",
         "step": "agent.detach", "waits_for": "agent.detach"});
@@ -13,7 +13,7 @@ fn leaving(more: Value) -> Value {
 }
 
 /// The sentence for `w`, which waits to write on n9, whatever the order of the claims.
-fn told(access: AccessMode, mode: Mode, holders: &[Value]) -> String {
+fn sentence_for(access: AccessMode, mode: Mode, holders: &[Value]) -> String {
     let waiter = json!({"alloc": "w", "node": "n9", "mode": mode, "state": "waiting",
         "wait": "turn", "waits_for": "its turn"});
     let waiter: ClaimStatus = read(claim(waiter));
@@ -46,24 +46,24 @@ fn a_release_that_goes_on_by_itself_hides_no_holder() {
             "waits_for": "a, which uses its attachment"}),
     ] {
         let holders = [claim(json!({})), leaving(going.clone())];
-        let told = told(AccessMode::MultiNodeMultiWriter, Mode::Write, &holders);
-        // Any number may share the volume, so nothing but its turn is left to wait for.
-        assert_eq!(told, "it waits for its turn", "{going}");
-        let told = told_alone(&holders);
-        assert!(told.starts_with("a on node n1 has held the volume"), "{going}: {told}");
+        let sentence = sentence_for(AccessMode::MultiNodeMultiWriter, Mode::Write, &holders);
+        // Any number may share the volume, so it waits only for its turn.
+        assert_eq!(sentence, "it waits for its turn", "{going}");
+        let sentence = sentence_alone(&holders);
+        assert!(sentence.starts_with("a on node n1 has held the volume"), "{going}: {sentence}");
     }
 }
 
-/// The same where nothing is known of how the volume is shared.
-fn told_alone(holders: &[Value]) -> String {
-    told(AccessMode::SingleNodeSingleWriter, Mode::Write, holders)
+/// The same if it is unknown how the volume is shared.
+fn sentence_alone(holders: &[Value]) -> String {
+    sentence_for(AccessMode::SingleNodeSingleWriter, Mode::Write, holders)
 }
 
 #[test]
 fn a_hint_on_a_release_of_which_nothing_else_is_known_comes_first() {
     let kept = leaving(json!({"next_try": at(105), "hint": "node n3 is down"}));
-    let told = told_alone(&[claim(json!({})), kept]);
-    assert!(told.starts_with("w waits for c"), "{told}");
+    let sentence = sentence_alone(&[claim(json!({})), kept]);
+    assert!(sentence.starts_with("w waits for c"), "{sentence}");
 }
 
 /// Of many nodes one may write: a writer waits for the writer, and for readers on its own node.
@@ -74,10 +74,10 @@ fn who_may_share_the_volume_with_the_waiter_is_not_what_it_waits_for() {
     let one_writer = AccessMode::MultiNodeSingleWriter;
     let writer = leaving(json!({"alloc": "v"}));
     let gone = reader("r", "n8");
-    let told_of = told(one_writer, Mode::Write, &[gone.clone(), writer.clone()]);
-    assert!(told_of.starts_with("w waits for v"), "{told_of}");
-    let told_of = told(one_writer, Mode::Write, &[gone.clone(), reader("s", "n9")]);
-    assert!(told_of.starts_with("s on node n9 has held the volume"), "{told_of}");
-    let told_of = told(one_writer, Mode::Read, &[gone, writer]);
-    assert_eq!(told_of, "it waits for its turn");
+    let sentence = sentence_for(one_writer, Mode::Write, &[gone.clone(), writer.clone()]);
+    assert!(sentence.starts_with("w waits for v"), "{sentence}");
+    let sentence = sentence_for(one_writer, Mode::Write, &[gone.clone(), reader("s", "n9")]);
+    assert!(sentence.starts_with("s on node n9 has held the volume"), "{sentence}");
+    let sentence = sentence_for(one_writer, Mode::Read, &[gone, writer]);
+    assert_eq!(sentence, "it waits for its turn");
 }

@@ -1,4 +1,4 @@
-//! Which of several causes is told.
+//! Which of several causes is shown.
 
 use super::*;
 
@@ -12,22 +12,28 @@ fn who_waits_is_told_what_keeps_the_holder() {
     set_volume(&mut facts, &[holder, next.clone()], json!({}));
     let hung = work("agent.detach", "NodeUnpublishVolume", true);
     set_agent(&mut facts, &agent(&[mount(json!({}))], &[hung], &[]));
-    let told = first(&facts);
-    assert_eq!(told.finding.cause, Cause::PluginHangs);
-    assert!(told.also[0].starts_with("waiting by b on n2: b waits for a: plugin p"), "{told:#?}");
+    let diagnosis = first(&facts);
+    assert_eq!(diagnosis.finding.cause, Cause::PluginHangs);
+    assert!(
+        diagnosis.also[0].starts_with("waiting by b on n2: b waits for a: plugin p"),
+        "{diagnosis:#?}"
+    );
 
     // A claim that waits for a healthy holder has no fault.
     set_volume(&mut facts, &[claim(json!({})), next], json!({}));
     set_agent(&mut facts, &agent(&[mount(json!({}))], &[], &[]));
-    let told = first(&facts);
-    assert_eq!((told.finding.cause, told.finding.who), (Cause::HeldByOthers, Actor::NOBODY));
-    assert!(told.finding.sentence.starts_with("a on node n1 has held the volume"));
+    let diagnosis = first(&facts);
+    assert_eq!(
+        (diagnosis.finding.cause, diagnosis.finding.who),
+        (Cause::HeldByOthers, Actor::NOBODY)
+    );
+    assert!(diagnosis.finding.sentence.starts_with("a on node n1 has held the volume"));
 
-    // Its node is down: nothing goes on by itself, for neither of them.
+    // The node is down: neither claim continues by itself.
     set_node(&mut facts, json!({"state": "down"}));
-    let told = first(&facts);
-    assert_eq!((told.finding.cause, &told.finding.who), (Cause::NodeDown, &Actor::You));
-    assert!(told.also[0].contains("b waits for a: node n1 is down"), "{told:#?}");
+    let diagnosis = first(&facts);
+    assert_eq!((diagnosis.finding.cause, &diagnosis.finding.who), (Cause::NodeDown, &Actor::You));
+    assert!(diagnosis.also[0].contains("b waits for a: node n1 is down"), "{diagnosis:#?}");
 }
 
 #[test]
@@ -41,15 +47,15 @@ fn the_earlier_cause_hides_the_later_one() {
     set_agent(&mut facts, &agent(&[mount(json!({}))], &[hung], &[]));
     set_node(&mut facts, json!({"state": "down", "clock_skew_ms": 9_000}));
     set_volume(&mut facts, &[leaving(json!({"wait": "store", "waits_for": waits}))], json!({}));
-    let mut seen = vec![first(&facts).finding.cause];
+    let mut decisive_causes = vec![first(&facts).finding.cause];
     set_volume(&mut facts, &[leaving(json!({}))], json!({}));
-    seen.push(first(&facts).finding.cause);
+    decisive_causes.push(first(&facts).finding.cause);
     set_node(&mut facts, json!({"state": "down"}));
-    seen.push(first(&facts).finding.cause);
+    decisive_causes.push(first(&facts).finding.cause);
     set_node(&mut facts, json!({}));
-    seen.push(first(&facts).finding.cause);
+    decisive_causes.push(first(&facts).finding.cause);
     let causes = [Cause::StoreFault, Cause::ClockWrong, Cause::NodeDown, Cause::PluginHangs];
-    assert_eq!(seen, causes);
+    assert_eq!(decisive_causes, causes);
     assert!(causes.is_sorted());
 }
 

@@ -1,4 +1,4 @@
-//! Error answers, as they are told to the person who asked for the volume.
+//! Error answers, as shown to the caller that asked for the volume.
 
 use super::*;
 use crate::{find_problem, find_unusable};
@@ -29,14 +29,14 @@ fn an_error_answer_names_its_cause_and_who_acts() {
         (json!({"code": Code::BadInput}), Cause::Refused, "you"),
     ];
     for (more, cause, who) in rows {
-        let found = find_problem(&problem(more));
-        assert_eq!((found.cause, found.who.to_string().as_str()), (cause, who), "{found:?}");
-        let line = found.line();
+        let finding = find_problem(&problem(more));
+        assert_eq!((finding.cause, finding.who.to_string().as_str()), (cause, who), "{finding:?}");
+        let line = finding.line();
         assert!(line.contains(&format!("; who acts: {who}; next: try `it`")), "{line}");
     }
-    let held = json!({"code": Code::VolumeHeldByProcess, "node": "n1",
+    let held_by_process = json!({"code": Code::VolumeHeldByProcess, "node": "n1",
         "processes": [{"pid": 7, "command": "sh"}]});
-    let line = find_problem(&problem(held)).line();
+    let line = find_problem(&problem(held_by_process)).line();
     assert!(line.contains("next: `ps -o pid,user,etime,args -p 7` (on node n1: end"), "{line}");
 }
 
@@ -44,32 +44,32 @@ fn an_error_answer_names_its_cause_and_who_acts() {
 #[test]
 fn a_volume_in_use_names_its_holder_and_no_option_of_another_program() {
     let held = problem(json!({"code": Code::Held, "next": "or ask with `--wait`"}));
-    let told = |claims: &[Value]| {
+    let line_for = |claims: &[Value]| {
         let mut facts = Facts { now: at(100), ..Facts::default() };
         set_volume(&mut facts, claims, json!({}));
         find_unusable(&facts, &data(), &held).line()
     };
-    let line = told(&[claim(json!({}))]);
+    let line = line_for(&[claim(json!({}))]);
     let expected = "volume data is in use (BERTH0106): a on node n1 has held it for 100s; who \
                     acts: you; next: `berth alloc stop a` (once its workload has ended";
     assert!(line.starts_with(expected), "{line}");
-    // One that is being released comes first, with what keeps it there.
+    // A release is shown first, with what blocks it.
     let hint = "node n1 is down for 9s; next: `berth node gone n1`";
     let leaving = json!({"alloc": "b", "state": "unpublishing", "step": "agent.detach",
         "next_try": at(105), "waits_for": "agent.detach, again", "hint": hint});
-    let line = told(&[claim(json!({})), claim(leaving)]);
+    let line = line_for(&[claim(json!({})), claim(leaving)]);
     assert!(line.contains("b on node n1, unpublishing for 100s: it waits for"), "{line}");
     assert!(line.ends_with(hint), "{line}");
-    // The holder's alloc is not what keeps the volume: its node says nothing.
+    // The holder's alloc is not to blame: its node does not answer.
     let down = json!({"wait": "node", "waits_for": "the agent of node n1, which is down since t"});
-    let line = told(&[claim(down)]);
+    let line = line_for(&[claim(down)]);
     let parts = [
         "a on node n1, taken for 100s: it waits for the agent of node n1, which is down",
         "next: `systemctl restart berth-node-agent` (on node n1)",
     ];
     assert!(parts.iter().all(|part| line.contains(part)), "{line}");
-    // It was given back meanwhile, or cannot be read.
-    for line in [told(&[]), find_unusable(&Facts::default(), &data(), &held).line()] {
+    // The volume was given back meanwhile, or its claims could not be read.
+    for line in [line_for(&[]), find_unusable(&Facts::default(), &data(), &held).line()] {
         assert_eq!(line, "it says so (BERTH0106); who acts: you; next: `berth why volume/data`");
     }
     // An answer that is not about holders keeps its own advice.
