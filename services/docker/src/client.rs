@@ -1,4 +1,4 @@
-//! Requests to the claim service and to the agent of this node, as of any client.
+//! Requests to the claim service and to this node's agent, with the rights of any client.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ use super::target::VolumeTarget;
 
 /// How long one request for a mount may take. The retry joins the mount that is under way.
 const MOUNT_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a list may take, with all its pages. No caller waits for it.
+/// How long a list may take, with all its pages. No caller of the plugin waits for it.
 const LIST_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pages of a list that are read at most.
 const PAGES_MAX: usize = 10;
@@ -47,7 +47,7 @@ impl BerthClient {
         &self.node
     }
 
-    /// Registers the alloc of a session. To register it again changes nothing.
+    /// Registers the alloc of a session. Repeating it changes nothing.
     pub async fn register_alloc(&self, name: &str, session: &Session) -> Result<(), Problem> {
         let VolumeTarget { namespace, volume, mode, access, fs, .. } = &session.target;
         let request = VolumeRequest {
@@ -65,8 +65,8 @@ impl BerthClient {
         self.ask_claim::<verb::AllocRegister>(namespace, &register).await.map(drop)
     }
 
-    /// Has the agent claim and mount the session's volume. The agent looks again at what is mounted
-    /// already.
+    /// Has the agent claim and mount the session's volume. The agent checks an existing mount
+    /// again.
     pub async fn mount(&self, session: &Session) -> Result<Mounted, Problem> {
         let mount = Mount {
             namespace: session.target.namespace.clone(),
@@ -78,9 +78,9 @@ impl BerthClient {
         };
         let call = Call::within(clock::begin_trace(), MOUNT_TIMEOUT);
         let (node, namespace) = (self.node.clone(), session.target.namespace.clone());
-        let to = verb::NodeAndNamespace { node, namespace };
-        let mounted = self.client.once::<verb::AgentMount>(&to, &mount, &call).await;
-        mounted.map_err(|problem| self.name_identity(problem, &to.namespace))
+        let target = verb::NodeAndNamespace { node, namespace };
+        let mounted = self.client.once::<verb::AgentMount>(&target, &mount, &call).await;
+        mounted.map_err(|problem| self.name_identity(problem, &target.namespace))
     }
 
     pub async fn stop_alloc(&self, session: &Session) -> Result<AllocStatus, Problem> {
@@ -92,17 +92,17 @@ impl BerthClient {
 
     pub async fn alloc_status(&self, session: &Session) -> Result<AllocStatus, Problem> {
         let namespace = &session.target.namespace;
-        let of = alloc::AllocQuery::current(session.alloc.clone());
-        self.ask_claim::<verb::AllocStatus>(namespace, &of).await
+        let query = alloc::AllocQuery::current(session.alloc.clone());
+        self.ask_claim::<verb::AllocStatus>(namespace, &query).await
     }
 
     /// A volume with its claims.
     pub async fn volume_status(&self, key: &VolumeKey) -> Result<VolumeStatus, Problem> {
-        let of = volume::VolumeQuery::current(key.volume.clone());
-        self.ask_claim::<verb::VolumeStatus>(&key.namespace, &of).await
+        let query = volume::VolumeQuery::current(key.volume.clone());
+        self.ask_claim::<verb::VolumeStatus>(&key.namespace, &query).await
     }
 
-    /// Has a volume created at its storage. The same request again changes nothing.
+    /// Has a volume created at its storage. Repeating the same request changes nothing.
     pub async fn create_volume(
         &self,
         namespace: &Namespace,
@@ -111,7 +111,7 @@ impl BerthClient {
         self.ask_claim::<verb::VolumeCreate>(namespace, document).await
     }
 
-    /// Has the volume deleted that was created at this revision, and no later volume of its id.
+    /// Has the volume with this `create_index` deleted, and no later volume of its id.
     pub async fn delete_volume(
         &self,
         key: &VolumeKey,
@@ -123,25 +123,25 @@ impl BerthClient {
         self.ask_claim::<verb::VolumeDelete>(&key.namespace, &delete).await
     }
 
-    /// The classes that the namespace may use, those of the first [`PAGES_MAX`] pages.
+    /// The classes that the namespace may use; at most [`PAGES_MAX`] pages of them.
     pub async fn list_classes(&self, namespace: &Namespace) -> Result<Vec<ClassStatus>, Problem> {
-        let mut all = Vec::new();
+        let mut classes = Vec::new();
         let list = class::ListClasses::default();
         let call = Call::within(clock::begin_trace(), LIST_TIMEOUT);
-        let take = |page: class::Classes| all.extend(page.classes);
+        let take = |page: class::Classes| classes.extend(page.classes);
         self.client.pages::<verb::ClassList>(namespace, list, &call, PAGES_MAX, take).await?;
-        Ok(all)
+        Ok(classes)
     }
 
-    /// The volumes of a namespace, those of the first [`PAGES_MAX`] pages.
+    /// The volumes of a namespace; at most [`PAGES_MAX`] pages of them.
     pub async fn list_volumes(&self, namespace: &Namespace) -> Result<Vec<VolumeStub>, Problem> {
-        let mut all = Vec::new();
+        let mut volumes = Vec::new();
         let page = Page { limit: u32::try_from(PAGE_MAX).ok(), after: None };
         let list = volume::ListVolumes { page, ..volume::ListVolumes::default() };
         let call = Call::within(clock::begin_trace(), LIST_TIMEOUT);
-        let take = |page: volume::Volumes| all.extend(page.volumes);
+        let take = |page: volume::Volumes| volumes.extend(page.volumes);
         self.client.pages::<verb::VolumeList>(namespace, list, &call, PAGES_MAX, take).await?;
-        Ok(all)
+        Ok(volumes)
     }
 
     async fn ask_claim<V: Verb<To = Namespace>>(
@@ -154,7 +154,7 @@ impl BerthClient {
         answer.map_err(|problem| self.name_identity(problem, namespace))
     }
 
-    /// Says which identity of this host would be allowed what was refused.
+    /// Adds to a refused request which identity of this host would have the right.
     fn name_identity(&self, problem: Problem, namespace: &Namespace) -> Problem {
         if problem.code != Code::NotAllowed {
             return problem;

@@ -13,20 +13,21 @@ use berth_domain::NodeId;
 use berth_service::config::{SHARED_FIELDS, check_socket_path};
 use serde_json::Value;
 
-/// What may be configured.
+/// See the module.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
     /// The node of this host's agent, which mounts the volumes.
     pub node: NodeId,
-    /// Where the names of Docker's volumes are kept; this process's alone.
+    /// The directory of [`names`](crate::names); no other process uses it.
     pub state_dir: PathBuf,
-    /// Where the volume plugin is served; the name of the file is the name of the driver.
+    /// The socket of the volume plugin; Docker takes the name of the file for the name of the
+    /// driver.
     pub socket: PathBuf,
-    /// Where the engine is asked which containers use a volume.
+    /// The socket of Docker's engine, which is asked which containers use a volume.
     pub engine: PathBuf,
-    /// How long a mount may keep the engine waiting.
+    /// How long the engine may have to wait for a mount.
     pub mount_timeout: Duration,
-    /// How long requests under way may go on after the shutdown.
+    /// How long requests may still run after the shutdown.
     pub drain: Duration,
 }
 

@@ -1,7 +1,7 @@
 //! `VolumeDriver.Create`: a registered volume gets a name, or a volume is created at its storage.
 //!
-//! **Promises** a response within the time that the engine waits. A creation that takes longer goes
-//! on, and the same command again joins it.
+//! **Promises** a response within the time that the engine waits. A longer creation continues, and
+//! a repeated command joins it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -27,11 +27,11 @@ use super::sessions::describe;
 use super::settling::pause;
 use super::target::VolumeTarget;
 
-/// How long a request is repeated that the claim service does not answer, or cannot serve yet.
+/// How long a request is repeated if the claim service does not answer it, or cannot serve it yet.
 const REQUEST_RETRY_MAX: Duration = Duration::from_secs(15);
 
 impl VolumeDriver {
-    /// Creates a name, and its volume where the options say so.
+    /// Creates a name, and its volume if the options ask for one.
     pub async fn create(
         &self,
         name: &str,
@@ -59,7 +59,7 @@ impl VolumeDriver {
         Ok(protocol::error(""))
     }
 
-    /// Has the volume of a name created, and waits until that is over.
+    /// Has the volume of a name created, and waits for the outcome.
     async fn create_volume(
         &self,
         name: &str,
@@ -88,8 +88,8 @@ impl VolumeDriver {
         }
     }
 
-    /// Has the claim service store the volume that is to be created. The request is on the disk
-    /// first, and is forgotten if it was refused.
+    /// Has the claim service store the volume that is to be created. The request is written to the
+    /// disk first, and forgotten if it is refused.
     async fn request_volume(
         &self,
         name: &str,
@@ -125,18 +125,19 @@ impl VolumeDriver {
                 before = existing.as_ref().map(|volume| volume.create_index);
                 looked = true;
             }
-            // The title is a part of the request: the request of another name is repeated as it is.
+            // The title is part of the request: if another name's request made the volume, that
+            // request is repeated unchanged.
             let title = existing.map_or_else(|| own_title.clone(), |volume| volume.name);
             let progress = CreationProgress::Requested { at: clock::now(), before };
             let creation = Creation { options: options.clone(), progress };
             self.write_definition(name, target.clone(), Some(creation)).await?;
             let document = options.document(target, &title);
             let client = &self.sessions.client;
-            let asked = client.create_volume(&target.namespace, &document).await;
-            let Err(problem) = asked else { return Ok(()) };
+            let result = client.create_volume(&target.namespace, &document).await;
+            let Err(problem) = result else { return Ok(()) };
             tracing::debug!(name, %problem, "not created for Docker yet");
             is_unanswered |= problem.code == Code::NoAnswer;
-            // Another name's request was stored at the same moment, or the volume is being deleted.
+            // Another name's request was stored at the same time, or the volume is being deleted.
             let retries = problem.retryable || (problem.code == Code::VolumeExists && !had_other);
             had_other |= problem.code == Code::VolumeExists;
             if retries && pause(&mut tries, until).await {
@@ -169,7 +170,7 @@ impl VolumeDriver {
         written.await.map_err(|error| describe(&error.into_problem()))
     }
 
-    /// Checks that the class is there, and that containers can use its volumes as the options say.
+    /// Checks that the class exists, and that containers can use its volumes as the options say.
     async fn check_class(
         &self,
         target: &VolumeTarget,
@@ -178,8 +179,10 @@ impl VolumeDriver {
         let Some(class) = &options.class else { return Ok(()) };
         let listed = self.sessions.client.list_classes(&target.namespace).await;
         let listed = listed.map_err(|problem| describe(&problem))?;
-        let Some(known) = listed.iter().find(|known| known.id == *class) else {
-            let names: Vec<_> = listed.iter().map(|known| known.id.to_string()).collect();
+        let Some(class_status) = listed.iter().find(|class_status| class_status.id == *class)
+        else {
+            let names: Vec<_> =
+                listed.iter().map(|class_status| class_status.id.to_string()).collect();
             let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
             return Err(format!(
                 "namespace {} has no class {class} ({}); next: use one of its classes: {names}",
@@ -190,26 +193,26 @@ impl VolumeDriver {
         if target.access.is_some() {
             return Ok(());
         }
-        let capabilities = &known.class.capabilities;
+        let capabilities = &class_status.class.capabilities;
         check_capabilities(target, capabilities, &format!("class {class}"))
     }
 }
 
-/// Checks that a name that is known already has the same options.
+/// Checks that an existing name has the same options.
 fn check_same(
     name: &str,
     record: &NameRecord,
     target: &VolumeTarget,
     storage: Option<&StorageOptions>,
 ) -> Result<(), String> {
-    let Some(known) = record.target() else { return Ok(()) };
+    let Some(existing) = record.target() else { return Ok(()) };
     let definition = record.definition.as_ref();
     let creation = definition.and_then(|definition| definition.creation.as_ref());
     let known_storage = creation.map(|creation| &creation.options);
-    if known == target && (definition.is_none() || known_storage == storage) {
+    if existing == target && (definition.is_none() || known_storage == storage) {
         return Ok(());
     }
-    let mut words = describe_target(known);
+    let mut words = describe_target(existing);
     for option in known_storage.map(StorageOptions::describe).unwrap_or_default() {
         words = format!("{words}, {option}");
     }
@@ -219,7 +222,7 @@ fn check_same(
     ))
 }
 
-/// Checks that the same request may have created the volume that is there.
+/// Checks that an existing volume may have been created by the same request.
 fn check_joinable(target: &VolumeTarget, volume: &VolumeStatus) -> Result<(), String> {
     let was_created = volume.storage.as_ref().is_some_and(|storage| storage.reclaim.is_some());
     if was_created {
@@ -232,7 +235,7 @@ fn check_joinable(target: &VolumeTarget, volume: &VolumeStatus) -> Result<(), St
     ))
 }
 
-/// Checks that containers can use the volume as the options ask.
+/// Checks that containers can use the volume in the way that the options say.
 fn check_target(target: &VolumeTarget, volume: &VolumeStatus) -> Result<(), String> {
     let key = target.key();
     check_capabilities(target, &volume.capabilities, &format!("volume {key}"))?;
@@ -259,14 +262,14 @@ fn check_capabilities(
     };
     let usable: Vec<_> = capabilities
         .iter()
-        .filter(|one| one.attachment == AttachmentMode::FileSystem)
-        .filter(|one| target.access.is_none_or(|access| access == one.access))
+        .filter(|capability| capability.attachment == AttachmentMode::FileSystem)
+        .filter(|capability| target.access.is_none_or(|access| access == capability.access))
         .collect();
     if usable.is_empty() {
         let requested = target.access.map(|access| format!("{access}/")).unwrap_or_default();
         return Err(format!("{owner} offers {}, and not {requested}file-system", offered()));
     }
-    let writes = usable.iter().any(|one| one.access.sharing().writers != Bound::None);
+    let writes = usable.iter().any(|capability| capability.access.sharing().writers != Bound::None);
     if target.mode == Mode::Write && !writes {
         return Err(format!("{owner} offers {}: nobody writes there; say mode=ro", offered()));
     }
@@ -292,23 +295,23 @@ fn describe_refusal(name: &str, target: &VolumeTarget, problem: &Problem) -> Str
     if problem.code != Code::VolumeExists {
         return describe(problem);
     }
-    let shown = volume_argument(&target.key());
+    let argument = volume_argument(&target.key());
     format!(
-        "{problem}; next: see it with `berth volume status {shown}`; to use it as it is, leave out \
-         the options that say how it is created: `docker volume create -d berth -o volume={} \
+        "{problem}; next: see it with `berth volume status {argument}`; to use it as it is, leave \
+         out the options that say how it is created: `docker volume create -d berth -o volume={} \
          {name}`",
         target.volume
     )
 }
 
-/// The response at the deadline. Docker asks for the state of no name that it failed to create, so
-/// the user is shown where to look.
+/// The response at the deadline. Docker does not ask for the state of a name that it failed to
+/// create, so the text says how the user can see it.
 fn still_under_way(name: &str, target: &VolumeTarget, words: &str) -> String {
-    let shown = volume_argument(&target.key());
+    let argument = volume_argument(&target.key());
     format!(
         "volume {name} is not created yet: {words}; this goes on without Docker. Next: wait for it \
-         with the same command, look at it with `berth volume status {shown}`, or give it up with \
-         `berth volume delete {shown}`"
+         with the same command, look at it with `berth volume status {argument}`, or give it up \
+         with `berth volume delete {argument}`"
     )
 }
 

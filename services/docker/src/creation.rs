@@ -1,12 +1,13 @@
-//! A volume that `docker volume create` has created at its storage: the options, how far the
-//! creation is, and whether `docker volume rm` deletes the volume.
+//! A volume that `docker volume create` has created at its storage: the options, the progress of
+//! the creation, and whether `docker volume rm` deletes the volume.
 //!
-//! **Owns** that rule. A name deletes the volume that its own `docker volume create` made, by the
-//! reclaim policy of the volume, and no other volume:
-//! - until the request is answered, the volume is told by its [title](berth_contract::docker),
-//!   which names the node and Docker's name; and it is not a volume that was there before the
-//!   request;
-//! - from then on it is told by its `create_index`. A volume that was made again is another volume.
+//! **Owns** that rule. A name deletes only the volume that its own `docker volume create` made, and
+//! only by the volume's reclaim policy:
+//! - until the request is answered, that volume is recognised by its
+//!   [title](berth_contract::docker), which names the node and Docker's name; a volume from before
+//!   the request is another one;
+//! - from then on it is recognised by its `create_index`. A volume that was created again is
+//!   another one.
 //!
 //! **Promises** that a request that may create a volume is on the disk before it is sent, and stays
 //! there until its outcome is known.
@@ -37,13 +38,13 @@ use serde::{Deserialize, Serialize};
 
 use super::target::VolumeTarget;
 
-/// How long a request may still be carried out after it was sent: its deadline, and the difference
-/// of two clocks.
+/// How long a request may still be carried out after it was sent: until its deadline, by a clock
+/// that may differ.
 const REQUEST_LIFE: Duration = REQUEST_TIMEOUT.saturating_add(CLOCK_MARGIN);
 
-/// How a name and its volume stand.
+/// The state of a name and its volume.
 pub enum Settlement {
-    /// The name has its volume. It is not shown where the claim service did not answer.
+    /// The name has its volume. The status is missing if the claim service did not answer.
     Usable(Option<Box<VolumeStatus>>),
     /// The name was forgotten, for this reason.
     Gone(String),
@@ -74,7 +75,7 @@ pub struct StorageOptions {
     pub mutable_parameters: BTreeMap<String, String>,
 }
 
-/// How the volume of a name is created, and how far that is.
+/// How the volume of a name is created, and its progress.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Creation {
     #[serde(flatten)]
@@ -82,14 +83,14 @@ pub struct Creation {
     pub progress: CreationProgress,
 }
 
-/// How far the creation of a volume for a name is, as far as this node knows.
+/// The progress of a creation for a name, as far as this node knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CreationProgress {
-    /// `volume.create` is about to be sent, or was sent. The volume may be there.
+    /// `volume.create` is about to be sent, or was sent. The volume may exist.
     Requested {
         at: Timestamp,
-        /// The `create_index` of the volume that was there before the first of these requests.
+        /// The `create_index` of the volume that existed before the first of these requests.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         before: Option<u64>,
     },
@@ -159,7 +160,7 @@ pub const fn reclaim_option(reclaim: Reclaim) -> &'static str {
     }
 }
 
-/// How far the volume is at its storage. A service of an older version has no other stage.
+/// The volume's stage at its storage. A service of an older version has only ready volumes.
 pub fn stage_of(volume: &VolumeStatus) -> Stage {
     volume.storage.as_ref().map_or(Stage::Ready, |storage| storage.stage)
 }
@@ -169,7 +170,7 @@ pub fn is_usable(stage: Stage) -> bool {
     matches!(stage, Stage::Ready | Stage::Unused)
 }
 
-/// What the volume's storage waits for, in words, and what shows it: the plugin's own words.
+/// What the volume waits for at its storage, in words, and the plugin's last error.
 pub fn describe_storage(volume: &VolumeStatus, now: Timestamp) -> String {
     match berth_explain::find_volume(now, volume) {
         Some(finding) if finding.evidence.is_empty() => finding.line(),
@@ -182,22 +183,22 @@ fn refusal_of(volume: &VolumeStatus) -> Option<&str> {
     Some(volume.storage.as_ref()?.failure.as_ref()?.failure.message.as_str())
 }
 
-/// What the state of a volume says of the name that it was created for.
+/// What the state of a volume means for the name that it was created for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CreationStep {
-    /// Nothing is under way, and the volume is there.
+    /// Nothing is under way, and the volume exists.
     Settled,
-    /// Its creation or deletion goes on; the state in words.
+    /// The creation or deletion continues; the state in words.
     Await(String),
     /// The creation has come this far.
     Advance(CreationProgress),
     /// The name has no volume, for this reason.
     Forget(String),
-    /// The storage refused to create the volume, so nothing is there. Its record is to be deleted.
+    /// The storage refused to create the volume, so there is none. Its record is to be deleted.
     ClearRefused { create_index: u64, error: String },
 }
 
-/// Compares a creation with its volume; `None` for a volume that is not there.
+/// Compares a creation with its volume; `None` for a volume that does not exist.
 pub fn next_step(
     progress: &CreationProgress,
     volume: Option<&VolumeStatus>,
@@ -241,7 +242,7 @@ pub fn next_step(
     }
 }
 
-/// Compares a volume that was requested with the volume that is there.
+/// Compares a requested creation with the existing volume.
 fn decide_requested(volume: &VolumeStatus, is_own: bool, now: Timestamp) -> CreationStep {
     let create_index = volume.create_index;
     match stage_of(volume) {
@@ -262,13 +263,13 @@ fn decide_requested(volume: &VolumeStatus, is_own: bool, now: Timestamp) -> Crea
     }
 }
 
-/// Whether the request with this title made the volume, and not before `before` was seen.
+/// Whether the request with this title made the volume, after `before` was read.
 fn is_made_by(title: &str, before: Option<u64>, volume: &VolumeStatus) -> bool {
     let was_created = volume.storage.as_ref().is_some_and(|storage| storage.reclaim.is_some());
     was_created && volume.name == title && Some(volume.create_index) != before
 }
 
-/// What `docker volume rm` does beside removing the name.
+/// What `docker volume rm` does besides removing the name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RemovalPlan {
     /// The volume stays as it is, for this reason.
@@ -289,7 +290,7 @@ impl RemovalPlan {
     }
 }
 
-/// Decides what a removal does with the volume; `None` for a volume that is not there.
+/// Decides what a removal does with the volume; `None` for a volume that does not exist.
 pub fn plan_removal(
     creation: Option<&Creation>,
     volume: Option<&VolumeStatus>,

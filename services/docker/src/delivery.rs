@@ -22,7 +22,7 @@ struct DeliveryState {
     reference: Option<MountReference>,
     /// hyper took the body to write it.
     is_taken: bool,
-    /// The connection has ended, or the response will be another.
+    /// The connection has ended, or will carry another response.
     has_ended: bool,
 }
 
@@ -32,8 +32,7 @@ impl ResponseDelivery {
         !self.state().has_ended
     }
 
-    /// Notes that the response will hold this reference; gives it back when the engine no longer
-    /// waits.
+    /// Notes that the response will carry this reference. Returns it if the engine no longer waits.
     pub fn add_reference(&self, reference: MountReference) -> Result<(), MountReference> {
         let mut state = self.state();
         if state.has_ended {

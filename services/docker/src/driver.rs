@@ -1,6 +1,6 @@
 //! The endpoints of the volume plugin.
 //!
-//! **Promises** that a name is shown to Docker only while it has its volume, so that `docker volume
+//! **Promises** that Docker sees a name only while the name has its volume. So `docker volume
 //! create` of any other name reaches this process, and is not answered by the engine itself.
 
 use std::collections::BTreeMap;
@@ -25,15 +25,15 @@ use super::record::{CountTrust, NameDefinition, NameRecord, SessionPhase};
 use super::sessions::{Sessions, describe};
 use super::target::{VolumeTarget, default_target};
 
-/// The longest name that is taken, in bytes; Docker itself takes 255 characters.
+/// Longest accepted name, in bytes; Docker itself accepts 255 characters.
 const NAME_BYTES_MAX: usize = 255;
-/// An engine sends a request again when the connection breaks, with nothing in it (Docker 20.10).
+/// An engine repeats a request without its body when the connection breaks (Docker 20.10).
 const NO_NAME: &str = "the request names no volume. Docker repeats a request so when berth-docker \
                        was restarted meanwhile. Next: run the command again";
-/// The longest of Docker's IDs, in bytes; they have 64.
+/// Longest accepted ID, in bytes; Docker's IDs have 64.
 const ID_BYTES_MAX: usize = 256;
-/// How long the engine waits for a volume that is being created or deleted, before this process
-/// says that it is not there. The engine itself gives up after 60 s.
+/// How long a request waits for a volume that is being created or deleted, before the response is
+/// that there is none. The engine itself gives up after 60 s.
 const GET_WAIT_MAX: Duration = Duration::from_secs(30);
 
 /// The endpoints. Cheap to clone.
@@ -41,7 +41,7 @@ const GET_WAIT_MAX: Duration = Duration::from_secs(30);
 pub struct VolumeDriver {
     pub sessions: Arc<Sessions>,
     pub listing: VolumeListing,
-    /// One task at a time changes the definition of a name, or creates or deletes a volume.
+    /// Only one task at a time changes the definition of a name, or creates or deletes a volume.
     pub name_locks: KeyedLocks<String>,
     pub volume_locks: KeyedLocks<VolumeKey>,
 }
@@ -83,7 +83,8 @@ impl VolumeDriver {
         }
     }
 
-    /// The first request of an engine that started. What an earlier engine held is in doubt.
+    /// The first request of an engine that started. The references of the earlier engine are in
+    /// doubt.
     async fn activate(&self) -> Result<Value, String> {
         let doubt = self.sessions.names.doubt_counts(CountTrust::EngineRestarted).await;
         doubt.map_err(|error| describe(&error.into_problem()))?;
@@ -107,12 +108,12 @@ impl VolumeDriver {
         if record.is_empty() {
             let target = default_target(name).map_err(|problem| describe(&problem))?;
             match self.look_up(&target).await {
-                Ok(found) if is_usable(stage_of(&found)) => {}
+                Ok(volume) if is_usable(stage_of(&volume)) => {}
                 Ok(_) => {
                     let until = self.sessions.request_deadline(GET_WAIT_MAX);
                     self.await_usable(&target, until).await?;
                 }
-                // The last list answers where the claim service does not.
+                // If the claim service does not answer, the last list decides.
                 Err(problem) if problem.code != Code::NoSuchVolume && self.listing.has(name) => {}
                 Err(problem) => return Err(describe_lookup(&target, &problem)),
             }
@@ -121,8 +122,8 @@ impl VolumeDriver {
         Ok(protocol::volume(&DockerVolume { status, ..shown(name, &record) }))
     }
 
-    /// The volume that was created for a name. `None` when the claim service did not answer, or the
-    /// name was forgotten because its volume is gone.
+    /// The volume that was created for a name. `None` if the claim service did not answer, or if
+    /// the name was forgotten because its volume is gone.
     async fn find_created(
         &self,
         name: &str,
@@ -155,7 +156,7 @@ impl VolumeDriver {
         protocol::volumes(&volumes)
     }
 
-    /// Asks the claim service for a volume. The list knows then whether the volume is there.
+    /// Asks the claim service for a volume, and updates the list with the answer.
     pub async fn look_up(&self, target: &VolumeTarget) -> Result<VolumeStatus, Problem> {
         let volume = self.sessions.client.volume_status(&target.key()).await;
         match &volume {
@@ -166,7 +167,7 @@ impl VolumeDriver {
         volume
     }
 
-    /// Has the list show a volume of the default namespace, or not.
+    /// Shows a volume of the default namespace in the list, or hides it.
     pub fn learn(&self, target: &VolumeTarget, is_there: bool) {
         if target.namespace == Namespace::default() {
             self.listing.learn(target.volume.as_str(), is_there);
@@ -225,7 +226,8 @@ impl VolumeDriver {
                 SessionPhase::Open { .. } => "mounted",
                 SessionPhase::Closing => "releasing",
             };
-            let references: u64 = session.ids.values().map(|held| u64::from(held.count)).sum();
+            let references: u64 =
+                session.ids.values().map(|id_count| u64::from(id_count.count)).sum();
             status.insert("state", json!(state));
             status.insert("alloc", json!(session.alloc));
             status.insert("references", json!(references));

@@ -1,6 +1,6 @@
-//! Docker's engine, asked which containers use a volume.
+//! Asks Docker's engine which containers use a volume.
 //!
-//! **Never** changes anything there.
+//! **Never** changes anything in the engine.
 
 use std::path::Path;
 use std::time::Duration;
@@ -16,19 +16,19 @@ use thiserror::Error;
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
-/// How long the engine may take. While it starts it answers nothing.
+/// How long the engine may take. It does not answer while it starts.
 const LIST_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long it may take where Docker waits for this plugin meanwhile. Its list of containers takes
-/// no lock that such a request holds.
+/// How long it may take if Docker waits for this plugin at the same time. The engine's list of
+/// containers needs no lock that Docker's request holds.
 const QUICK_LIST_TIMEOUT: Duration = Duration::from_millis(500);
-/// The longest response that is read, in bytes: some thousand containers.
+/// Longest response that is read, in bytes: some thousand containers.
 const RESPONSE_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// The states in which a container uses its volumes.
 const STATES_IN_USE: [&str; 4] = ["running", "paused", "restarting", "removing"];
 /// The state of a container that was never started.
 const STATE_CREATED: &str = "created";
 
-/// Why the users are not known.
+/// Why the users are unknown.
 #[derive(Debug, Error)]
 pub enum EngineError {
     #[error("the engine is not reached")]
@@ -71,7 +71,7 @@ impl EngineMount {
 /// The ids of the containers that use the volume of this name now.
 pub async fn list_users(engine: &Path, volume: &str) -> Result<Vec<String>, EngineError> {
     let containers = list_containers(engine, volume, LIST_TIMEOUT).await?.into_iter();
-    let using = containers.filter(|one| STATES_IN_USE.contains(&one.state.as_str()));
+    let using = containers.filter(|container| STATES_IN_USE.contains(&container.state.as_str()));
     Ok(using.map(|container| container.id.chars().take(12).collect()).collect())
 }
 
@@ -82,11 +82,11 @@ pub async fn list_holders(engine: &Path, volume: &str) -> Result<Vec<String>, En
 }
 
 /// Whether the engine is making a container with the volume: no container uses it, and one was
-/// created and never started. Engines of old list a container only after they have copied into its
-/// volumes what the image has there, so a volume without any container is in the same case.
+/// created and never started. Old engines list a container only after they have copied the image's
+/// files into its volumes, so a volume without any container counts, too.
 pub async fn makes_container(engine: &Path, volume: &str) -> Result<bool, EngineError> {
     let containers = list_containers(engine, volume, QUICK_LIST_TIMEOUT).await?;
-    let states: Vec<&str> = containers.iter().map(|one| one.state.as_str()).collect();
+    let states: Vec<&str> = containers.iter().map(|container| container.state.as_str()).collect();
     Ok(is_container_being_made(&states))
 }
 
@@ -115,7 +115,7 @@ async fn fetch_containers(
     let stream = UnixStream::connect(engine).await.map_err(EngineError::Connect)?;
     let (mut sender, connection) =
         http1::handshake(TokioIo::new(stream)).await.map_err(EngineError::Http)?;
-    // It ends with this request: nothing is sent after it.
+    // The task ends with this request: nothing is sent after it.
     let connection = tokio::spawn(connection);
     let filters = serde_json::json!({"volume": [volume]}).to_string();
     let filters = utf8_percent_encode(&filters, NON_ALPHANUMERIC);
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn container_is_being_made_while_none_uses_the_volume() {
-        for (states, is) in [
+        for (states, expected) in [
             (&[][..], true),
             (&["created"], true),
             (&["exited", "created"], true),
@@ -147,7 +147,7 @@ mod tests {
             (&["created", "running"], false),
             (&["removing"], false),
         ] {
-            assert_eq!(is_container_being_made(states), is, "{states:?}");
+            assert_eq!(is_container_being_made(states), expected, "{states:?}");
         }
     }
 

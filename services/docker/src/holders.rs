@@ -1,11 +1,11 @@
-//! The processes of this host that have a volume mounted, or a file of it open.
+//! Finds the processes of this host that have a volume mounted, or a file of it open.
 //!
-//! **Promises** that what cannot be read is an error, never an absence, except a process that has
-//! ended meanwhile. Open files are looked for as far as this process may look; they prove only that
-//! a user is there.
+//! **Promises** that what cannot be read is an error, never an absence, except for a process that
+//! has ended meanwhile. Open files are searched as far as this process may read; they prove only
+//! that there is a user.
 //!
-//! **Never** touches a mount: a look at a dead mount hangs for ever. Does not count a mount that
-//! goes with the agent's by propagation.
+//! **Never** touches a mount: access to a dead mount hangs for ever. Does not count mounts that
+//! propagation removes together with the agent's.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use berth_host::process::{list_pids, read_stat, unless_ended};
 use berth_host::{HostMounts, MountPlace, MountTable};
 
-/// Users that are named at most.
+/// Users that are named, at most.
 const NAMED_MAX: usize = 4;
 
 /// The users of a mount, as the host shows them.
@@ -23,7 +23,7 @@ pub enum VolumeUse {
     Nobody,
     /// These processes, in words.
     By(Vec<String>),
-    /// Nothing is mounted there, so no user can be told by its mount.
+    /// Nothing is mounted there, so mounts show no user.
     NotMounted,
 }
 
@@ -36,8 +36,8 @@ pub fn find_users(target: &Path, with_open_files: bool) -> io::Result<VolumeUse>
     };
     let ours = own.mounts().iter().filter(|mount| content.is_shown_by(mount));
     let places: Vec<MountPlace> = ours.filter_map(|mount| own.place_of(mount)).collect();
-    let all = HostMounts::read_blocking().map_err(io::Error::other)?;
-    let holders = all.holders_of(&[content]).into_iter();
+    let host_mounts = HostMounts::read_blocking().map_err(io::Error::other)?;
+    let holders = host_mounts.holders_of(&[content]).into_iter();
     let holders = holders.filter(|holder| !holder.is_own && !holder.may_go_with(&places));
     let mut users: Vec<String> = holders.take(NAMED_MAX).map(|holder| holder.to_string()).collect();
     if with_open_files {
@@ -103,9 +103,9 @@ mod tests {
                 println!("SKIPPED (needs root): mounts");
                 return;
             }
-            let seen = find_users(&target, true);
+            let volume_use = find_users(&target, true);
             umount2(&target, MntFlags::MNT_DETACH).unwrap();
-            assert_ne!(seen.unwrap(), VolumeUse::NotMounted, "{}", target.display());
+            assert_ne!(volume_use.unwrap(), VolumeUse::NotMounted, "{}", target.display());
         }
     }
 

@@ -27,19 +27,19 @@ use super::lifecycle::WORK_MAX;
 use super::record::{CountTrust, Session, SessionPhase};
 use super::sessions::Sessions;
 
-/// How often every session is looked at.
+/// Interval at which every session is checked.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-/// The longest time between two looks at a session that stays in use.
+/// Longest interval between two checks of a session that stays in use.
 const LOOK_INTERVAL_MAX: Duration = Duration::from_secs(60);
-/// How long it may take to look at all processes.
+/// How long it may take to read all processes.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long no user must be seen after the engine restarted: it starts its containers again.
+/// How long no user may be found after the engine restarted: it starts its containers again.
 const UNUSED_AFTER_ENGINE: Duration = Duration::from_secs(5);
-/// How long no user must be seen after this process was away: the engine may be between the
+/// How long no user may be found after this process was away: the engine may be between the
 /// response to a mount and the start of the container.
 const UNUSED_AFTER_PLUGIN: Duration = Duration::from_secs(60);
 
-/// Looks after every session until the shutdown.
+/// Keeps every session until the shutdown.
 pub async fn keep_sessions(sessions: Arc<Sessions>, shutdown: Shutdown) {
     let mut looks = JoinSet::new();
     loop {
@@ -54,18 +54,18 @@ pub async fn keep_sessions(sessions: Arc<Sessions>, shutdown: Shutdown) {
             if !record.session.is_some_and(|session| sessions.is_due(&name, &session)) {
                 continue;
             }
-            // A name whose lock is held is being mounted, or looked at already.
+            // A name whose lock is held is being mounted or checked.
             let Some(lock) = sessions.locks.try_lock(&name) else { continue };
             looks.spawn(Arc::clone(&sessions).look_after(name, lock));
         }
     }
 }
 
-/// What a session needs.
+/// The next step for a session.
 enum SessionStep {
     Stay,
     Close,
-    /// A container uses it, or whether one does is not known, for this reason.
+    /// A container uses it, or whether one does is unknown, for this reason.
     LookAgain(String),
 }
 
@@ -105,7 +105,7 @@ impl Sessions {
             return SessionStep::Close;
         }
         let path = match &session.phase {
-            // The engine was not told of a mount.
+            // The engine did not get a response to the mount.
             SessionPhase::Opening | SessionPhase::Closing => return SessionStep::Close,
             SessionPhase::Open { path } => PathBuf::from(path),
         };
@@ -137,14 +137,15 @@ impl Sessions {
     }
 
     /// Checks that no process uses the mount at `path`. The error names the users, or says why they
-    /// are not known.
+    /// are unknown.
     async fn check_unused(
         &self,
         name: &str,
         path: PathBuf,
         trust: Option<CountTrust>,
     ) -> Result<(), String> {
-        // The engine is asked only about counts in doubt, and first: it knows most and costs least.
+        // The engine is asked only if a count is in doubt, and first, because its answer is the
+        // cheapest.
         let engine = match trust {
             None => Ok(()),
             Some(_) => match engine::list_users(&self.engine, name).await {
@@ -158,20 +159,22 @@ impl Sessions {
             },
         };
         let with_open_files = trust == Some(CountTrust::PluginWasAway);
-        let look = HostOperation::new("look for users", "processes", path.clone());
+        let search = HostOperation::new("look for users", "processes", path.clone());
         let pool = HostPool::of_process();
-        let users = pool.run(look, LOOK_TIMEOUT, move || find_users(&path, with_open_files)).await;
+        let users =
+            pool.run(search, LOOK_TIMEOUT, move || find_users(&path, with_open_files)).await;
         let users = users.map_err(io::Error::from).flatten();
         let users = users.map_err(|error| format!("who uses it cannot be read: {error}"))?;
         match (users, trust) {
             (VolumeUse::By(users), _) => Err(format!("in use: {}", users.join(", "))),
-            // An engine that does not answer starts nothing; what runs without it was looked for.
+            // An engine that does not answer starts no container; running ones were searched for
+            // without it.
             (VolumeUse::Nobody, Some(CountTrust::EngineRestarted)) => Ok(()),
             (VolumeUse::Nobody | VolumeUse::NotMounted, _) => engine,
         }
     }
 
-    /// Closes a session without users. A mount would need the name's lock, which the caller holds.
+    /// Closes a session without users. The caller holds the name's lock, which a mount would need.
     async fn close_unused(&self, name: &str, session: &Session) {
         match self.mark_closing(name, session).await {
             Ok(true) => {}

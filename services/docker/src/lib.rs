@@ -1,13 +1,13 @@
 //! `berth-docker`: Docker's volumes, by the classic volume plugin, served at a socket.
 //!
-//! **Owns** the plugin's socket, and `<state_dir>/names`: the names that Docker gave volumes, which
-//! of Docker's IDs hold them on this node, and which volumes were created for them.
+//! **Owns** the plugin's socket, and `<state_dir>/names`: the names that Docker gave to volumes,
+//! which of Docker's IDs hold them on this node, and which volumes were created for them.
 //!
 //! **Promises** what Docker's engine needs (E11):
 //! - a volume is claimed and mounted, under one alloc, while any container on this node uses it,
 //!   and is released after the last one;
-//! - a kill of the engine, of the agent or of this process loses no reference, and leaves none for
-//!   ever;
+//! - a kill of the engine, of the agent or of this process loses no reference, and leaves none
+//!   behind;
 //! - a request is answered before the engine gives up;
 //! - `docker volume rm` deletes the volume that `docker volume create` created on this node, and no
 //!   other.
@@ -96,7 +96,7 @@ struct StateDirError {
 pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
     let shutdown = process.shutdown.clone();
     make_state_dir(&config.state_dir)?;
-    // Opening the store also makes sure that no other process uses it.
+    // Opening the store also proves that no other process uses it.
     let names = NameTable::open(config.state_dir.join("names")).await?;
     // Responses and unmounts may have been lost with the process before this one.
     names.doubt_counts(CountTrust::PluginWasAway).await?;
@@ -131,10 +131,10 @@ pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
     Ok(())
 }
 
-/// Makes the state directory where it is missing. Others must not be able to put files there.
+/// Makes the state directory if it is missing. Other users must not be able to put files there.
 fn make_state_dir(path: &Path) -> Result<(), Fatal> {
-    let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
-    made.map_err(|source| StateDirError { path: path.to_owned(), source })?;
+    let result = DirBuilder::new().recursive(true).mode(0o700).create(path);
+    result.map_err(|source| StateDirError { path: path.to_owned(), source })?;
     trust::open(path, &TrustedUsers::own())?;
     Ok(())
 }

@@ -1,8 +1,8 @@
 //! The life of a session: opened under one alloc, and closed when no container uses it.
 //!
-//! **Promises** that the session is on the disk before its alloc is registered, and forgotten after
-//! the last claim of its alloc is gone: after a kill at any point the record says how to go on. One
-//! task at a time works on a name ([`Sessions::locks`]).
+//! **Promises** that the session is on the disk before its alloc is registered, and is forgotten
+//! after the last claim of its alloc is gone: after a kill at any point the record shows the next
+//! step. Only one task at a time works on a name ([`Sessions::locks`]).
 //!
 //! **Never** goes back: a closing session is closed to its end. The next mount starts a new one.
 
@@ -21,17 +21,17 @@ use super::record::{CountRefusal, Session, SessionPhase};
 use super::sessions::{EXPLAIN_MAX, Sessions};
 use super::target::default_target;
 
-/// How long one task works on a session before it leaves it to the next request or look.
+/// How long one task works on a session before it leaves it to the next request or check.
 pub const WORK_MAX: Duration = Duration::from_secs(600);
 const MOUNT_RETRY: Schedule =
     Schedule { first: Duration::from_millis(100), max: Duration::from_secs(2) };
-/// How often it is asked whether a release is through.
+/// Pauses between two questions whether a release has ended.
 const RELEASE_POLL: Schedule =
     Schedule { first: Duration::from_millis(50), max: Duration::from_secs(1) };
 
 impl Sessions {
-    /// Has the name's volume mounted, also where it is mounted already: the agent looks again. The
-    /// path of the mount.
+    /// Has the name's volume mounted, and returns the path. The agent checks an existing mount
+    /// again.
     pub async fn open(&self, name: &str) -> Result<String, Problem> {
         let deadline = Instant::now() + WORK_MAX;
         let mut tries = 0;
@@ -54,7 +54,7 @@ impl Sessions {
             let has_ended = is_alloc_over(problem.code);
             let retries = problem.retryable || has_ended;
             if has_ended || (!retries && session.phase == SessionPhase::Opening) {
-                // An ended alloc is of no use to the containers that are counted either.
+                // The containers that are counted cannot use an ended alloc either.
                 self.abandon(name, &session, &problem).await?;
             }
             if !retries || Instant::now() >= deadline {
@@ -86,12 +86,12 @@ impl Sessions {
         Ok(session)
     }
 
-    /// Registers, claims and mounts. Each of them does nothing when it was done before.
+    /// Registers, claims and mounts. Each step changes nothing if it was done before.
     async fn claim_and_mount(&self, name: &str, session: &Session) -> Result<String, Problem> {
         if session.phase == SessionPhase::Opening {
             self.client.register_alloc(name, session).await?;
         }
-        // Also for an open session: the node may have counted as gone since.
+        // Also for an open session: the node may have been declared gone since.
         Ok(self.client.mount(session).await?.path)
     }
 
@@ -104,7 +104,8 @@ impl Sessions {
         opened.await.map_err(NamesError::into_problem)
     }
 
-    /// Counts a reference. While the name's lock is held, a session that was opened is still open.
+    /// Counts a reference. The caller holds the name's lock, so a session that was opened is still
+    /// open.
     pub async fn add_reference(&self, reference: &MountReference) -> Result<(), Problem> {
         let id = reference.id.clone();
         let counted = self.names.update(&reference.name, move |record| match &mut record.session {
@@ -137,7 +138,7 @@ impl Sessions {
         Ok(())
     }
 
-    /// Writes that the session is closing. `false` when the name has another session by now.
+    /// Writes that the session is closing. `false` if the name has another session by now.
     pub async fn mark_closing(&self, name: &str, session: &Session) -> Result<bool, NamesError> {
         let alloc = session.alloc.clone();
         let close = self.names.update(name, move |record| {
@@ -181,7 +182,7 @@ impl Sessions {
         Err(last.unwrap_or_else(|| Problem::new(Code::Releasing, message).retryable()))
     }
 
-    /// Stops the session's alloc. Whether it has no claim left.
+    /// Stops the session's alloc. Returns whether it has no claim left.
     async fn stop_alloc(&self, session: &Session) -> Result<bool, Problem> {
         let status = match self.client.alloc_status(session).await {
             Ok(status) if !status.state.is_terminal() => self.client.stop_alloc(session).await,
@@ -189,19 +190,19 @@ impl Sessions {
         };
         match status {
             Ok(status) => Ok(status.claims.is_empty()),
-            // It was never registered, or it is forgotten, which happens only without claims.
+            // The alloc was never registered, or was forgotten, which happens only without claims.
             Err(problem) if problem.code == Code::NoSuchAlloc => Ok(true),
             Err(problem) => Err(problem),
         }
     }
 
     async fn remember_problem(&self, name: &str, problem: &Problem) {
-        let told = self.explain(name, problem, Instant::now() + EXPLAIN_MAX).await;
-        self.remember(name, |memory| memory.problem = Some(told));
+        let reason = self.explain(name, problem, Instant::now() + EXPLAIN_MAX).await;
+        self.remember(name, |memory| memory.problem = Some(reason));
     }
 }
 
-/// Whether the session's alloc is of no use any more, so that the next attempt needs a new one.
+/// Whether the session's alloc can no longer be used, so that the next attempt needs a new one.
 fn is_alloc_over(code: Code) -> bool {
     matches!(code, Code::AllocTerminal | Code::NoSuchAlloc | Code::GrantVoid)
 }

@@ -1,10 +1,10 @@
 //! The volumes of the namespace `default`, as this node knows them: `docker volume ls` shows them
-//! beside the names that were created here.
+//! besides the names that were created here.
 //!
 //! **Promises** that `docker volume ls` does not wait for the claim service, because other Docker
-//! commands wait for it. It shows the last list, and the list is read again behind it. Only the
-//! first `ls` of this process waits for the first list, and not for long. What this node learned of
-//! one volume is in the list from then on, also when an older list arrives later.
+//! commands wait for it. It shows the last list, which is then read again in the background. Only
+//! the first `ls` of this process waits, for a short time, for the first list. What this node has
+//! learned about one volume since is not overwritten by an older list.
 //!
 //! **Never** decides anything: the claim service is asked for each mount.
 
@@ -21,16 +21,16 @@ use tokio::time::{sleep, timeout};
 use super::client::BerthClient;
 use super::creation::is_usable;
 
-/// How often the list is read without a `docker volume ls`, give or take a quarter: a thousand
-/// hosts read it three times a second.
+/// Interval at which the list is read without a `docker volume ls`, give or take a quarter: a
+/// thousand hosts make three requests per second.
 const READ_INTERVAL: Duration = Duration::from_secs(300);
-/// The same while the claim service does not answer.
+/// The same if the claim service did not answer.
 const READ_RETRY: Duration = Duration::from_secs(30);
-/// The least time between two readings, however often Docker lists.
+/// Shortest interval between two reads, however often Docker lists.
 const READ_INTERVAL_MIN: Duration = Duration::from_secs(1);
 /// How long `docker volume ls` waits for the first list of this process.
 const FIRST_LIST_WAIT: Duration = Duration::from_secs(2);
-/// Volumes that are learned of while a list is on its way, at most. The next list brings the rest.
+/// Volumes that are learned about during one read, at most. The next list has the others.
 const LEARNED_MAX: usize = 4096;
 
 /// The list. Cheap to clone.
@@ -51,16 +51,16 @@ struct ListedVolumes {
     /// Whether the claim service was asked for a list, with or without success.
     was_read: bool,
     names: BTreeSet<String>,
-    /// Whether each volume is there that was learned of since the last reading began.
+    /// Volumes learned about since the last read began, and whether each exists.
     learned: BTreeMap<String, bool>,
 }
 
 impl VolumeListing {
-    /// The list as it is known, which is read again behind this call.
+    /// The current list. It is then read again in the background.
     pub async fn names(&self) -> BTreeSet<String> {
         self.inner.listed.notify_one();
         let mut volumes = self.inner.volumes.subscribe();
-        // After a timeout the list is what is known, too.
+        // After a timeout, the list as it is known is shown.
         let _ = timeout(FIRST_LIST_WAIT, volumes.wait_for(|volumes| volumes.was_read)).await;
         self.inner.volumes.borrow().names.clone()
     }
@@ -70,7 +70,7 @@ impl VolumeListing {
         self.inner.volumes.borrow().names.contains(name)
     }
 
-    /// Takes in what the claim service said of one volume.
+    /// Updates the list with the claim service's answer about one volume.
     pub fn learn(&self, name: &str, is_there: bool) {
         self.inner.volumes.send_modify(|volumes| {
             if volumes.learned.len() < LEARNED_MAX {
@@ -99,7 +99,7 @@ impl VolumeListing {
         }
     }
 
-    /// Reads the list once. Whether the claim service answered.
+    /// Reads the list once. Returns whether the claim service answered.
     async fn read(&self, client: &BerthClient) -> bool {
         self.inner.volumes.send_modify(|volumes| volumes.learned.clear());
         let listed = match client.list_volumes(&Namespace::default()).await {
@@ -109,7 +109,8 @@ impl VolumeListing {
                 let ids = usable.map(|volume| volume.id.to_string());
                 Some(ids.filter(|id| is_name(id)).collect())
             }
-            // The identity serves other namespaces only. Docker is told the names of this host.
+            // The identity has rights in other namespaces only. Docker then lists only the names of
+            // this host.
             Err(problem) if problem.code == Code::NotAllowed => Some(BTreeSet::new()),
             Err(problem) => {
                 let trace = problem.trace.as_deref();
@@ -124,7 +125,7 @@ impl VolumeListing {
 }
 
 impl ListedVolumes {
-    /// Ends a reading. What was learned meanwhile is newer than the list.
+    /// Ends a read. What was learned during the read is newer than the list.
     fn replace(&mut self, listed: Option<BTreeSet<String>>) {
         self.was_read = true;
         let Some(listed) = listed else { return };
@@ -143,7 +144,7 @@ fn set_listed(names: &mut BTreeSet<String>, name: String, is_there: bool) {
     }
 }
 
-/// Whether Docker can name a volume so: `[a-zA-Z0-9][a-zA-Z0-9_.-]+`, of at most 255 characters.
+/// Whether Docker accepts the id as a name: `[a-zA-Z0-9][a-zA-Z0-9_.-]+`, at most 255 characters.
 fn is_name(id: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
     id.len() > 1
@@ -158,8 +159,8 @@ mod tests {
 
     use super::*;
 
-    fn names(all: &[&str]) -> BTreeSet<String> {
-        all.iter().map(|name| (*name).to_owned()).collect()
+    fn names(ids: &[&str]) -> BTreeSet<String> {
+        ids.iter().map(|name| (*name).to_owned()).collect()
     }
 
     #[test]
@@ -191,7 +192,7 @@ mod tests {
         assert_eq!(waiting.await.unwrap(), names(&["data"]));
         assert_eq!(began.elapsed(), FIRST_LIST_WAIT / 2, "as soon as it arrives");
 
-        // A failed reading leaves the list as it is, and is not waited for.
+        // A failed read leaves the list as it is, and no caller waits for it.
         listing.inner.volumes.send_modify(|volumes| volumes.replace(None));
         let began = Instant::now();
         assert_eq!(listing.names().await, names(&["data"]));

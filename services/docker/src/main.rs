@@ -9,7 +9,7 @@ use berth_domain::Namespace;
 fn main() -> ExitCode {
     berth_version::declare(berth_version::of_build!());
     let name = berth_contract::service::DOCKER;
-    // The identity says which namespaces it serves, and this at least.
+    // The identity names the namespaces that it serves; at least this one.
     let namespaces = BTreeSet::from([Namespace::default()]);
     let role = move |own: &berth_docker::Config| {
         let (node, namespaces) = (own.node.clone(), namespaces.clone());

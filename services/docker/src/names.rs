@@ -2,8 +2,8 @@
 //!
 //! **Owns** `<state_dir>/names`.
 //!
-//! **Promises** that a change is on the disk when its function returns, and made or not made as a
-//! whole; and that changes of all names are seen in one order.
+//! **Promises** that a change is on the disk when its function returns, and is made entirely or not
+//! at all; and that readers see all changes in one order.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -20,12 +20,12 @@ use super::record::{CountTrust, NameRecord};
 
 /// The one keyspace of the store.
 const KEYSPACE: &str = "names";
-/// Names that one node remembers.
+/// Names that one node stores, at most.
 const NAMES_MAX: usize = 65_536;
 
 type Records = BTreeMap<String, NameRecord>;
 
-/// Why the names cannot be read or kept.
+/// Why the names cannot be read or written.
 #[derive(Debug, Error)]
 pub enum NamesError {
     /// They cannot be opened, read or written.
@@ -44,16 +44,16 @@ pub enum NamesError {
         #[source]
         source: serde_json::Error,
     },
-    /// A record could not be written as JSON.
+    /// A record could not be encoded as JSON.
     #[error("a name could not be written")]
     Json(#[from] serde_json::Error),
-    /// The thread that wrote ended.
+    /// The thread that wrote has ended.
     #[error("the store's thread ended before it answered")]
     Thread(#[source] tokio::task::JoinError),
 }
 
 impl NamesError {
-    /// As Docker's user reads it. A change that cannot be written down was not made.
+    /// The problem for Docker's user. A change that cannot be written was not made.
     pub fn into_problem(self) -> Problem {
         Problem::new(Code::Internal, chain(&self))
             .next("look at the disk below berth-docker's state_dir, and restart berth-docker")
@@ -64,7 +64,8 @@ impl NamesError {
 #[derive(Clone)]
 pub struct NameTable {
     inner: Arc<NameTableInner>,
-    // Held while a change goes to the disk and then to the table, so that both see one order.
+    // Held while a change is written to the disk and then to the table, so that both have one
+    // order.
     disk: Arc<tokio::sync::Mutex<Durable>>,
 }
 
@@ -75,7 +76,7 @@ struct NameTableInner {
 }
 
 impl NameTable {
-    /// Opens the store in this directory, made if it is not there.
+    /// Opens the store in this directory, which is created if it is missing.
     pub async fn open(path: PathBuf) -> Result<Self, NamesError> {
         let open = tokio::task::spawn_blocking(move || {
             let (disk, entries) = Durable::open(path.clone(), KEYSPACE)?;
@@ -87,7 +88,7 @@ impl NameTable {
         open.await.map_err(NamesError::Thread)?
     }
 
-    /// The record of a name; an empty one where nothing is known.
+    /// The record of a name; an empty one if there is none.
     pub fn get(&self, name: &str) -> NameRecord {
         self.inner.records().get(name).cloned().unwrap_or_default()
     }
@@ -97,12 +98,12 @@ impl NameTable {
         self.inner.records().clone()
     }
 
-    /// Whether another name can be remembered.
+    /// Whether another name can be stored.
     pub fn has_room(&self) -> bool {
         self.inner.records().len() < NAMES_MAX
     }
 
-    /// Counts changes. A change may be of any name.
+    /// Counts the changes of all names.
     pub fn subscribe(&self) -> watch::Receiver<u64> {
         self.inner.changed.subscribe()
     }
@@ -146,7 +147,7 @@ impl NameTableInner {
         change: impl FnOnce(&mut NameRecord) -> T,
     ) -> Result<T, NamesError> {
         if !disk.is_open() {
-            // After a failed write the disk says which changes were made.
+            // After a failed write the disk decides which changes were made.
             let records = decode_records(&self.path, disk.open_again()?);
             *self.records() = records.inspect_err(|error| disk.close(chain(error)))?;
         }
@@ -197,13 +198,13 @@ mod tests {
         session.phase = SessionPhase::Open { path: "/p".to_owned() };
         session.add_reference("x").unwrap();
         session.add_reference("x").unwrap();
-        let known = session.clone();
+        let expected = session.clone();
         names.update("data", move |record| record.session = Some(session)).await.unwrap();
         names.update("none", |_| ()).await.unwrap();
         drop(names);
 
         let names = NameTable::open(dir.path().to_owned()).await.unwrap();
-        assert_eq!(names.get("data").session, Some(known));
+        assert_eq!(names.get("data").session, Some(expected));
         assert_eq!(names.list().len(), 1);
         names.doubt_counts(CountTrust::PluginWasAway).await.unwrap();
         let doubted = names.get("data").session.unwrap();
@@ -230,16 +231,16 @@ mod tests {
         };
         remember("before").await.unwrap();
         disk.fill();
-        let mut kept = 0;
-        while remember(&format!("while-{kept}")).await.is_ok() {
-            kept += 1;
-            assert!(kept < 100_000, "a full disk takes everything");
+        let mut kept_count = 0;
+        while remember(&format!("while-{kept_count}")).await.is_ok() {
+            kept_count += 1;
+            assert!(kept_count < 100_000, "a full disk takes everything");
         }
         disk.free();
         remember("after").await.unwrap();
-        let known = names.list();
-        assert!(["before", "after"].iter().all(|name| known.contains_key(*name)));
+        let expected = names.list();
+        assert!(["before", "after"].iter().all(|name| expected.contains_key(*name)));
         drop(names);
-        assert_eq!(NameTable::open(disk.path().to_owned()).await.unwrap().list(), known);
+        assert_eq!(NameTable::open(disk.path().to_owned()).await.unwrap().list(), expected);
     }
 }

@@ -1,10 +1,10 @@
 //! The options of `docker volume create -o KEY=VALUE`.
 //!
-//! **Promises** every fault at once, in words, and nothing done when there is one. An unknown
-//! option is a fault: a user would believe that an ignored option holds.
+//! **Promises** that all faults are reported at once, in words, and that nothing is done if there
+//! is one. An unknown option is a fault: if it were ignored, the user would believe that it holds.
 //!
 //! With `class` or `plugin` the volume is created at its storage. Without them the name is given to
-//! a volume that is registered, and `size` is compared with it.
+//! a registered volume, and `size` is compared with it.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -43,11 +43,11 @@ const STORAGE_OPTIONS: [&str; 4] = ["limit", "reclaim", "from-volume", "from-sna
 const PARAMETER: &str = "param.";
 const MUTABLE_PARAMETER: &str = "mutable.";
 
-/// What `docker volume create` asks for.
+/// What `docker volume create` requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NameOptions {
     pub target: VolumeTarget,
-    /// How the volume is created. `None` for a volume that is registered.
+    /// How the volume is created. `None` for a registered volume.
     pub storage: Option<StorageOptions>,
 }
 
@@ -71,7 +71,7 @@ pub fn parse(name: &str, options: &BTreeMap<String, String>) -> Result<NameOptio
     }
 }
 
-/// The options that were not read yet, and the faults of the others.
+/// The options that were not read yet, and the faults of those that were.
 struct OptionReader {
     options: BTreeMap<String, String>,
     faults: Vec<String>,
@@ -119,11 +119,11 @@ impl OptionReader {
 
     fn read_parameters(&mut self, prefix: &str) -> BTreeMap<String, String> {
         let options = std::mem::take(&mut self.options).into_iter();
-        let (found, others): (BTreeMap<_, _>, BTreeMap<_, _>) =
+        let (matching, others): (BTreeMap<_, _>, BTreeMap<_, _>) =
             options.partition(|(option, _)| option.starts_with(prefix));
         self.options = others;
         let mut parameters = BTreeMap::new();
-        for (option, value) in found {
+        for (option, value) in matching {
             let key = &option[prefix.len()..];
             if key.is_empty() || key.contains(char::is_control) {
                 // Parameters may hold secrets, so the value is not repeated.
@@ -171,7 +171,7 @@ impl OptionReader {
         }
     }
 
-    /// A volume that is created must be usable as the options say. A registered one is looked at.
+    /// Checks that a volume that is created will be usable. A registered one is checked later.
     fn check_access(&mut self, target: &VolumeTarget, given: &BTreeMap<String, String>) {
         let creates = given.contains_key("class") || given.contains_key("plugin");
         let writes = |access: AccessMode| access.sharing().writers != Bound::None;
@@ -187,8 +187,9 @@ impl OptionReader {
             let (option, value) = (unknown.escape_debug(), value.escape_debug());
             let why = why_refused(unknown);
             // The refusal is logged, and flags may hold secrets.
-            let said = if unknown == "o" { "o".to_owned() } else { format!("{option}={value}") };
-            self.faults.push(format!("{said}: {why}"));
+            let shown_option =
+                if unknown == "o" { "o".to_owned() } else { format!("{option}={value}") };
+            self.faults.push(format!("{shown_option}: {why}"));
         }
     }
 
@@ -253,8 +254,8 @@ fn why_refused(option: &str) -> String {
                      registered with Berth (`external_id`)"
         }
         _ => {
-            let known = OPTIONS.join(", ");
-            return format!("there is no such option; there are {known}");
+            let options = OPTIONS.join(", ");
+            return format!("there is no such option; there are {options}");
         }
     };
     why.to_owned()
@@ -306,7 +307,7 @@ mod tests {
 
     #[test]
     fn every_option_of_a_volume_that_is_created_is_read() {
-        let said = parse_pairs(&[
+        let parsed = parse_pairs(&[
             ("class", "fast"),
             ("size", "10GiB"),
             ("limit", "20GB"),
@@ -315,7 +316,7 @@ mod tests {
             ("mutable.iops", "100"),
             ("mutable.a.b", ""),
         ]);
-        let NameOptions { target, storage } = said.unwrap();
+        let NameOptions { target, storage } = parsed.unwrap();
         let storage = storage.unwrap();
         assert_eq!(target.size, Some(10 << 30));
         assert_eq!(storage.class.as_ref().unwrap().as_str(), "fast");
@@ -327,17 +328,17 @@ mod tests {
         let mutable: Vec<_> = storage.mutable_parameters.keys().map(String::as_str).collect();
         assert_eq!(mutable, ["a.b", "iops"]);
 
-        let said = parse_pairs(&[("plugin", "nfs"), ("param.tier", "1"), ("from-volume", "old")]);
-        let storage = said.unwrap().storage.unwrap();
+        let parsed = parse_pairs(&[("plugin", "nfs"), ("param.tier", "1"), ("from-volume", "old")]);
+        let storage = parsed.unwrap().storage.unwrap();
         assert_eq!(storage.parameters["tier"], "1");
         assert_eq!(storage.origin.unwrap().snapshot, None);
-        let said = parse_pairs(&[("class", "fast"), ("reclaim", "delete")]).unwrap();
-        assert_eq!(said.storage.unwrap().reclaim, Some(Reclaim::Delete));
+        let parsed = parse_pairs(&[("class", "fast"), ("reclaim", "delete")]).unwrap();
+        assert_eq!(parsed.storage.unwrap().reclaim, Some(Reclaim::Delete));
     }
 
     #[test]
     fn every_fault_comes_at_once() {
-        let said = parse_pairs(&[
+        let parsed = parse_pairs(&[
             ("volume", ""),
             ("namespace", "a\nb"),
             ("mode", "rx"),
@@ -356,7 +357,7 @@ mod tests {
             ("fs_type", "xfs"),
             ("colour", "red"),
         ]);
-        let said = said.unwrap_err();
+        let parsed = parsed.unwrap_err();
         for fault in [
             "volume=: is empty",
             "namespace=a",
@@ -378,14 +379,14 @@ mod tests {
              size, class, plugin, limit, reclaim, from-volume, from-snapshot, param.KEY, \
              mutable.KEY",
         ] {
-            assert!(said.contains(fault), "{fault} is not in: {said}");
+            assert!(parsed.contains(fault), "{fault} is not in: {parsed}");
         }
-        assert!(!said.contains("hunter2"), "{said}");
+        assert!(!parsed.contains("hunter2"), "{parsed}");
     }
 
     #[test]
     fn options_of_a_creation_need_a_class_or_a_plugin() {
-        let said = parse_pairs(&[
+        let parsed = parse_pairs(&[
             ("size", "10G"),
             ("limit", "20G"),
             ("reclaim", "retain"),
@@ -394,23 +395,24 @@ mod tests {
             ("param.tier", "1"),
             ("mutable.iops", "100"),
         ]);
-        let said = said.unwrap_err();
+        let parsed = parsed.unwrap_err();
         for option in
             ["limit", "reclaim", "from-volume", "from-snapshot", "param.tier", "mutable.iops"]
         {
             let fault = format!("{option}: says how a volume is created: say class or plugin, too");
-            assert!(said.contains(&fault), "{fault} is not in: {said}");
+            assert!(parsed.contains(&fault), "{fault} is not in: {parsed}");
         }
-        assert!(!said.contains("size:"), "a size may be asked of a registered volume: {said}");
+        assert!(!parsed.contains("size:"), "a size may be asked of a registered volume: {parsed}");
     }
 
     #[test]
     fn a_volume_that_is_created_must_be_usable() {
         let read_only = ("access", "multi-node-reader-only");
-        let said = parse_pairs(&[("class", "fast"), read_only]).unwrap_err();
-        assert!(said.contains("nobody writes there; say mode=ro"), "{said}");
+        let parsed = parse_pairs(&[("class", "fast"), read_only]).unwrap_err();
+        assert!(parsed.contains("nobody writes there; say mode=ro"), "{parsed}");
         parse_pairs(&[("class", "fast"), read_only, ("mode", "ro")]).unwrap();
-        let said = parse_pairs(&[("class", "fast"), ("size", "2G"), ("limit", "1G")]).unwrap_err();
-        assert!(said.contains("limit=1GiB: is smaller than size"), "{said}");
+        let parsed =
+            parse_pairs(&[("class", "fast"), ("size", "2G"), ("limit", "1G")]).unwrap_err();
+        assert!(parsed.contains("limit=1GiB: is smaller than size"), "{parsed}");
     }
 }

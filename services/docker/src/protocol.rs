@@ -72,12 +72,12 @@ pub fn activated() -> Value {
     json!({"Implements": ["VolumeDriver"]})
 }
 
-/// Responds to `VolumeDriver.Capabilities`: a name means the same on every host.
+/// Responds to `VolumeDriver.Capabilities`: a name means the same volume on every host.
 pub fn capabilities() -> Value {
     json!({"Capabilities": {"Scope": "global"}})
 }
 
-/// Responds where the request was refused or failed; an empty text means success.
+/// The response to a request that was refused or failed. With an empty text it means success.
 pub fn error(text: &str) -> Value {
     json!({"Err": text})
 }
@@ -108,8 +108,8 @@ mod tests {
 
     #[test]
     fn volume_without_a_time_or_a_status_has_no_such_fields() {
-        let shown = DockerVolume { name: "v".to_owned(), ..DockerVolume::default() };
+        let volume = DockerVolume { name: "v".to_owned(), ..DockerVolume::default() };
         let expected = json!({"Volumes": [{"Name": "v", "Mountpoint": ""}], "Err": ""});
-        assert_eq!(volumes(&[shown]), expected);
+        assert_eq!(volumes(&[volume]), expected);
     }
 }

@@ -4,7 +4,7 @@
 //! The engine mounts one ID more than once (`docker cp` on a running container), so mounts of an ID
 //! are counted.
 //!
-//! **Promises** that a reference is dropped only when the engine said so, or when it is in doubt
+//! **Promises** that a reference is dropped only if the engine unmounts it, or if it is in doubt
 //! and the host showed that nobody uses the volume. A reference is in doubt
 //! - after the engine restarted, because a killed engine sends no unmounts;
 //! - after this process restarted, because a response or an unmount may have been lost with it.
@@ -27,7 +27,7 @@ const IDS_MAX: usize = 4096;
 /// One name, as it is stored.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NameRecord {
-    /// From `docker volume create`; none for a name that is a volume's own id.
+    /// Written by `docker volume create`; none for a name that is a volume's own id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub definition: Option<NameDefinition>,
     /// The use of the volume on this node, while there is one.
@@ -41,7 +41,7 @@ pub struct NameDefinition {
     #[serde(flatten)]
     pub target: VolumeTarget,
     pub created: Timestamp,
-    /// How the volume is created at its storage. `None` for a name of a volume that was there.
+    /// How the volume is created at its storage. `None` for a name of an existing volume.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub creation: Option<Creation>,
 }
@@ -68,11 +68,11 @@ pub struct Session {
     pub ids: BTreeMap<String, IdCount>,
 }
 
-/// How far a session is. It never goes back.
+/// The phase of a session. It never goes back.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SessionPhase {
-    /// The alloc is registered, or about to be. No container has the volume yet.
+    /// The alloc is registered, or about to be. No container uses the volume yet.
     Opening,
     /// The volume is mounted at this path.
     Open { path: String },
@@ -80,23 +80,23 @@ pub enum SessionPhase {
     Closing,
 }
 
-/// How often an ID holds a session.
+/// How many references an ID has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IdCount {
     pub count: u32,
     pub trust: CountTrust,
 }
 
-/// How sure a count is.
+/// Whether a count can be trusted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CountTrust {
-    /// The engine and this process have run ever since the mount.
+    /// The engine and this process have run without a break since the mount.
     Sure,
-    /// This process was away meanwhile.
+    /// This process was away since the mount.
     #[serde(alias = "agent-was-away")] // written while the agent served Docker
     PluginWasAway,
-    /// The engine restarted meanwhile.
+    /// The engine restarted since the mount.
     EngineRestarted,
 }
 
@@ -122,7 +122,7 @@ impl NameRecord {
         }
     }
 
-    /// `None` until this node has learnt it.
+    /// The volume of the name; `None` until this node knows it.
     pub fn target(&self) -> Option<&VolumeTarget> {
         let session = self.session.as_ref().map(|session| &session.target);
         self.definition.as_ref().map(|definition| &definition.target).or(session)
@@ -134,15 +134,15 @@ impl Session {
         Self { target, alloc, boot_id, phase: SessionPhase::Opening, ids: BTreeMap::new() }
     }
 
-    /// Counts a reference. For an ID in doubt this is the reference that was counted before.
+    /// Counts a reference. For an ID in doubt, this confirms the reference that was counted before.
     pub fn add_reference(&mut self, id: &str) -> Result<(), CountRefusal> {
         if !matches!(self.phase, SessionPhase::Open { .. }) {
             return Err(CountRefusal::NotOpen);
         }
         let is_full = self.ids.len() >= IDS_MAX;
         match self.ids.get_mut(id) {
-            Some(held) if held.trust != CountTrust::Sure => held.trust = CountTrust::Sure,
-            Some(held) => held.count = held.count.saturating_add(1),
+            Some(counted) if counted.trust != CountTrust::Sure => counted.trust = CountTrust::Sure,
+            Some(counted) => counted.count = counted.count.saturating_add(1),
             None if is_full => return Err(CountRefusal::Full),
             None => {
                 self.ids.insert(id.to_owned(), IdCount { count: 1, trust: CountTrust::Sure });
@@ -153,25 +153,25 @@ impl Session {
 
     /// Drops a reference. `false` when the ID has none.
     pub fn drop_reference(&mut self, id: &str) -> bool {
-        let Some(held) = self.ids.get_mut(id) else { return false };
-        held.count = held.count.saturating_sub(1);
-        if held.count == 0 {
+        let Some(counted) = self.ids.get_mut(id) else { return false };
+        counted.count = counted.count.saturating_sub(1);
+        if counted.count == 0 {
             self.ids.remove(id);
         }
         true
     }
 
-    /// Puts every count in doubt: at most one reference of each ID may be left.
+    /// Puts every count in doubt: each ID then has at most one reference.
     pub fn doubt_counts(&mut self, trust: CountTrust) {
-        for held in self.ids.values_mut() {
-            *held = IdCount { count: 1, trust: held.trust.max(trust) };
+        for counted in self.ids.values_mut() {
+            *counted = IdCount { count: 1, trust: counted.trust.max(trust) };
         }
     }
 
-    /// How sure it is that a container uses the volume; `None` when no ID is counted. One sure ID
-    /// suffices. Of the doubts the one that needs more proof counts.
+    /// Whether a container uses the volume for certain; `None` if no ID is counted. One sure ID is
+    /// enough; of the doubts, the one that needs more proof counts.
     pub fn trust(&self) -> Option<CountTrust> {
-        self.ids.values().map(|held| held.trust).min()
+        self.ids.values().map(|counted| counted.trust).min()
     }
 
     pub fn close(&mut self) {
@@ -196,7 +196,7 @@ mod tests {
     }
 
     fn counts(session: &Session) -> Vec<(&str, u32)> {
-        session.ids.iter().map(|(id, held)| (id.as_str(), held.count)).collect()
+        session.ids.iter().map(|(id, counted)| (id.as_str(), counted.count)).collect()
     }
 
     #[test]
@@ -224,7 +224,7 @@ mod tests {
         session.doubt_counts(CountTrust::EngineRestarted);
         assert_eq!(counts(&session), [("x", 1), ("y", 1)]);
         assert_eq!(session.trust(), Some(CountTrust::EngineRestarted));
-        // The container is started again: that is the reference that was counted.
+        // The container is started again: this is the reference that was counted.
         session.add_reference("x").unwrap();
         assert_eq!(
             (counts(&session), session.trust()),
@@ -258,7 +258,7 @@ mod tests {
         let record = NameRecord { definition: Some(definition), session: Some(session) };
         let text = serde_json::to_string(&record).unwrap();
         assert_eq!(serde_json::from_str::<NameRecord>(&text).unwrap(), record, "{text}");
-        // As the first version wrote it: such records are on the disks of running nodes.
+        // In the form of the first version: such records are on the disks of running nodes.
         let first = r#"{"definition":{"namespace":"default","volume":"data","mode":"write",
             "created":"1970-01-01T00:00:00.007Z"},"session":{"namespace":"default","volume":"data",
             "mode":"write","alloc":"a","boot_id":"boot","phase":{"open":{"path":"/p"}},

@@ -1,11 +1,11 @@
 //! `VolumeDriver.Remove`: the name is removed, and the volume that it created is deleted.
 //!
-//! **Promises** that only the volume is deleted that the name's own `docker volume create` made
-//! ([`creation`](super::creation)), with the reclaim policy `delete`, and only while
-//! - no claim is on it, on any node;
+//! **Promises** that only one volume is deleted: the one that the name's own `docker volume create`
+//! made ([`creation`](super::creation)), with the reclaim policy `delete`, and only while
+//! - no node has a claim on it;
 //! - no other name of this node's Docker stands for it.
 //!
-//! What the other nodes' Dockers call it is not known: they may name any volume.
+//! Other nodes' names for the volume are unknown here: their Dockers may name any volume.
 
 use std::time::Duration;
 
@@ -36,13 +36,14 @@ use super::target::{VolumeTarget, default_target};
 
 /// How long a removal waits for the deletion of its volume. The engine itself gives up after 60 s.
 const REMOVE_WAIT_MAX: Duration = Duration::from_secs(50);
-/// How long a deletion is requested again that the claim service does not answer, or cannot do yet.
+/// How long a deletion is requested again if the claim service does not answer, or cannot do it
+/// yet.
 const REQUEST_RETRY_MAX: Duration = Duration::from_secs(15);
-/// Claims that one refusal names.
+/// Claims that one refusal names, at most.
 const NAMED_CLAIMS_MAX: usize = 3;
 
 impl VolumeDriver {
-    /// Removes a name, unless its volume is claimed anywhere.
+    /// Removes a name, unless any node has a claim on its volume.
     pub async fn remove(&self, name: &str) -> Result<Value, String> {
         let deadline = self.sessions.request_deadline(REMOVE_WAIT_MAX);
         let target = match self.record(name).target() {
@@ -76,7 +77,7 @@ impl VolumeDriver {
         Ok(protocol::error(""))
     }
 
-    /// The record of the name, once its last use is released. Docker removes a volume right after
+    /// The record of the name, after its last use is released. Docker removes a volume right after
     /// the container that it was made for (`docker run --rm`).
     async fn await_released(&self, name: &str, deadline: Instant) -> Result<NameRecord, String> {
         let mut changes = self.sessions.names.subscribe();
@@ -98,7 +99,7 @@ impl VolumeDriver {
         }
     }
 
-    /// Decides what becomes of the volume, as soon as it is known whether there is one.
+    /// Decides what happens to the volume, as soon as it is known whether it exists.
     async fn plan(
         &self,
         name: &str,
@@ -111,7 +112,7 @@ impl VolumeDriver {
         loop {
             let volume = match self.look_up(target).await {
                 Ok(volume) if volume.claim_count > 0 || !volume.claims.is_empty() => {
-                    // Compose removes a volume right after the last container that had it.
+                    // Compose removes a volume right after the last container that used it.
                     if is_released(&volume) && pause(&mut looks, deadline).await {
                         continue;
                     }
@@ -140,10 +141,10 @@ impl VolumeDriver {
     async fn check_other_names(&self, name: &str, target: &VolumeTarget) -> Result<(), String> {
         let key = target.key();
         let names = self.sessions.names.list().into_iter();
-        let is_of_volume = |(other, record): &(String, NameRecord)| {
-            other != name && record.target().is_some_and(|target| target.key() == key)
+        let is_of_volume = |(other_name, record): &(String, NameRecord)| {
+            other_name != name && record.target().is_some_and(|target| target.key() == key)
         };
-        let others: Vec<_> = names.filter(is_of_volume).map(|(other, _)| other).collect();
+        let others: Vec<_> = names.filter(is_of_volume).map(|(other_name, _)| other_name).collect();
         if !others.is_empty() {
             return Err(format!(
                 "volume {name} cannot be removed: Docker has its volume on this node also as {}; \
@@ -171,8 +172,8 @@ impl VolumeDriver {
         }
     }
 
-    /// Has the claim service store that the volume is to be deleted. The request is on the disk
-    /// first.
+    /// Has the claim service store that the volume is to be deleted. The request is written to the
+    /// disk first.
     async fn delete_volume(
         &self,
         name: &str,
@@ -213,7 +214,7 @@ impl VolumeDriver {
         }
     }
 
-    /// Waits until the volume is gone from its storage, or its storage refused that.
+    /// Waits until the volume is gone from its storage, or the storage has refused.
     async fn await_deleted(
         &self,
         name: &str,
@@ -245,10 +246,10 @@ impl VolumeDriver {
                 Err(problem) => describe(&problem),
             };
             if !pause(&mut looks, deadline).await {
-                let shown = volume_argument(&target.key());
+                let argument = volume_argument(&target.key());
                 return Err(format!(
                     "volume {name} is not deleted yet: {words}; this goes on without Docker. Next: \
-                     look at it with `berth volume status {shown}`"
+                     look at it with `berth volume status {argument}`"
                 ));
             }
         }
@@ -260,7 +261,7 @@ fn refused_deletion(volume: &VolumeStatus) -> Option<&FailedOperation> {
     (failure.operation == OperationKind::Delete).then_some(failure)
 }
 
-/// Whether each claim of the volume is on its way out.
+/// Whether every claim of the volume is being released.
 fn is_released(volume: &VolumeStatus) -> bool {
     let releasing = |claim: &ClaimStatus| {
         matches!(claim.state, ClaimState::Unpublishing | ClaimState::NodeDetached)

@@ -1,9 +1,9 @@
-//! The plugin's socket: HTTP/1.1, one request a connection.
+//! The plugin's socket: HTTP/1.1, with one request per connection.
 //!
 //! **Owns** the socket's file, which only root may use.
 //!
-//! **Promises** that a reference is dropped whose response was not written. Hence one request a
-//! connection: its end says whether the response was written.
+//! **Promises** that a reference is dropped if its response was not written. Hence one request per
+//! connection: the end of the connection tells whether the response was written.
 
 use std::convert::Infallible;
 use std::fs::DirBuilder;
@@ -38,12 +38,12 @@ use super::protocol::{self, Endpoint, PluginRequest};
 
 /// Connections served at once.
 const CONNECTIONS_MAX: usize = 256;
-/// How long one connection may last: longer than the engine waits for anything.
+/// How long one connection may last: longer than any wait of the engine.
 const CONNECTION_MAX: Duration = Duration::from_secs(130);
 /// The longest body of a request, in bytes.
 const REQUEST_BYTES_MAX: usize = 1024 * 1024;
 
-/// Why the plugin's socket cannot be had.
+/// Why the plugin's socket cannot be served.
 #[derive(Debug, Error)]
 pub enum ListenError {
     #[error("its directory {} cannot be made", .0.display())]
@@ -54,7 +54,7 @@ pub enum ListenError {
     Serve(#[from] ServeError),
 }
 
-/// The listening socket. Its file is removed with it, so that Docker finds no driver instead of one
+/// The listening socket. Its file is removed on drop, so that Docker finds no driver instead of one
 /// that does not answer.
 #[derive(Debug)]
 pub struct PluginSocket {
@@ -63,11 +63,11 @@ pub struct PluginSocket {
 }
 
 impl PluginSocket {
-    /// Listens. A socket that a killed process left is replaced; anything else is left alone.
+    /// Listens. A socket that a killed process left is replaced; any other file is not touched.
     pub fn listen(path: &Path) -> Result<Self, ListenError> {
         if let Some(dir) = path.parent() {
-            let made = DirBuilder::new().recursive(true).mode(0o755).create(dir);
-            made.map_err(|error| ListenError::Directory(dir.to_owned(), error))?;
+            let result = DirBuilder::new().recursive(true).mode(0o755).create(dir);
+            result.map_err(|error| ListenError::Directory(dir.to_owned(), error))?;
             trust::open(dir, &TrustedUsers::own())?;
         }
         let failed = |source| ServeError::Io { path: path.to_owned(), source };
@@ -79,7 +79,7 @@ impl PluginSocket {
     }
 }
 
-/// Serves until the shutdown, and then for `drain` the requests under way.
+/// Serves until the shutdown. Requests under way may then take `drain` longer.
 pub async fn serve(
     socket: PluginSocket,
     driver: VolumeDriver,
@@ -98,7 +98,7 @@ pub async fn serve(
             (Ok((stream, _)), Ok(permit)) = accepted => (stream, permit),
             () = shutdown.requested() => break,
             else => {
-                // Out of file descriptors, perhaps: that passes, and a busy loop does not help.
+                // File descriptors may have run out: that passes, and a busy loop does not help.
                 sleep(Duration::from_millis(100)).await;
                 continue;
             }
@@ -114,7 +114,7 @@ pub async fn serve(
     let _ = timeout(drain, rest).await;
 }
 
-/// Serves one request, and drops its reference where the response was not written.
+/// Serves one request, and drops its reference if the response was not written.
 async fn serve_connection(stream: UnixStream, driver: VolumeDriver) {
     let delivery = Arc::new(ResponseDelivery::default());
     let service = service_fn(|request| {
@@ -159,7 +159,7 @@ async fn handle(
             }
         }
     };
-    // A task of its own: the end of the connection must not end a change half-way.
+    // A separate task: the end of the connection must not interrupt a change.
     let name = request.name.clone();
     let handled = tokio::spawn(async move { driver.handle(endpoint, request, delivery).await });
     match handled.await {
@@ -188,7 +188,7 @@ fn response(
     response
 }
 
-/// The body of a response, which says when hyper takes it to write it.
+/// The body of a response. It notes when hyper takes it to write it.
 struct TrackedBody {
     body: Full<Bytes>,
     delivery: Arc<ResponseDelivery>,

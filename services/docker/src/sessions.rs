@@ -1,7 +1,7 @@
 //! The sessions of all names, and the two requests that count references: mount and unmount.
 //!
-//! **Promises** a response to a mount within the time that the engine waits. A mount that takes
-//! longer goes on without a reference, and the engine's retry joins it.
+//! **Promises** a response to a mount within the time that the engine waits. A longer mount
+//! continues without a reference, and the engine's retry joins it.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -24,13 +24,13 @@ use super::engine;
 use super::names::NameTable;
 use super::target::default_target;
 
-/// How long an unmount waits for the release that follows it, so that a container which is stopped
-/// here and started on another host finds the volume free. A longer release goes on.
+/// How long an unmount waits for the release that follows it, so that a container that moves to
+/// another host finds the volume free. A longer release continues.
 const RELEASE_WAIT: Duration = Duration::from_secs(10);
 /// How long it may take to read why a volume is not mounted.
 pub const EXPLAIN_MAX: Duration = Duration::from_secs(1);
-/// How long an unused session is kept after a mount whose response was lost. Docker retries for
-/// half a minute, and so do people.
+/// How long an unused session is kept after a mount whose response was lost. The engine retries for
+/// half a minute, and users retry about as long.
 const KEPT_FOR_RETRY: Duration = Duration::from_secs(60);
 /// How long an unused session is kept after Docker's copy into the volume (copy-up): the container
 /// that the copy was for mounts the volume next, under the same claim.
@@ -44,39 +44,39 @@ pub struct Sessions {
     pub boot_id: String,
     /// The socket of Docker's engine.
     pub engine: PathBuf,
-    /// How long a mount may keep the engine waiting.
+    /// How long the engine may have to wait for a mount.
     mount_timeout: Duration,
-    /// One task at a time works on a name.
+    /// Only one task at a time works on a name.
     pub locks: KeyedLocks<String>,
     memory: Mutex<HashMap<String, SessionMemory>>,
-    /// Has the keeper look at all sessions at once.
+    /// Wakes the keeper to check all sessions at once.
     pub wake: Notify,
 }
 
-/// What this process remembers of a session, and the disk does not.
+/// What this process remembers of a session only in memory.
 #[derive(Debug, Clone, Default)]
 pub struct SessionMemory {
-    /// Until when the session is kept though it has no reference.
+    /// The session is kept until then, even without a reference.
     pub kept_until: Option<Instant>,
-    /// Whether it is kept for the container that Docker's copy was for.
+    /// Whether it is kept for the container that Docker's copy (copy-up) was for.
     pub is_kept_after_copy: bool,
-    /// Why it does not go on, as of the last attempt.
+    /// The error of the last attempt.
     pub problem: Option<String>,
-    /// Since when no user of the volume was seen.
+    /// Since when no user of the volume was found.
     pub unused_since: Option<Instant>,
-    /// When the keeper looks for users next, and how long that is after the last look.
+    /// When the keeper checks for users next, and how long that is after the last check.
     pub next_look: Option<(Instant, Duration)>,
 }
 
 impl Sessions {
-    /// Sessions that an earlier process left open are kept a while: the engine retries a request
-    /// whose response was lost.
+    /// Sessions that an earlier process left open are kept for a while: the engine retries a
+    /// request whose response was lost.
     pub fn new(config: &Config, boot_id: String, names: NameTable, client: BerthClient) -> Self {
         let kept_until = Some(Instant::now() + KEPT_FOR_RETRY);
-        let kept = SessionMemory { kept_until, ..SessionMemory::default() };
+        let memory = SessionMemory { kept_until, ..SessionMemory::default() };
         let records = names.list().into_iter();
         let open = records.filter(|(_, record)| record.session.is_some());
-        let memory = open.map(|(name, _)| (name, kept.clone())).collect();
+        let memory = open.map(|(name, _)| (name, memory.clone())).collect();
         Self {
             names,
             client,
@@ -89,7 +89,7 @@ impl Sessions {
         }
     }
 
-    /// When a request that begins now must be answered: the engine stops waiting soon after.
+    /// When a request that begins now must be answered: soon after, the engine stops waiting.
     pub fn request_deadline(&self, within: Duration) -> Instant {
         Instant::now() + self.mount_timeout.min(within)
     }
@@ -107,7 +107,7 @@ impl Sessions {
         };
         let (sender, mounted) = oneshot::channel();
         let (sessions, task_delivery) = (Arc::clone(self), Arc::clone(&delivery));
-        // The task outlives this request, and holds the lock as long.
+        // The task outlives this request, and holds the lock until it ends.
         tokio::spawn(async move {
             let name = reference.name.clone();
             let mounted = match sessions.open(&name).await {
@@ -125,7 +125,7 @@ impl Sessions {
         });
         match timeout_at(deadline, mounted).await {
             Ok(Ok(Ok(path))) => Ok(path),
-            // Told also if its deadline leaves no time to read the claims.
+            // The problem is explained even if the deadline leaves no time to read the claims.
             Ok(Ok(Err(problem))) => Err(self.explain(&name, &problem, deadline).await),
             Ok(Err(_)) => Err("the mount was given up: berth-docker is ending".to_owned()),
             Err(_) => {
@@ -142,7 +142,7 @@ impl Sessions {
         reference: MountReference,
         delivery: &ResponseDelivery,
     ) -> Result<(), Problem> {
-        // On the disk first: what was answered to the engine must survive this process.
+        // Written to the disk first: what the engine was answered must survive this process.
         self.add_reference(&reference).await?;
         self.forget(&reference.name);
         if let Err(reference) = delivery.add_reference(reference) {
@@ -151,7 +151,7 @@ impl Sessions {
         Ok(())
     }
 
-    /// Drops a reference that the engine was not told of.
+    /// Drops a reference whose response did not reach the engine.
     pub async fn drop_undelivered(&self, reference: MountReference) {
         let MountReference { name, id } = reference;
         tracing::warn!(name, id, "the engine was not told of a mount; it counts as not made");
@@ -160,16 +160,16 @@ impl Sessions {
             record.session.as_mut().is_some_and(|session| session.drop_reference(&id))
         });
         if let Err(error) = dropped.await {
-            // It stays counted. The restart that a failed disk needs puts it in doubt.
+            // It stays counted. The failed disk needs a restart, which puts the reference in doubt.
             tracing::error!(name, error = chain(&error), "a reference could not be dropped");
         }
         self.wake.notify_one();
     }
 
-    /// Drops one reference. The last one ends the session.
+    /// Drops one reference. Dropping the last one ends the session.
     pub async fn unmount(self: &Arc<Self>, name: &str, id: &str) -> Result<(), String> {
         let mut changes = self.names.subscribe();
-        // The session stays open while the engine is asked whether this was its copy.
+        // The session stays open while the engine is asked whether the mount was for its copy.
         self.keep_for(name, KEPT_AFTER_COPY);
         let counted = id.to_owned();
         let dropped = self.names.update(name, move |record| {
@@ -205,14 +205,14 @@ impl Sessions {
         Ok(())
     }
 
-    /// Whether Docker mounted the volume for its own copy into it (copy-up), with which it makes a
-    /// container. An engine that does not say counts as a container.
+    /// Whether Docker mounted the volume for its own copy into it (copy-up), while it makes a
+    /// container. If the engine does not answer, the user counts as a container.
     async fn is_copy(&self, name: &str) -> bool {
         engine::makes_container(&self.engine, name).await.unwrap_or(false)
     }
 
-    /// Keeps a session without references for a moment, unless it has one again. A restart of this
-    /// process keeps it longer, as every open session.
+    /// Keeps a session without references for a moment, unless it gets one. After a restart of this
+    /// process it is kept longer, like every open session.
     fn keep_after_copy(self: &Arc<Self>, name: &str, alloc: &AllocId) {
         let session = self.names.get(name).session;
         if session.is_some_and(|now| now.alloc == *alloc && now.ids.is_empty()) {
@@ -228,11 +228,11 @@ impl Sessions {
         self.wake.notify_one();
     }
 
-    /// Why the name's volume is not mounted, as Docker's user reads it. The claims of the volume
-    /// are read where they are the reason.
+    /// Why the name's volume is not mounted, in the words for Docker's user. The volume's claims
+    /// are read if they are the reason.
     pub async fn explain(&self, name: &str, problem: &Problem, deadline: Instant) -> String {
-        let known = self.names.get(name).target().cloned();
-        let Some(target) = known.or_else(|| default_target(name).ok()) else {
+        let target = self.names.get(name).target().cloned();
+        let Some(target) = target.or_else(|| default_target(name).ok()) else {
             return describe(problem);
         };
         let key = target.key();
@@ -267,7 +267,7 @@ impl Sessions {
         self.memories().remove(name);
     }
 
-    /// Forgets the memory of names without a session.
+    /// Drops the memory of names without a session.
     pub fn forget_ended(&self) {
         self.memories().retain(|name, _| self.names.get(name).session.is_some());
     }
@@ -277,7 +277,7 @@ impl Sessions {
     }
 }
 
-/// A problem as Docker's user reads it: what it is, who acts, and what to try.
+/// A problem in the words for Docker's user: what it is, who acts, and what to try.
 pub fn describe(problem: &Problem) -> String {
     berth_explain::find_problem(problem).line()
 }

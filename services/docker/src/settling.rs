@@ -1,11 +1,11 @@
-//! The volumes that were created for names, compared with the names.
+//! Compares names with the volumes that were created for them.
 //!
-//! **Promises** that the outcome of a creation or a removal is written once it is known, also when
-//! no request of Docker's waits for it any more, and after this process was killed.
+//! **Promises** that the outcome of a creation or a removal is written once it is known, even if no
+//! request of Docker waits for it any more or this process was killed.
 //!
-//! **Never** requests a creation or a deletion: the engine reported an error to its user, who may
-//! want something else by now. It only follows what the claim service has stored. It deletes the
-//! record of a volume that the storage refused to create: nothing is there.
+//! **Never** requests a creation or a deletion: Docker reported an error to its user, who may want
+//! something else by now. It only follows what the claim service has stored. It deletes the record
+//! of a volume that the storage refused to create: there is no volume.
 
 use std::time::Duration;
 
@@ -26,21 +26,21 @@ use super::record::NameDefinition;
 use super::sessions::describe;
 use super::target::VolumeTarget;
 
-/// How often a creation or a removal that no request waits for is compared with its volume.
+/// Interval at which a creation or a removal that no request waits for is compared with its volume.
 const SETTLE_INTERVAL: Duration = Duration::from_secs(2);
-/// How often a volume is looked at while a request waits for it.
+/// Pauses between two reads of a volume that a request waits for.
 pub const VOLUME_POLL: Schedule =
     Schedule { first: Duration::from_millis(50), max: Duration::from_secs(1) };
 
-/// The lock of a name and of its volume. Two names of one volume are created and removed one after
-/// the other.
+/// Locks a name and its volume. So two names of one volume are created and removed one after the
+/// other.
 pub struct DefinitionGuard {
     _name: KeyGuard<String>,
     _volume: KeyGuard<VolumeKey>,
 }
 
 impl VolumeDriver {
-    /// Locks the definition of a name. `None` when another request has it until then.
+    /// Locks the definition of a name. `None` if another request holds it until then.
     pub async fn lock_definition(
         &self,
         name: &str,
@@ -54,8 +54,8 @@ impl VolumeDriver {
         timeout_at(until, lock).await.ok()
     }
 
-    /// Compares a name with its volume until neither a creation nor a deletion is under way, or
-    /// until a time; once at least. The caller holds the definition's lock.
+    /// Compares a name with its volume at least once, until no creation or deletion is under way or
+    /// the time has come. The caller holds the definition's lock.
     pub async fn settle(&self, name: &str, until: Instant) -> Result<Settlement, String> {
         let mut looks = 0;
         loop {
@@ -115,8 +115,8 @@ impl VolumeDriver {
         Ok(Settlement::Gone(reason))
     }
 
-    /// Removes the definition of a name. A mount may have begun meanwhile: its target is in its
-    /// session.
+    /// Removes the definition of a name. A mount may have begun meanwhile; its session has its
+    /// target.
     pub async fn forget_definition(&self, name: &str) -> Result<(), String> {
         let forget = self.sessions.names.update(name, |record| record.definition = None);
         forget.await.map_err(|error| describe(&error.into_problem()))
@@ -128,7 +128,8 @@ impl VolumeDriver {
         progress: CreationProgress,
     ) -> Result<(), String> {
         let write = self.sessions.names.update(name, move |record| {
-            let creation = record.definition.as_mut().and_then(|known| known.creation.as_mut());
+            let creation =
+                record.definition.as_mut().and_then(|definition| definition.creation.as_mut());
             if let Some(creation) = creation {
                 creation.progress = progress;
             }
@@ -152,10 +153,10 @@ impl VolumeDriver {
             }
             if stage != Stage::Creating || !pause(&mut looks, until).await {
                 let words = creation::describe_storage(&volume, clock::now());
-                let shown = berth_contract::hint::volume_argument(&target.key());
+                let argument = berth_contract::hint::volume_argument(&target.key());
                 return Err(format!(
                     "volume {} cannot be used: {words}; next: look at it with `berth volume \
-                     status {shown}`",
+                     status {argument}`",
                     target.key()
                 ));
             }
@@ -185,7 +186,7 @@ impl VolumeDriver {
     }
 }
 
-/// Pauses between two looks at a volume. `false` when there is no time for another look.
+/// Pauses between two reads of a volume. `false` if there is no time for another read.
 pub async fn pause(looks: &mut u32, until: Instant) -> bool {
     *looks += 1;
     let next = Instant::now() + VOLUME_POLL.wait(*looks, clock::jitter());

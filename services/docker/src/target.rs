@@ -1,6 +1,6 @@
 //! Which volume a name means, and how containers use it.
 //!
-//! **Never** says how the volume is created: that is in [`creation`](super::creation).
+//! **Never** has how the volume is created: that is in [`creation`](super::creation).
 
 use berth_contract::code::Code;
 use berth_contract::problem::Problem;
@@ -8,8 +8,8 @@ use berth_domain::access::{AccessMode, Mode};
 use berth_domain::{Namespace, VolumeId, VolumeKey};
 use serde::{Deserialize, Serialize};
 
-/// The volume and the access of a name. An option is `None` where `docker volume create` did not
-/// give it.
+/// The volume and the access of a name. An option is `None` if `docker volume create` did not give
+/// it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VolumeTarget {
     pub namespace: Namespace,
@@ -21,14 +21,14 @@ pub struct VolumeTarget {
     /// The file system that it is mounted with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fs: Option<String>,
-    /// The smallest size, in bytes: of a volume that is created, or that the volume had to have
-    /// when the name was created.
+    /// The smallest size, in bytes: of a volume that is created; a registered volume must have had
+    /// it when the name was created.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<u64>,
 }
 
 impl VolumeTarget {
-    /// A volume without options: containers write, and the rest is as it is registered.
+    /// A volume without options: containers may write, and the rest is as registered.
     pub fn without_options(namespace: Namespace, volume: VolumeId) -> Self {
         let (mode, access, fs, size) = (Mode::Write, None, None, None);
         Self { namespace, volume, mode, access, fs, size }

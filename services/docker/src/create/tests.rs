@@ -1,4 +1,4 @@
-//! Which request for a name is the same as an earlier one.
+//! Which request for a name counts as the same as an earlier one.
 
 use berth_domain::{ClassId, Namespace, VolumeId};
 
@@ -21,9 +21,9 @@ fn a_name_is_created_again_with_the_same_options_only() {
     let record = NameRecord { definition, session: None };
     check_same("data", &NameRecord::default(), &target(), None).unwrap();
     check_same("data", &record, &target(), Some(&class("fast"))).unwrap();
-    let other = VolumeTarget { size: Some(1), ..target() };
+    let resized = VolumeTarget { size: Some(1), ..target() };
     for (target, storage) in
-        [(target(), None), (target(), Some(class("slow"))), (other, Some(class("fast")))]
+        [(target(), None), (target(), Some(class("slow"))), (resized, Some(class("fast")))]
     {
         let refused = check_same("data", &record, &target, storage.as_ref()).unwrap_err();
         assert!(refused.contains("rw of default/data, class=fast; next"), "{refused}");

@@ -1,4 +1,4 @@
-//! What a name does with its volume, in each state of both.
+//! What a name does with its volume, for the states of both.
 
 use berth_domain::volume::storage::Reclaim;
 use berth_domain::{Namespace, VolumeId};
@@ -35,7 +35,7 @@ fn creation(progress: CreationProgress) -> Creation {
     Creation { options: StorageOptions::default(), progress }
 }
 
-/// The step some time after the request was sent.
+/// The next step, `after` the request was sent.
 fn step(progress: CreationProgress, volume: Option<&VolumeStatus>, after: Duration) -> String {
     let step = next_step(&progress, volume, TITLE, SENT.after(after));
     format!("{step:?}").split([' ', '(']).next().unwrap_or_default().to_owned()
@@ -102,7 +102,7 @@ fn a_name_without_its_volume_is_forgotten() {
     }
     let leaving = volume(Stage::Deleting, TITLE, 7);
     assert_eq!(step(made, Some(&leaving), Duration::ZERO), "Await");
-    // A volume that is created at its first use is shown while that goes on.
+    // A volume that is created at its first use is shown during its creation.
     assert_eq!(step(made, Some(&volume(Stage::Creating, TITLE, 7)), Duration::ZERO), "Settled");
 }
 
@@ -111,14 +111,14 @@ fn a_removal_deletes_the_names_own_volume_and_no_other() {
     let made = CreationProgress::Made { create_index: 7 };
     let removing = CreationProgress::Removing { create_index: 7, at: SENT };
     let own = volume(Stage::Ready, TITLE, 7);
-    let again = volume(Stage::Ready, TITLE, 8);
+    let recreated = volume(Stage::Ready, TITLE, 8);
     let foreign = volume(Stage::Ready, "", 7);
     for (progress, volume, deletes) in [
         (made, &own, true),
         (removing, &own, true),
         (requested(None), &own, true),
-        (made, &again, false),
-        (removing, &again, false),
+        (made, &recreated, false),
+        (removing, &recreated, false),
         (requested(Some(7)), &own, false),
         (requested(None), &foreign, false),
         (CreationProgress::Joined, &own, false),
