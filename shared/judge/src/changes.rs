@@ -1,8 +1,8 @@
-//! Sizes and mutable parameters of volumes, as a CO asks for them.
+//! Sizes and mutable parameters of volumes, as the CO knows them.
 //!
-//! Owns: the largest size of a volume that the CO was told of or that may be under way, and the
-//! modification that it was not answered about. Promises: a definite refusal ends the doubt. Never:
-//! knows what the storage really has.
+//! Owns: the largest size that the CO was told or that an unanswered call may give, and the
+//! modification that was not answered. Promises: a definite refusal ends the doubt. Never: knows
+//! what the storage really has.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -17,7 +17,7 @@ use super::volume_use::{CallId, CallLines};
 
 #[derive(Default, Debug)]
 pub(super) struct ChangeRegistry {
-    /// By volume: the modification that may be done, and the CO does not know.
+    /// By volume: the modification that may be done without the CO's knowledge.
     modifications: HashMap<String, OpenModification>,
     /// By volume.
     sizes: HashMap<String, VolumeSizes>,
@@ -33,7 +33,7 @@ struct OpenModification {
 #[derive(Default, Debug)]
 struct VolumeSizes {
     told: Option<SizeProof>,
-    /// An expansion that may be done, and the CO does not know.
+    /// An expansion that may be done without the CO's knowledge.
     open: Option<SizeProof>,
 }
 
@@ -116,8 +116,8 @@ impl ChangeRegistry {
                 }
             }
             Rpc::CreateVolume if is_told => {
-                let made = row.made().filter(|made| objects.is_made_by(made, call));
-                if let Some(ObjectId::Volume(id)) = made {
+                let created = row.made().filter(|created| objects.is_made_by(created, call));
+                if let Some(ObjectId::Volume(id)) = created {
                     let bytes = smallest(call, row.answer.volume.capacity_bytes);
                     self.sizes.entry(id).or_default().raise_told(bytes, call);
                 }
@@ -139,12 +139,12 @@ impl VolumeSizes {
     }
 }
 
-/// The size that the CO may count on: what it required, unless it was told less. A plugin may round
-/// up, and then the same request is repeated with less than there is.
-fn smallest(call: &CallContext<'_>, told: i64) -> i64 {
+/// The size that the CO may count on: what it required, unless it was told less. If the plugin
+/// rounded up, a repeated request still requires less than the volume has.
+fn smallest(call: &CallContext<'_>, told_bytes: i64) -> i64 {
     match call.args.required_bytes() {
-        0 => told,
-        required if told > 0 => required.min(told),
+        0 => told_bytes,
+        required if told_bytes > 0 => required.min(told_bytes),
         required => required,
     }
 }

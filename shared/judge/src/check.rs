@@ -1,8 +1,8 @@
 //! Whether a call is allowed now.
 //!
-//! Owns: the rules of attaching, staging and publishing, as a reading of CSI's spec. Promises:
-//! written from the spec and not from the driver, so a mistake in one of the two shows as a
-//! disagreement. Finds every rule that a call breaks. Never: changes the model.
+//! Owns: the rules of attaching, staging and publishing, as read in CSI's spec. Promises: finds
+//! every rule that a call breaks. It is written from the spec, not from the driver, so a mistake in
+//! one of the two shows as a disagreement. Never: changes the model.
 
 use std::rc::Rc;
 
@@ -12,11 +12,11 @@ use super::rule::Rule;
 use super::volume_model::{CallContext, VolumeModel};
 use super::volume_use::{CallLines, UseLocation, UseRequest, VolumeUse};
 
-/// What an instance requires before a volume is used on its node. Nothing until its start was read.
+/// What an instance requires before a volume is used on its node; nothing until its start was read.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct NodeRequirements {
-    /// Volumes are attached before a node call. A foreign driver that serves its node half alone
-    /// does not say it: then a call of its controller does.
+    /// Volumes are attached before a node call. A foreign driver that serves only its node half
+    /// does not report this: then a call of its controller shows it.
     pub attach: bool,
     pub is_foreign: bool,
     pub stage: bool,
@@ -71,9 +71,10 @@ impl<'a> CallCheck<'a> {
     fn attach(&mut self) {
         let node = &self.call.args.node_id;
         let others = self.volume.attachments().filter(|(on, _)| on != node);
-        let held = others.map(|(on, thing)| HeldUse { on, thing, may_write: true }).collect();
+        let holders =
+            others.map(|(on, volume_use)| HeldUse { on, volume_use, may_write: true }).collect();
         let wanted = UseRequest::from_arguments(self.call.args);
-        self.share(held, &wanted, true, Rule::ExclusiveAttach);
+        self.share(holders, &wanted, true, Rule::ExclusiveAttach);
     }
 
     /// Checks a use on this node against uses on other nodes. A stage writes nothing by itself.
@@ -81,22 +82,23 @@ impl<'a> CallCheck<'a> {
         let readonly = |node: &str| {
             self.volume.attachment(node).is_some_and(|attached| attached.asked.readonly)
         };
-        let others = self.volume.live_uses().filter(|(place, _)| place.node() != self.call.at);
-        let held = others.map(|(place, thing)| {
-            let on = place.node();
-            let may_write = matches!(place, UseLocation::Publication { .. }) && !readonly(on);
-            HeldUse { on, thing, may_write }
+        let others =
+            self.volume.live_uses().filter(|(location, _)| location.node() != self.call.at);
+        let holders = others.map(|(location, volume_use)| {
+            let on = location.node();
+            let may_write = matches!(location, UseLocation::Publication { .. }) && !readonly(on);
+            HeldUse { on, volume_use, may_write }
         });
-        let held = held.collect();
+        let holders = holders.collect();
         let wanted = UseRequest::from_arguments(self.call.args);
         let writes = writes && !readonly(self.call.at);
-        self.share(held, &wanted, writes, Rule::ExclusiveUse);
+        self.share(holders, &wanted, writes, Rule::ExclusiveUse);
     }
 
-    /// Checks what one node wants against what other nodes have.
+    /// Checks what one node wants against the uses of other nodes.
     fn share(
         &mut self,
-        held: Vec<HeldUse<'_>>,
+        holders: Vec<HeldUse<'_>>,
         wanted: &UseRequest,
         writes: bool,
         exclusive: Rule,
@@ -106,8 +108,9 @@ impl<'a> CallCheck<'a> {
         if wanted.capability.is_none() && attaching {
             return;
         }
-        let clashes =
-            held.iter().filter(|held| !wanted.is_shared() || !held.thing.asked.is_shared());
+        let clashes = holders
+            .iter()
+            .filter(|holder| !wanted.is_shared() || !holder.volume_use.asked.is_shared());
         let clashes: Vec<_> = clashes.collect();
         if !clashes.is_empty() {
             let done = if attaching { "attached to" } else { "in use on" };
@@ -116,10 +119,12 @@ impl<'a> CallCheck<'a> {
             };
             return self.add_conflict(exclusive, &clashes, what);
         }
-        let writes_alone = |held: &&HeldUse<'_>| {
-            held.may_write && held.thing.asked.is_for_one_writer() && !held.thing.asked.readonly
+        let writes_alone = |holder: &&HeldUse<'_>| {
+            holder.may_write
+                && holder.volume_use.asked.is_for_one_writer()
+                && !holder.volume_use.asked.readonly
         };
-        let writing: Vec<_> = held.iter().filter(writes_alone).collect();
+        let writing: Vec<_> = holders.iter().filter(writes_alone).collect();
         if writes && wanted.is_for_one_writer() && !wanted.readonly && !writing.is_empty() {
             let what = |nodes: &str| {
                 format!("{nodes} may write, and the mode allows one writer; be read-only, or wait")
@@ -128,24 +133,29 @@ impl<'a> CallCheck<'a> {
         }
     }
 
-    fn add_conflict(&mut self, rule: Rule, held: &[&HeldUse<'_>], what: impl Fn(&str) -> String) {
-        let nodes = held.iter().map(|held| held.on);
+    fn add_conflict(
+        &mut self,
+        rule: Rule,
+        holders: &[&HeldUse<'_>],
+        what: impl Fn(&str) -> String,
+    ) {
+        let nodes = holders.iter().map(|holder| holder.on);
         let mut nodes: Vec<_> = nodes.collect();
         nodes.dedup();
         let what = what(&nodes.join(", "));
-        let things: Vec<_> = held.iter().map(|held| held.thing).collect();
-        self.require_gone(rule, what, &things);
+        let uses: Vec<_> = holders.iter().map(|holder| holder.volume_use).collect();
+        self.require_gone(rule, what, &uses);
     }
 
     /// Adds a violation unless all these uses are gone and the CO knows it.
-    fn require_gone(&mut self, rule: Rule, what: String, things: &[&VolumeUse]) {
-        let there: Vec<_> =
-            things.iter().filter(|thing| !thing.is_undone_but_unconfirmed()).collect();
-        if !there.is_empty() {
-            let others = there.iter().flat_map(|thing| thing.proof()).collect();
+    fn require_gone(&mut self, rule: Rule, what: String, uses: &[&VolumeUse]) {
+        let remaining: Vec<_> =
+            uses.iter().filter(|volume_use| !volume_use.is_undone_but_unconfirmed()).collect();
+        if !remaining.is_empty() {
+            let others = remaining.iter().flat_map(|volume_use| volume_use.proof()).collect();
             self.add(rule, what, others);
-        } else if !things.is_empty() {
-            let others = things.iter().flat_map(|thing| thing.proof()).collect();
+        } else if !uses.is_empty() {
+            let others = uses.iter().flat_map(|volume_use| volume_use.proof()).collect();
             let what = "a call that undoes was not answered; repeat it until it succeeds";
             self.add(Rule::UnconfirmedUndo, what, others);
         }
@@ -153,20 +163,20 @@ impl<'a> CallCheck<'a> {
 
     fn detach(&mut self) {
         for node in self.volume.nodes_of(self.call.args) {
-            let uses = self.volume.live_uses().filter(|(place, _)| place.node() == node);
-            let uses: Vec<_> = uses.collect();
-            let paths = uses.iter().filter_map(|(place, _)| place.path());
+            let located = self.volume.live_uses().filter(|(location, _)| location.node() == node);
+            let located: Vec<_> = located.collect();
+            let paths = located.iter().filter_map(|(location, _)| location.path());
             let paths = paths.collect::<Vec<_>>().join(", ");
             let what = format!(
                 "still in use on {node} at {paths}; unpublish and unstage it there before detaching"
             );
-            let things: Vec<_> = uses.iter().map(|(_, thing)| *thing).collect();
-            self.require_gone(Rule::DetachBeforeUnstage, what, &things);
+            let uses: Vec<_> = located.iter().map(|(_, volume_use)| *volume_use).collect();
+            self.require_gone(Rule::DetachBeforeUnstage, what, &uses);
         }
     }
 
-    /// Checks the attachment that a node call needs. False if there is none: then the checks after
-    /// it would only repeat the violation.
+    /// Checks the attachment that a node call needs. False if there is none: later checks would
+    /// only repeat the violation.
     fn attached(&mut self) -> bool {
         if !self.needs.attach {
             return true;
@@ -184,8 +194,8 @@ impl<'a> CallCheck<'a> {
             self.add(Rule::NodeCallAfterUncertainAttach, what, attached.proof());
             return true;
         }
-        let given = &self.call.args.publish_context;
-        if attached.context.as_ref().is_some_and(|told| told != given) {
+        let passed = &self.call.args.publish_context;
+        if attached.context.as_ref().is_some_and(|returned| returned != passed) {
             let what = "publish_context is not what ControllerPublishVolume returned last";
             self.add(Rule::StalePublishContext, what, attached.proof());
         }
@@ -202,11 +212,11 @@ impl<'a> CallCheck<'a> {
         self.attached();
         self.use_here(false);
         let (node, path) = (self.call.at, &self.call.args.staging_target_path);
-        let stages = self.volume.uses_on(node).filter(|(place, _)| match place {
+        let stages = self.volume.uses_on(node).filter(|(location, _)| match location {
             UseLocation::Stage { path: other, .. } => other != path,
             _ => false,
         });
-        let stages: Vec<_> = stages.map(|(_, thing)| thing).collect();
+        let stages: Vec<_> = stages.map(|(_, volume_use)| volume_use).collect();
         let what = format!("staged on {node} elsewhere, and has one staging path per node");
         self.require_gone(Rule::SecondStagingPath, what, &stages);
     }
@@ -219,22 +229,24 @@ impl<'a> CallCheck<'a> {
         }
         let (node, path) = (self.call.at, &self.call.args.target_path);
         let wanted = UseRequest::from_arguments(self.call.args);
-        let second = self.volume.uses_on(node).filter(|(place, thing)| match place {
-            UseLocation::Publication { path: other, .. } => {
-                let many = wanted.is_for_many_targets() && thing.asked.is_for_many_targets();
-                other != path && !many
-            }
-            _ => false,
-        });
-        let second: Vec<_> = second.map(|(_, thing)| thing).collect();
+        let other_targets =
+            self.volume.uses_on(node).filter(|(location, volume_use)| match location {
+                UseLocation::Publication { path: other, .. } => {
+                    let many =
+                        wanted.is_for_many_targets() && volume_use.asked.is_for_many_targets();
+                    other != path && !many
+                }
+                _ => false,
+            });
+        let other_targets: Vec<_> = other_targets.map(|(_, volume_use)| volume_use).collect();
         let what = format!("published on {node} at another target, in a mode that allows one");
-        self.require_gone(Rule::SecondTarget, what, &second);
+        self.require_gone(Rule::SecondTarget, what, &other_targets);
     }
 
     /// Checks the stage that a publication needs.
     fn staged(&mut self) {
         let (node, path) = (self.call.at.to_owned(), self.call.args.staging_target_path.clone());
-        let staged = self.volume.things.get(&UseLocation::Stage { node, path: path.clone() });
+        let staged = self.volume.all_uses.get(&UseLocation::Stage { node, path: path.clone() });
         let Some(staged) = staged else {
             let what = format!("not staged at {path:?}; call NodeStageVolume until it succeeds");
             return self.add(Rule::PublishBeforeStage, what, Vec::new());
@@ -251,13 +263,14 @@ impl<'a> CallCheck<'a> {
 
     fn unstage(&mut self) {
         let uses = self.volume.uses_on(self.call.at);
-        let published = uses.filter(|(place, _)| matches!(place, UseLocation::Publication { .. }));
+        let published =
+            uses.filter(|(location, _)| matches!(location, UseLocation::Publication { .. }));
         let published: Vec<_> = published.collect();
-        let paths = published.iter().filter_map(|(place, _)| place.path());
+        let paths = published.iter().filter_map(|(location, _)| location.path());
         let paths = paths.collect::<Vec<_>>().join(", ");
         let what = format!("still published on {} at {paths}; unpublish it first", self.call.at);
-        let things: Vec<_> = published.iter().map(|(_, thing)| *thing).collect();
-        self.require_gone(Rule::UnstageBeforeUnpublish, what, &things);
+        let uses: Vec<_> = published.iter().map(|(_, volume_use)| *volume_use).collect();
+        self.require_gone(Rule::UnstageBeforeUnpublish, what, &uses);
     }
 
     fn node_expand(&mut self) {
@@ -266,9 +279,9 @@ impl<'a> CallCheck<'a> {
             let what = "expanded on the node before ControllerExpandVolume succeeded";
             self.add(Rule::NodeExpandBeforeController, what, vec![Rc::clone(&newest.lines)]);
         }
-        let is_ready = |(place, thing): (&UseLocation, &VolumeUse)| {
-            let is_stage = matches!(place, UseLocation::Stage { .. });
-            thing.is_sure() && is_stage == self.needs.stage
+        let is_ready = |(location, volume_use): (&UseLocation, &VolumeUse)| {
+            let is_stage = matches!(location, UseLocation::Stage { .. });
+            volume_use.is_sure() && is_stage == self.needs.stage
         };
         if !self.volume.uses_on(self.call.at).any(is_ready) {
             let step = if self.needs.stage { "staged" } else { "published" };
@@ -278,34 +291,35 @@ impl<'a> CallCheck<'a> {
     }
 
     fn delete(&mut self) {
-        // What a fenced node had mounted cannot write, and that node may never come back.
-        let things: Vec<_> = self.volume.things.values().filter(|thing| !thing.is_cut).collect();
+        // A fenced node cannot write, and may never come back.
+        let uses: Vec<_> =
+            self.volume.all_uses.values().filter(|volume_use| !volume_use.is_cut).collect();
         let what = "attached, staged or published; take all that down before deleting it";
-        self.require_gone(Rule::DeleteInUse, what.to_owned(), &things);
+        self.require_gone(Rule::DeleteInUse, what.to_owned(), &uses);
     }
 
-    /// Checks that a repeated request is the same.
+    /// Checks that a repeated request has the same arguments.
     fn changed(&mut self) {
-        let Some(place) = self.call.created_location() else { return };
-        let Some(thing) = self.volume.things.get(&place) else { return };
-        // A use that is being undone may come back different.
-        if thing.asked == UseRequest::from_arguments(self.call.args)
-            || thing.is_undone_but_unconfirmed()
+        let Some(location) = self.call.created_location() else { return };
+        let Some(volume_use) = self.volume.all_uses.get(&location) else { return };
+        // A use that is being undone may be created again with other arguments.
+        if volume_use.asked == UseRequest::from_arguments(self.call.args)
+            || volume_use.is_undone_but_unconfirmed()
         {
             return;
         }
-        let (rule, what) = if thing.was_known() {
+        let (rule, what) = if volume_use.was_known() {
             (Rule::ChangedInPlace, "there already, otherwise; undo it before it is made so")
         } else {
             (Rule::RetryChanged, "asked for again otherwise, and may be there; repeat it the same")
         };
-        self.add(rule, what, thing.proof());
+        self.add(rule, what, volume_use.proof());
     }
 }
 
 /// A use of the volume by another node.
 struct HeldUse<'a> {
     on: &'a str,
-    thing: &'a VolumeUse,
+    volume_use: &'a VolumeUse,
     may_write: bool,
 }

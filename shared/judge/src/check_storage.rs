@@ -1,7 +1,7 @@
 //! Whether a call may change the storage now.
 //!
 //! Owns: the rules of creating, changing, copying and deleting volumes, snapshots and groups.
-//! Promises: as in `check`: written from the spec, and finds every rule that a call breaks. Never:
+//! Promises: finds every rule that a call breaks. As `check`, it is written from the spec. Never:
 //! changes the model.
 
 use std::rc::Rc;
@@ -18,7 +18,7 @@ use super::snapshots::SnapshotRegistry;
 use super::volume_model::CallContext;
 use super::volume_use::CallLines;
 
-/// A call, and what the storage has or may have.
+/// A call, and what exists or may exist at the storage.
 pub(super) struct StorageCheck<'a> {
     pub call: &'a CallContext<'a>,
     pub objects: &'a ObjectRegistry,
@@ -53,17 +53,17 @@ impl StorageCheck<'_> {
         broken
     }
 
-    /// A name that is or may be taken otherwise.
+    /// A name that is taken, or may be, with other parameters.
     fn find_conflict(&self) -> Option<BrokenRule> {
-        let taken = self.objects.taken_otherwise(self.call)?;
-        let (rule, what) = if taken.is_known {
+        let name_taken = self.objects.taken_otherwise(self.call)?;
+        let (rule, what) = if name_taken.is_known {
             let what = "the name is taken, by something with other parameters; choose another";
             (Rule::CreateConflict, what)
         } else {
             let what = "asked for again with other parameters, and may exist; repeat the same call";
             (Rule::RetryChanged, what)
         };
-        Some(broken(rule, what, &taken.lines))
+        Some(broken(rule, what, &name_taken.lines))
     }
 
     /// A source that is not ready to use, as far as the CO was told.
@@ -78,30 +78,30 @@ impl StorageCheck<'_> {
         Some(broken(Rule::SourceNotReady, what, lines))
     }
 
-    /// Requests to make something from what the call deletes, which are not answered. Those that
-    /// the CO waits for are found as overlaps.
+    /// Unanswered requests to make something from what the call deletes. Requests that the CO still
+    /// waits for are found as overlaps.
     fn find_unfinished_copies(&self) -> Vec<BrokenRule> {
         let deleted = self.snapshots.deletes(self.call);
         let unfinished = deleted.iter().flat_map(|object| self.objects.unfinished_from(object));
         let unanswered = unfinished.filter(|(name, _)| !self.is_awaited(name));
-        let found = unanswered.map(|(ObjectName { rpc, name }, taken)| {
+        let unfinished = unanswered.map(|(ObjectName { rpc, name }, taken)| {
             let what = format!(
                 "{rpc} of {name:?} from it was not answered; repeat that until it is answered"
             );
             broken(Rule::DeleteOfSource, what, &taken.newest)
         });
-        found.collect()
+        unfinished.collect()
     }
 
-    /// Whether a call that gives this name is in flight and is reported as an overlap. That of a
-    /// snapshot or group is none after its caller left.
+    /// Whether a call that gives this name is in flight, and is reported as an overlap. A call for
+    /// a snapshot or group is not, after its caller left.
     fn is_awaited(&self, name: &ObjectName) -> bool {
         let slot = CallSlot::Name(name.rpc, name.name.clone());
         let mut calls = self.in_flight.in_slot(&slot);
         calls.any(|(_, open)| !open.is_gone || open.rpc == Rpc::CreateVolume)
     }
 
-    /// A member of a group goes with the group.
+    /// A member of a group is deleted with the group.
     fn find_membership(&self) -> Option<BrokenRule> {
         let membership = self.snapshots.membership(&self.call.args.snapshot_id)?;
         let what = format!(
@@ -111,7 +111,7 @@ impl StorageCheck<'_> {
         Some(broken(Rule::DeleteOfMember, what, &membership.lines))
     }
 
-    /// A group is called with exactly its members.
+    /// A call about a group names exactly its members.
     fn find_other_members(&self) -> Option<BrokenRule> {
         let members = self.snapshots.named_otherwise(self.call)?;
         let what = "snapshot_ids are not the members of the group; pass on those of its creation";
@@ -134,7 +134,7 @@ impl StorageCheck<'_> {
         Some(broken(Rule::RetryChanged, what, lines))
     }
 
-    /// Checks that nothing deleted is used.
+    /// Checks that nothing that was deleted is used.
     fn find_use_of_deleted(&self) -> Vec<BrokenRule> {
         let args = self.call.args;
         let used = match self.call.rpc {
@@ -162,7 +162,8 @@ fn broken(rule: Rule, what: impl Into<String>, lines: &CallLines) -> BrokenRule 
 
 /// Whether `other`, which is in flight, copies something of `deleted`.
 pub(super) fn copies_from(deleted: &[ObjectId], other: &CallContext<'_>) -> bool {
-    // The other creations are calls about their volumes; the check of overlaps finds those.
+    // Calls that make snapshots or groups are about their volumes, so the check of overlaps finds
+    // them.
     other.rpc == Rpc::CreateVolume
         && other.args.sources().iter().any(|source| deleted.contains(source))
 }

@@ -57,13 +57,13 @@ pub enum ObjectKind {
 pub struct Finding {
     /// Whose mistake it is.
     pub kind: FindingKind,
-    /// A rule that only the driver has is known by its name alone.
+    /// If only the driver has the rule, only its name is known.
     pub rule: RuleReference,
     /// What it is about.
     pub object: ObjectKind,
-    /// The id of that, or its name if it is to be created.
+    /// Its id, or its name if it is to be created.
     pub about: String,
-    /// The mistake in words, with what to do instead.
+    /// The mistake in words, and what the CO should do instead.
     pub what: String,
     /// Whether the driver refused the call.
     pub noticed: bool,
@@ -85,9 +85,9 @@ pub struct RuleReference {
 impl RuleReference {
     /// The rule that the driver calls by this name.
     pub(super) fn by_name(name: &str) -> Self {
-        let known = Rule::ALL.iter().find(|rule| rule.name() == name);
-        let other = || Self { name: name.to_owned(), safety: None, csi: None };
-        known.map_or_else(other, |rule| (*rule).into())
+        let rule = Rule::ALL.iter().find(|rule| rule.name() == name);
+        let unknown = || Self { name: name.to_owned(), safety: None, csi: None };
+        rule.map_or_else(unknown, |rule| (*rule).into())
     }
 }
 

@@ -1,7 +1,8 @@
 //! Reports of the driver that the kernel's mount table contradicts.
 //!
-//! Owns: comparing the end of each node call with the mounts at the call's paths. Promises: a line
-//! that lacks those mounts is a finding too. Never: uses the driver's own account of mounts.
+//! Owns: comparing the end of each node call with the kernel's mounts at the call's paths.
+//! Promises: a line without those mounts is a finding, too. Never: uses the driver's own account of
+//! mounts.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +12,7 @@ use serde_json::Value;
 use super::log_row::{CallArguments, CallEffect, KernelMount, LogRow, PathMounts};
 use super::rule::Rule;
 
-/// What the driver reports as done on this line, and the kernel contradicts.
+/// What the driver reports as done on this line although the kernel contradicts it.
 pub(super) fn find_false_reports(row: &LogRow) -> Vec<(Rule, String)> {
     let args = &row.args;
     let (path, is_made) = match row.rpc {
@@ -25,29 +26,29 @@ pub(super) fn find_false_reports(row: &LogRow) -> Vec<(Rule, String)> {
         return Vec::new();
     }
     let kernel = row.kernel.as_deref().unwrap_or_default();
-    let Some(there) = find_path(kernel, path) else {
+    let Some(observed) = find_path(kernel, path) else {
         let what = format!("the line does not say what the kernel has mounted at {path:?}");
         return vec![(Rule::NotObserved, what)];
     };
     if !is_made {
-        let is_left = !there.mounts.is_empty();
+        let is_left = !observed.mounts.is_empty();
         let what = || format!("reported as gone, and still mounted at {path:?}");
         return is_left.then(|| (Rule::StillMounted, what())).into_iter().collect();
     }
     match row.rpc {
         // A staged block device has no mount. Many drivers stage without one.
         Some(Rpc::NodeStageVolume) if is_block(args) || row.foreign => Vec::new(),
-        Some(Rpc::NodeStageVolume) => not_mounted(there).into_iter().collect(),
-        _ => published(there, kernel, args, row.foreign),
+        Some(Rpc::NodeStageVolume) => not_mounted(observed).into_iter().collect(),
+        _ => published(observed, kernel, args, row.foreign),
     }
 }
 
-/// The shortest id that is recognised as a part of a name. Shorter ones, like `1`, are in the names
-/// of other volumes, too.
+/// Shortest id that is recognised as a part of a name, in bytes. Shorter ids, like `1`, are parts
+/// of other volumes' names, too.
 const LONG_ID_BYTES: usize = 12;
 
-/// Whether a directory has the name of the volume with this id: the id itself, also with its
-/// special characters as `%XX`, or a name around a long id (`csi-<id>`).
+/// Whether a directory is named after the volume with this id: its name is the id, possibly with
+/// special characters as `%XX`, or contains a long id (`csi-<id>`).
 fn is_named_after(name: &str, id: &str) -> bool {
     let plain = decode_percents(name);
     plain == id.as_bytes() || (id.len() >= LONG_ID_BYTES && name.contains(id))
@@ -66,9 +67,9 @@ fn decode_percents(name: &str) -> Vec<u8> {
     bytes
 }
 
-/// Where the kernel has a deleted volume mounted: a workload there writes into nothing. The
-/// directory of a volume is named after the volume's id. What a fenced node has mounted, at the
-/// paths that are cut off, could not write before either.
+/// Paths at which the kernel has a deleted volume mounted: a workload there writes into nothing.
+/// The directory of a volume is named after the volume's id. A fenced node's mounts, at the paths
+/// in `cut_off`, could not write before either.
 pub(super) fn find_destroyed(row: &LogRow, cut_off: &BTreeSet<String>) -> Option<(Rule, String)> {
     if row.rpc != Some(Rpc::DeleteVolume) || row.effect != Some(CallEffect::Done) {
         return None;
@@ -76,38 +77,42 @@ pub(super) fn find_destroyed(row: &LogRow, cut_off: &BTreeSet<String>) -> Option
     let id = &row.args.volume_id;
     let is_of_it = |mount: &KernelMount| mount.root.split('/').any(|name| is_named_after(name, id));
     let kernel = row.kernel.as_deref().unwrap_or_default();
-    let there: Vec<&str> = kernel
+    let mounted_at: Vec<&str> = kernel
         .iter()
-        .filter(|there| there.mounts.iter().any(is_of_it) && !cut_off.contains(&there.path))
-        .map(|there| &*there.path)
+        .filter(|observed| {
+            observed.mounts.iter().any(is_of_it) && !cut_off.contains(&observed.path)
+        })
+        .map(|observed| &*observed.path)
         .collect();
-    let what = || format!("its data is gone, and it is mounted at {}", there.join(", "));
-    (!id.is_empty() && !there.is_empty()).then(|| (Rule::DestroyedWhileMounted, what()))
+    let what = || format!("its data is gone, and it is mounted at {}", mounted_at.join(", "));
+    (!id.is_empty() && !mounted_at.is_empty()).then(|| (Rule::DestroyedWhileMounted, what()))
 }
 
 fn published(
-    there: &PathMounts,
+    observed: &PathMounts,
     kernel: &[PathMounts],
     args: &CallArguments,
     is_foreign: bool,
 ) -> Vec<(Rule, String)> {
-    let path = &there.path;
-    let Some(top) = there.mounts.last() else { return not_mounted(there).into_iter().collect() };
-    let mut found = Vec::new();
-    let may_write = match &there.block_device {
+    let path = &observed.path;
+    let Some(top) = observed.mounts.last() else {
+        return not_mounted(observed).into_iter().collect();
+    };
+    let mut findings = Vec::new();
+    let may_write = match &observed.block_device {
         Some(device) => device.read_only == Some(false),
         None => !top.read_only,
     };
     if args.is_for_readers() && may_write {
         let what = format!("reported as published read-only, and {path:?} can be written to");
-        found.push((Rule::MountedWritable, what));
+        findings.push((Rule::MountedWritable, what));
     }
     if is_block(args) {
-        if there.block_device.is_none() {
+        if observed.block_device.is_none() {
             let what = format!("reported as a block device, and {path:?} is none");
-            found.push((Rule::NotMounted, what));
+            findings.push((Rule::NotMounted, what));
         }
-        return found;
+        return findings;
     }
     let staging = &args.staging_target_path;
     // A foreign driver may stage without a mount, and publish a part of what it staged.
@@ -116,29 +121,29 @@ fn published(
             Some(staged) if staged.mounts.last().is_some_and(|staged| is_same(staged, top)) => {}
             Some(_) => {
                 let what = format!("{path:?} has another content than the stage {staging:?}");
-                found.push((Rule::OtherContent, what));
+                findings.push((Rule::OtherContent, what));
             }
             None => {
                 let what = format!("the line does not say what the kernel has at {staging:?}");
-                found.push((Rule::NotObserved, what));
+                findings.push((Rule::NotObserved, what));
             }
         }
     }
-    found
+    findings
 }
 
-fn not_mounted(there: &PathMounts) -> Option<(Rule, String)> {
-    let what = || format!("reported as mounted, and nothing is mounted at {:?}", there.path);
-    there.mounts.is_empty().then(|| (Rule::NotMounted, what()))
+fn not_mounted(observed: &PathMounts) -> Option<(Rule, String)> {
+    let what = || format!("reported as mounted, and nothing is mounted at {:?}", observed.path);
+    observed.mounts.is_empty().then(|| (Rule::NotMounted, what()))
 }
 
 fn find_path<'a>(kernel: &'a [PathMounts], path: &str) -> Option<&'a PathMounts> {
-    kernel.iter().find(|there| there.path == path)
+    kernel.iter().find(|observed| observed.path == path)
 }
 
 /// Whether both show the same directory of the same file system.
-fn is_same(one: &KernelMount, other: &KernelMount) -> bool {
-    (&one.device, &one.root) == (&other.device, &other.root)
+fn is_same(left: &KernelMount, right: &KernelMount) -> bool {
+    (&left.device, &left.root) == (&right.device, &right.root)
 }
 
 /// A block capability has no fields, and the log leaves out empty values.

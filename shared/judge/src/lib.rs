@@ -1,16 +1,15 @@
-//! The judge of call order: checks a CO, and its driver, by the logs of all of the driver's
-//! instances.
+//! The judge of call order: checks a CO and its driver by the logs of all instances of the driver.
 //!
 //! Owns: finding each place where a CO broke a rule of CSI's volume lifecycle, of changes at the
-//! storage, or of safety rules 1 to 4, with the lines that prove it; and each place where the
-//! driver reported what its kernel's mount table contradicts.
+//! storage, or of safety rules 1 to 4; and each place where the driver's report contradicts the
+//! kernel's mount table. Each finding has the lines that prove it.
 //!
-//! Promises: the judge rebuilds the use of every volume from the calls alone, by a model of its
-//! own. So it also finds mistakes in the driver's rules: a disagreement between the two is a
-//! finding. Memory is bounded however long the logs are.
+//! Promises: the judge rebuilds the use of every volume from the calls alone, by its own model. So
+//! it also finds mistakes in the driver's rules: a disagreement is a finding. Memory is bounded,
+//! however long the logs are.
 //!
-//! Never: guesses. The effect of a call without an end is unknown and counts as "may be so". The CO
-//! knows only what it was answered.
+//! Never: guesses. A call without an end has an unknown effect, so its use counts as "may exist".
+//! The CO knows only what it was answered.
 //!
 //! ```text
 //! rule          the rules, their safety rule and CSI section
@@ -63,14 +62,14 @@ pub use rule::Rule;
 /// What was read from the logs.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Summary {
-    /// How many lines.
+    /// The number of lines.
     pub lines: u64,
-    /// Lines that were skipped, and why; creations that are not answered at the end.
+    /// A note for each line that was skipped, and for each creation without an answer at the end.
     pub notes: Vec<String>,
 }
 
 /// Judges the logs at `paths` together. Calls `found` with each finding as soon as it is proven. A
-/// log given twice counts once.
+/// log that is named twice counts once.
 pub fn judge(paths: &[PathBuf], found: &mut dyn FnMut(Finding)) -> Result<Summary, ReadError> {
     let mut merge = LogMerge::open(paths.iter().collect::<BTreeSet<_>>().into_iter())?;
     let mut replay = Replay::new(found);

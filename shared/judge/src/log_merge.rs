@@ -2,10 +2,10 @@
 //!
 //! Owns: reading several logs side by side.
 //!
-//! Promises: bounded memory. A log is nearly in order of time, since each instance writes at once,
-//! so sorting within a window is enough. An unfinished last line is skipped with a note: its writer
-//! is still writing, or was killed. So is an unfinished line before the first line of another
-//! instance.
+//! Promises: bounded memory. An instance writes each line at once, so a log is nearly in order of
+//! time, and sorting within a window is enough. An unfinished last line is skipped with a note: its
+//! writer is still writing, or was killed. So is an unfinished line that is followed by the first
+//! line of another instance.
 //!
 //! Never: skips any other line.
 
@@ -27,24 +27,24 @@ pub enum ReadError {
     /// The file system said no.
     #[error("cannot read the log {}", path.display())]
     Io {
-        /// Which log.
+        /// The log.
         path: PathBuf,
-        /// What the system said.
+        /// The operating system's error.
         source: io::Error,
     },
     /// A line is no entry of a log.
     #[error("{}:{number} is no line of a call log", path.display())]
     Line {
-        /// Which log.
+        /// The log.
         path: PathBuf,
-        /// Which line, counted from 1.
+        /// The number of the line, counted from 1.
         number: usize,
-        /// What is wrong with it.
+        /// The fault of the line.
         source: serde_json::Error,
     },
 }
 
-/// The lines of one log that are read ahead and sorted.
+/// Lines of one log that are read ahead and sorted, at most.
 const WINDOW: usize = 1024;
 
 pub(super) struct LogMerge {
@@ -121,7 +121,7 @@ impl LogReader {
             };
             if !whole {
                 // The rest of the line may be written at this moment, and would be read as a line
-                // of its own. So this log ends here.
+                // of its own. So the judge reads no further in this log.
                 notes.push(
                     self.describe_damage(self.number, "has no end yet, or its writer was killed"),
                 );
@@ -133,7 +133,8 @@ impl LogReader {
             }
             let row = match (serde_json::from_str::<LogRow>(&text), damaged.take()) {
                 (Ok(row), None) => row,
-                // An instance that starts later ends the unfinished line of a killed one.
+                // An unfinished line is allowed if it is followed by an instance that started
+                // later.
                 (Ok(row), Some(gap)) if !self.instances.contains(&row.instance) => {
                     notes.push(self.describe_damage(gap.number, "cut off by its writer's end"));
                     row

@@ -1,6 +1,6 @@
-//! A log line as the judge reads it.
+//! A log line, as the judge reads it.
 //!
-//! Owns: the judge's own view of a log line, flat and with only the fields that the rules use.
+//! Owns: the judge's own form of a log line, flat and with only the fields that the rules use.
 //! Promises: shares no type with the driver, except the names of RPCs and codes. Never: judges.
 
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ pub(super) enum EntryKind {
     End,
 }
 
-/// What a call has changed. The answer may say otherwise.
+/// The effect of a call. The answer may say otherwise.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum CallEffect {
@@ -63,7 +63,7 @@ pub(super) struct LogRow {
     /// Whether the driver carries out calls that break a rule of order.
     #[serde(default)]
     pub lenient: bool,
-    /// Whether the driver is any one, of which nothing is known but its answers.
+    /// Whether the driver is foreign: nothing is known of it but its answers.
     #[serde(default)]
     pub foreign: bool,
     #[serde(default)]
@@ -202,7 +202,7 @@ pub(super) struct AnsweredEntry {
     pub snapshot: Option<AnsweredSnapshot>,
 }
 
-/// The log has this many entries of a list at most; a list of this length may have had more.
+/// The log has at most this many entries of a list; a list of this length may have had more.
 pub(super) const LOGGED_ENTRIES_MAX: usize = 64;
 
 /// The id of a volume, snapshot or group of snapshots.
@@ -215,7 +215,7 @@ pub(super) enum ObjectId {
 
 /// The access mode of a capability; empty if there is none.
 pub(super) fn mode(capability: Option<&Value>) -> &str {
-    let mode = capability.and_then(|all| all.pointer("/access_mode/mode"));
+    let mode = capability.and_then(|capability| capability.pointer("/access_mode/mode"));
     mode.and_then(Value::as_str).unwrap_or_default()
 }
 
@@ -231,7 +231,7 @@ impl LogRow {
         }
     }
 
-    /// The order of lines with equal times: ends first, since a CO calls after an answer.
+    /// Orders lines with equal times: ends first, since a CO may call after an answer.
     pub fn rank(&self) -> u8 {
         match self.entry {
             EntryKind::End | EntryKind::Gone => 0,
@@ -243,8 +243,8 @@ impl LogRow {
     /// Whether the CO knows that the call succeeded, as far as the instance can tell.
     ///
     /// Some drivers undo a use and then answer `NOT_FOUND`, because they no longer know the volume.
-    /// That is no success in CSI; but the CO sees in the kernel's mount table that the mount is
-    /// gone.
+    /// CSI does not count that as success; but the CO sees in the kernel's mount table that the
+    /// mount is gone.
     pub fn is_known_success(&self) -> bool {
         let undoes = matches!(self.rpc, Some(Rpc::NodeUnpublishVolume | Rpc::NodeUnstageVolume));
         let is_done = self.effect == Some(CallEffect::Done);
@@ -252,7 +252,7 @@ impl LogRow {
         (self.code == Some(Code::Ok) || is_found_gone) && self.fault.as_deref() != Some("lost")
     }
 
-    /// Whether the CO was told what came of the call: that it is done, or that it is not. Other
+    /// Whether the answer tells the CO for certain that the call is done, or that it is not. Other
     /// codes leave that open (CSI, "Error Scheme").
     pub fn is_definite(&self) -> bool {
         let leaves_open = match self.code {
@@ -266,8 +266,7 @@ impl LogRow {
                 | Code::DataLoss,
             )
             | None => true,
-            // CSI gives it a meaning for this call only; gRPC has it for messages that are too
-            // large.
+            // CSI defines it for this call only; gRPC also uses it for messages that are too large.
             Some(Code::ResourceExhausted) => self.rpc != Some(Rpc::CreateVolume),
             Some(_) => false,
         };

@@ -1,9 +1,9 @@
 //! Names and ids of volumes, snapshots and groups.
 //!
-//! Owns: which names are taken, with which parameters; which of them the CO was not answered about;
-//! and which ids are deleted. Promises: a name is free again after its object is deleted, or after
-//! a request for it was refused; the oldest deletions beyond a bound are forgotten. Never: knows
-//! the use of a volume.
+//! Owns: which names are taken, and with which parameters; which of their requests were not
+//! answered; and which ids are deleted. Promises: a name is free again after its object is deleted,
+//! or after a request for it was refused; of the deleted ids, the oldest beyond a bound are
+//! forgotten. Never: knows the use of a volume.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::rc::Rc;
@@ -15,13 +15,13 @@ use super::log_row::{CallEffect, LogRow, ObjectId};
 use super::volume_model::CallContext;
 use super::volume_use::{CallId, CallLines};
 
-/// Deleted ids that are remembered; the oldest are forgotten.
+/// Deleted ids that are remembered, at most; the oldest are forgotten.
 const MOST_DELETED: usize = 10_000;
 
 #[derive(Default, Debug)]
 pub(super) struct ObjectRegistry {
     names: HashMap<ObjectName, TakenName>,
-    /// Names that may be taken, and the CO does not know.
+    /// Names that may be taken without the CO's knowledge.
     doubtful: BTreeSet<ObjectName>,
     ids: HashMap<ObjectId, ObjectName>,
     deleted: HashMap<ObjectId, CallLines>,
@@ -37,22 +37,22 @@ pub(super) struct ObjectName {
     pub name: String,
 }
 
-/// A name that is or may be taken.
+/// A name that is taken or may be.
 #[derive(Debug)]
 pub(super) struct TakenName {
     asked: Value,
     by: CallId,
     pub lines: CallLines,
-    /// Whether the CO knows it.
+    /// Whether the CO knows that it is taken.
     pub is_known: bool,
     /// What it is made from.
     sources: Vec<ObjectId>,
-    /// The newest request for it.
+    /// The newest request for the name.
     pub newest: CallLines,
     /// The newest line of a request for it, in microseconds since 1970.
     pub last_us: u64,
-    /// Whether the CO has since listed all objects, and deleted one by an id that no answer to a
-    /// creation had.
+    /// Whether the CO has since listed all objects, and deleted one whose id was in no answer to a
+    /// creation.
     pub may_be_deleted: bool,
 }
 
@@ -81,7 +81,7 @@ impl ObjectName {
         is_create.then(|| Self { rpc: call.rpc, name: call.args.name.clone() })
     }
 
-    /// The call that lists the objects of this kind.
+    /// The RPC that lists the objects of this kind.
     fn list(&self) -> Rpc {
         if self.rpc == Rpc::CreateVolume { Rpc::ListVolumes } else { Rpc::ListSnapshots }
     }
@@ -97,44 +97,44 @@ impl ObjectName {
 }
 
 impl ObjectRegistry {
-    /// The name in this call, if it is or may be taken with other parameters.
+    /// The entry of the call's name, if it is taken or may be with other parameters.
     pub fn taken_otherwise(&self, call: &CallContext<'_>) -> Option<&TakenName> {
-        let taken = self.names.get(&ObjectName::of_call(call)?)?;
-        (taken.asked != repeatable_parameters(call)).then_some(taken)
+        let entry = self.names.get(&ObjectName::of_call(call)?)?;
+        (entry.asked != repeatable_parameters(call)).then_some(entry)
     }
 
     pub fn deleted_by(&self, object: &ObjectId) -> Option<&CallLines> {
         self.deleted.get(object)
     }
 
-    /// Names that may be taken, and the CO does not know.
+    /// Names that may be taken without the CO's knowledge.
     pub fn doubtful(&self) -> impl Iterator<Item = (&ObjectName, &TakenName)> {
         self.doubtful.iter().filter_map(|name| Some((name, self.names.get(name)?)))
     }
 
-    /// What may be made from this object, as far as the CO knows.
+    /// Requests that may be making something from this object, as far as the CO knows.
     pub fn unfinished_from(
         &self,
         source: &ObjectId,
     ) -> impl Iterator<Item = (&ObjectName, &TakenName)> {
-        self.doubtful().filter(move |(_, taken)| taken.sources.contains(source))
+        self.doubtful().filter(move |(_, entry)| entry.sources.contains(source))
     }
 
     pub fn apply_begin(&mut self, call: &CallContext<'_>, now_us: u64) {
         let Some(name) = ObjectName::of_call(call) else { return };
-        let taken = self.names.entry(name.clone()).or_insert_with(|| TakenName::new(call, now_us));
-        (taken.newest, taken.last_us) = (Rc::clone(call.lines), now_us);
-        taken.may_be_deleted = false;
-        if !taken.is_known {
+        let entry = self.names.entry(name.clone()).or_insert_with(|| TakenName::new(call, now_us));
+        (entry.newest, entry.last_us) = (Rc::clone(call.lines), now_us);
+        entry.may_be_deleted = false;
+        if !entry.is_known {
             self.doubtful.insert(name);
         }
     }
 
     /// The caller of this call left.
     pub fn apply_gone(&mut self, call: &CallContext<'_>, now_us: u64) {
-        let taken = ObjectName::of_call(call).and_then(|name| self.names.get_mut(&name));
-        if let Some(taken) = taken {
-            taken.last_us = taken.last_us.max(now_us);
+        let entry = ObjectName::of_call(call).and_then(|name| self.names.get_mut(&name));
+        if let Some(entry) = entry {
+            entry.last_us = entry.last_us.max(now_us);
         }
     }
 
@@ -163,37 +163,37 @@ impl ObjectRegistry {
         let now_us = row.time_us();
         if row.effect == Some(CallEffect::None) {
             let is_free =
-                |taken: &TakenName| !taken.is_known && (taken.by == call.by || row.is_definite());
+                |entry: &TakenName| !entry.is_known && (entry.by == call.by || row.is_definite());
             if self.names.get(&name).is_some_and(is_free) {
                 self.names.remove(&name);
                 self.doubtful.remove(&name);
             }
             return;
         }
-        let taken = self.names.entry(name.clone()).or_insert_with(|| TakenName::new(call, now_us));
-        taken.last_us = taken.last_us.max(now_us);
+        let entry = self.names.entry(name.clone()).or_insert_with(|| TakenName::new(call, now_us));
+        entry.last_us = entry.last_us.max(now_us);
         if row.effect == Some(CallEffect::Done) {
-            (taken.asked, taken.lines) = (repeatable_parameters(call), Rc::clone(call.lines));
-            taken.is_known |= is_told;
+            (entry.asked, entry.lines) = (repeatable_parameters(call), Rc::clone(call.lines));
+            entry.is_known |= is_told;
             for member in &row.answer.group_snapshot.snapshots {
                 self.deleted.remove(&ObjectId::Snapshot(member.snapshot_id.clone()));
             }
             if let Some(object) = row.made() {
-                // A plugin may answer the id of something else.
-                let named = self.ids.entry(object.clone()).or_insert_with(|| name.clone());
-                if *named == name {
+                // A plugin may wrongly answer the id of another object.
+                let id_name = self.ids.entry(object.clone()).or_insert_with(|| name.clone());
+                if *id_name == name {
                     self.deleted.remove(&object);
                 }
             }
         }
-        if taken.is_known {
+        if entry.is_known {
             self.doubtful.remove(&name);
         } else {
             self.doubtful.insert(name);
         }
     }
 
-    /// Whether the CO knows this id as that of the name in the call.
+    /// Whether the CO knows this id as the id of the call's name.
     pub fn is_made_by(&self, object: &ObjectId, call: &CallContext<'_>) -> bool {
         self.ids.get(object).is_some_and(|name| ObjectName::of_call(call).as_ref() == Some(name))
     }
@@ -205,8 +205,8 @@ impl ObjectRegistry {
         } else {
             for name in self.doubtful.iter().filter(|name| name.is_of_kind(&object)) {
                 let listed_us = self.listed_us.get(&name.list()).copied().unwrap_or_default();
-                if let Some(taken) = self.names.get_mut(name) {
-                    taken.may_be_deleted |= listed_us > taken.last_us;
+                if let Some(entry) = self.names.get_mut(name) {
+                    entry.may_be_deleted |= listed_us > entry.last_us;
                 }
             }
         }
@@ -225,7 +225,7 @@ impl ObjectRegistry {
 fn repeatable_parameters(call: &CallContext<'_>) -> Value {
     let args = call.args;
     let mut sources: Vec<_> = args.sources().iter().map(|source| format!("{source:?}")).collect();
-    // The order of a group's volumes means nothing.
+    // The order of a group's volumes has no meaning.
     sources.sort();
     json!([
         args.volume_capabilities,

@@ -1,7 +1,7 @@
 //! Calls in flight.
 //!
 //! Owns: calls that have begun and not ended, and which calls must not overlap. Promises: a call of
-//! a killed process stays until its node starts again. Never: judges order.
+//! a killed process stays open until its node starts again. Never: judges order.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -23,7 +23,7 @@ pub(super) struct OpenCall {
     pub seq: u64,
     pub args: CallArguments,
     pub lines: CallLines,
-    /// Each once.
+    /// The slots that it occupies, each once.
     pub slots: Vec<CallSlot>,
     /// Whether its caller left.
     pub is_gone: bool,
@@ -34,7 +34,7 @@ pub(super) struct OpenCall {
 pub(super) enum CallSlot {
     Volume(String),
     VolumeOnNode(String, String),
-    /// A volume, snapshot or group that is being created has no id yet.
+    /// A volume, snapshot or group that is being created, and has no id yet.
     Name(Rpc, String),
     Snapshot(String),
     Group(String),
@@ -70,7 +70,7 @@ impl CallSlot {
         }
     }
 
-    /// Whether the driver has this slot, too.
+    /// Whether the driver also allows only one call in this slot.
     pub fn is_checked_by_driver(&self) -> bool {
         matches!(self, Self::Volume(_) | Self::VolumeOnNode(..))
     }
@@ -126,7 +126,7 @@ impl OpenCalls {
         Some(open)
     }
 
-    /// The call of this line.
+    /// The open call that this line belongs to.
     pub fn find(&self, row: &LogRow) -> Option<CallId> {
         self.by_place.get(&(row.instance.clone(), row.seq)).copied()
     }

@@ -1,8 +1,7 @@
 //! Findings whose proof is not complete yet.
 //!
-//! Owns: findings from the beginning of a call, until the calls they are about have ended.
-//! Promises: a finding about overlapping calls is reported only if both were certainly in flight.
-//! Never: judges order.
+//! Owns: findings from the beginning of a call until the calls that they name have ended. Promises:
+//! an overlap is reported only if both calls were certainly in flight at once. Never: judges order.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -21,7 +20,7 @@ pub(super) struct PendingFinding {
     pub lines: CallLines,
     /// The calls that make it wrong.
     pub others: Vec<CallLines>,
-    /// For a rule about overlaps.
+    /// Set for a rule about overlaps.
     pub overlap: Option<OverlapProof>,
     /// Whether the driver refused one of the calls by this rule.
     pub is_noticed: bool,
@@ -36,7 +35,7 @@ pub(super) struct OverlapProof {
     pub during: CallId,
     /// Whether it certainly was.
     pub is_certain: bool,
-    /// Whether the driver sees that call, too.
+    /// Whether the driver also checks that call.
     pub is_watched: bool,
 }
 
@@ -46,7 +45,7 @@ impl PendingFinding {
         self.overlap.map(|overlap| overlap.during)
     }
 
-    /// Whether it is not in doubt that the calls overlapped.
+    /// Whether the calls certainly overlapped, if the rule is about overlaps.
     pub fn is_certain(&self) -> bool {
         self.overlap.is_none_or(|overlap| overlap.is_certain)
     }
@@ -73,10 +72,10 @@ impl PendingFinding {
     }
 }
 
-/// The lines of a call, then those of the others, without repetition.
+/// The lines of a call, then those of the others, each once.
 pub(super) fn proof(lines: &CallLines, others: &[CallLines]) -> Vec<LogLine> {
-    let mut seen = BTreeSet::new();
-    let all = [lines].into_iter().chain(others);
-    let all = all.flat_map(|lines| lines.borrow().clone());
-    all.filter(|line| seen.insert((Rc::clone(&line.file), line.number))).collect()
+    let mut line_keys = BTreeSet::new();
+    let calls = [lines].into_iter().chain(others);
+    let calls = calls.flat_map(|lines| lines.borrow().clone());
+    calls.filter(|line| line_keys.insert((Rc::clone(&line.file), line.number))).collect()
 }

@@ -1,8 +1,8 @@
 //! The run through the calls of all volumes.
 //!
-//! Owns: checking the rules at the beginning of each call, against what was or may have been in
-//! use. Promises: each broken rule is one finding with its proof. Keeps only what later calls can
-//! be judged by. Never: looks ahead.
+//! Owns: checking the rules at the beginning of each call, against the uses that exist or may exist
+//! then. Promises: each broken rule is one finding with its proof. It keeps only what later calls
+//! are judged by. Never: looks ahead.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::rc::Rc;
@@ -33,7 +33,7 @@ pub(super) struct Replay<'a> {
     paths: HashMap<(String, String), String>,
     /// By node id, from its last start.
     nodes: HashMap<String, NodeRequirements>,
-    /// A controller was called to attach a volume.
+    /// Whether a controller was called to attach a volume.
     attaches: bool,
     /// Fenced nodes.
     fenced: HashSet<String>,
@@ -76,7 +76,7 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// Reports what is left, and returns notes.
+    /// Reports the remaining findings, and returns notes.
     pub fn finish(mut self) -> Vec<String> {
         let Self { objects, in_flight, last_line, found, .. } = &mut self;
         let notes = last_line.as_ref().map(|end| report_unanswered(objects, in_flight, end, found));
@@ -102,7 +102,7 @@ impl<'a> Replay<'a> {
         let LogRow { attach, stage, foreign: is_foreign, .. } = *row;
         let needs = NodeRequirements { attach, is_foreign, stage };
         self.nodes.insert(node.clone(), needs);
-        // Nothing is known of what a foreign driver has in use, so it may be as before.
+        // A foreign driver does not report what it has in use, so its uses are kept.
         let settled = self.volumes.iter_mut().filter(|_| !row.foreign);
         for (id, volume) in settled {
             volume.settle(node, row.holds.iter().find(|holding| holding.volume_id == *id));
@@ -145,7 +145,7 @@ impl<'a> Replay<'a> {
         let volume = call.args.volume().and_then(|id| self.volumes.get(id)).unwrap_or(&blank);
         let mut needs = self.nodes.get(call.at).copied().unwrap_or_default();
         needs.attach |= needs.is_foreign && self.attaches;
-        // A fenced node is detached although its agent does not know it.
+        // A fenced node's volume is detached without the knowledge of the node's agent.
         needs.attach &= !self.fenced.contains(call.at);
         let mut broken = CallCheck::new(call, volume, needs).find_broken_rules();
         let Self { objects, snapshots, changes, in_flight, .. } = self;
@@ -157,35 +157,35 @@ impl<'a> Replay<'a> {
         broken
     }
 
-    /// After a fence is lifted, a node undoes all its old uses of any volume before it uses one
-    /// again.
+    /// After the fence is lifted, a node must undo all its old uses of any volume before it uses
+    /// one again.
     fn stale_use(&self, call: &CallContext<'_>) -> Option<BrokenRule> {
         if self.fenced.contains(call.at) {
             return None;
         }
         call.created_location().as_ref().and_then(UseLocation::path)?;
         let mut stale = self.volumes.values().flat_map(|volume| volume.stale_on(call.at));
-        let (place, thing) = stale.next()?;
-        let path = place.path().unwrap_or_default();
+        let (location, volume_use) = stale.next()?;
+        let path = location.path().unwrap_or_default();
         let what = format!("{} was fenced and still has {path:?} from before; undo that", call.at);
-        Some(BrokenRule { rule: Rule::StaleUse, what, others: thing.proof() })
+        Some(BrokenRule { rule: Rule::StaleUse, what, others: volume_use.proof() })
     }
 
     fn path_of_another(&self, call: &CallContext<'_>) -> Option<BrokenRule> {
-        let place = call.created_location()?;
-        let path = place.path()?;
+        let location = call.created_location()?;
+        let path = location.path()?;
         let other = self.paths.get(&(call.at.to_owned(), path.to_owned()))?;
         let is_there =
             |(at, _): &(&UseLocation, _)| at.path() == Some(path) && at.node() == call.at;
-        let (_, thing) = self.volumes.get(other)?.uses().find(is_there)?;
+        let (_, volume_use) = self.volumes.get(other)?.uses().find(is_there)?;
         if call.args.volume() == Some(other) {
             return None;
         }
         let what = format!("{path:?} on {} is volume {other:?}'s; choose another path", call.at);
-        Some(BrokenRule { rule: Rule::PathOfAnotherVolume, what, others: thing.proof() })
+        Some(BrokenRule { rule: Rule::PathOfAnotherVolume, what, others: volume_use.proof() })
     }
 
-    /// A plugin that looks at the path alone would take the other volume down.
+    /// A plugin that only looks at the path would undo the other volume's use.
     fn undo_of_another(&self, call: &CallContext<'_>) -> Option<BrokenRule> {
         let path = match call.rpc {
             Rpc::NodeUnstageVolume => &call.args.staging_target_path,
@@ -198,14 +198,14 @@ impl<'a> Replay<'a> {
         }
         let is_there =
             |(at, _): &(&UseLocation, _)| at.path() == Some(path) && at.node() == call.at;
-        let (_, thing) = self.volumes.get(other)?.uses().find(is_there)?;
+        let (_, volume_use) = self.volumes.get(other)?.uses().find(is_there)?;
         let what = format!("{path:?} on {} is volume {other:?}'s; name that one", call.at);
-        Some(BrokenRule { rule: Rule::UndoOfAnotherVolume, what, others: thing.proof() })
+        Some(BrokenRule { rule: Rule::UndoOfAnotherVolume, what, others: volume_use.proof() })
     }
 
-    /// Adds overlaps with calls that may be in flight.
+    /// Adds overlaps with other calls that may be in flight.
     fn overlaps(&mut self, call: &CallContext<'_>, open: &OpenCall) {
-        let mut found = self.shared_slots(open);
+        let mut overlaps = self.shared_slots(open);
         if let (Rpc::ControllerUnpublishVolume, Some(id)) = (call.rpc, call.args.volume()) {
             let blank = VolumeModel::default();
             let volume = self.volumes.get(id).unwrap_or(&blank);
@@ -213,10 +213,10 @@ impl<'a> Replay<'a> {
                 if self.fenced.contains(&node) {
                     continue;
                 }
-                // Existing uses are reported by the check of order.
+                // The check of order reports existing uses.
                 if volume.uses_on(&node).next().is_none() {
                     let slot = CallSlot::VolumeOnNode(id.to_owned(), node.clone());
-                    found.extend(self.in_flight.in_slot(&slot).map(|(id, other)| {
+                    overlaps.extend(self.in_flight.in_slot(&slot).map(|(id, other)| {
                         let what = format!("{} is in flight on {node}; wait for it", other.rpc);
                         (id, Overlap { rule: Rule::DetachBeforeUnstage, what, is_watched: true })
                     }));
@@ -225,14 +225,15 @@ impl<'a> Replay<'a> {
         }
         let deleted = self.snapshots.deletes(call);
         if !deleted.is_empty() {
-            let all = self.in_flight.iter();
-            let copies = all.filter(|(id, other)| copies_from(&deleted, &other.context(*id)));
-            found.extend(copies.map(|(id, other)| {
+            let open_calls = self.in_flight.iter();
+            let copies =
+                open_calls.filter(|(id, other)| copies_from(&deleted, &other.context(*id)));
+            overlaps.extend(copies.map(|(id, other)| {
                 let what = format!("{} is making something from it; wait for it", other.rpc);
                 (id, Overlap { rule: Rule::DeleteOfSource, what, is_watched: false })
             }));
         }
-        for (id, overlap) in found {
+        for (id, overlap) in overlaps {
             let Some(other) = self.in_flight.get(id) else { continue };
             let others = vec![Rc::clone(&other.lines)];
             let is_certain = other.instance == open.instance;
@@ -242,9 +243,9 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// The calls that are in flight and waited for, in a slot of this one.
+    /// The calls in flight that are waited for, in the same slots as this one.
     fn shared_slots(&self, open: &OpenCall) -> Vec<(CallId, Overlap)> {
-        let mut found = BTreeMap::new();
+        let mut overlaps = BTreeMap::new();
         for slot in &open.slots {
             let waited_for = self.in_flight.in_slot(slot).filter(|(_, other)| !other.is_gone);
             for (id, other) in waited_for {
@@ -253,11 +254,12 @@ impl<'a> Replay<'a> {
                     _ => Rule::OverlappingControllerCalls,
                 };
                 let what = format!("made while {} is in flight; wait for its answer", other.rpc);
-                let overlap = found.entry(id).or_insert(Overlap { rule, what, is_watched: false });
+                let overlap =
+                    overlaps.entry(id).or_insert(Overlap { rule, what, is_watched: false });
                 overlap.is_watched |= slot.is_checked_by_driver();
             }
         }
-        found.into_iter().collect()
+        overlaps.into_iter().collect()
     }
 
     fn add(&mut self, call: &CallContext<'_>, broken: BrokenRule, overlap: Option<OverlapProof>) {
@@ -277,8 +279,8 @@ impl<'a> Replay<'a> {
         let Some(id) = call.args.volume() else { return };
         self.volumes.entry(id.to_owned()).or_default().apply_begin(call);
         if let Some(path) = call.created_location().as_ref().and_then(UseLocation::path) {
-            let place = (call.at.to_owned(), path.to_owned());
-            self.paths.entry(place).or_insert_with(|| id.to_owned());
+            let node_and_path = (call.at.to_owned(), path.to_owned());
+            self.paths.entry(node_and_path).or_insert_with(|| id.to_owned());
         }
     }
 
@@ -294,8 +296,8 @@ impl<'a> Replay<'a> {
     fn end(&mut self, row: &LogRow, line: LogLine) {
         let Some(rpc) = row.rpc else { return };
         self.attaches |= rpc == Rpc::ControllerPublishVolume && row.is_known_success();
-        let found = self.in_flight.find(row);
-        let by = found.unwrap_or_else(|| {
+        let open_id = self.in_flight.find(row);
+        let by = open_id.unwrap_or_else(|| {
             self.last_id += 1;
             self.last_id
         });
@@ -306,21 +308,22 @@ impl<'a> Replay<'a> {
         };
         lines.borrow_mut().push(line);
         let call = CallContext { by, rpc, at: &row.node_id, args: &row.args, lines: &lines };
-        if found.is_some() {
+        if open_id.is_some() {
             self.compare(&call, row);
         } else {
             self.apply_begin(&call, row.time_us());
         }
         let cut_off = |volume: &VolumeModel| -> BTreeSet<String> {
-            let cut = volume.uses().filter(|(_, thing)| thing.is_cut);
-            cut.filter_map(|(place, _)| place.path()).map(str::to_owned).collect()
+            let cut = volume.uses().filter(|(_, volume_use)| volume_use.is_cut);
+            cut.filter_map(|(location, _)| location.path()).map(str::to_owned).collect()
         };
         let cut_off = self.volumes.get(&row.args.volume_id).map(cut_off).unwrap_or_default();
         let is_gone = self.in_flight.remove(by).is_some_and(|open| open.is_gone);
         self.apply_end(&call, row, row.is_known_success() && !is_gone);
-        let destroyed = find_destroyed(row, &cut_off).map(|found| (FindingKind::Violation, found));
+        let destroyed =
+            find_destroyed(row, &cut_off).map(|report| (FindingKind::Violation, report));
         let false_reports = find_false_reports(row).into_iter();
-        let false_reports = false_reports.map(|found| (FindingKind::FalseReport, found));
+        let false_reports = false_reports.map(|report| (FindingKind::FalseReport, report));
         for (kind, (rule, what)) in false_reports.chain(destroyed) {
             (self.found)(Finding {
                 kind,
@@ -349,11 +352,11 @@ impl<'a> Replay<'a> {
             let same = noticed.is_some_and(|name| pending.rule.matches_driver_rule(name));
             is_agreed |= same;
             pending.is_noticed |= same;
-            // The driver can refuse only because of a call that it saw in flight.
+            // The driver can refuse only because of a call that it had in flight.
             if let Some(overlap) = &mut pending.overlap {
                 overlap.is_certain |= same;
             }
-            // A lenient driver carries out what it would refuse.
+            // A lenient driver carries out calls that it could refuse.
             let is_strict = !row.lenient;
             if pending.by == call.by && is_strict && pending.rule.is_checked_by_driver() && was_done
             {
@@ -378,13 +381,13 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// The rules that the call also breaks at its end: the driver checked at some time between.
+    /// The rules that the call still breaks at its end: the driver checked at some time between.
     fn still_broken(&self, call: &CallContext<'_>) -> Vec<Rule> {
         let is_attached = |id: &str| {
             let Some(volume) = self.volumes.get(id) else { return false };
             volume.nodes_of(call.args).iter().any(|node| volume.attachment(node).is_some())
         };
-        // Detaching without an attachment does nothing, and the driver checks no further.
+        // A detach without an attachment does nothing, and the driver checks no further.
         let is_nothing = call.rpc == Rpc::ControllerUnpublishVolume
             && !call.args.volume().is_some_and(is_attached);
         if is_nothing {
@@ -420,17 +423,19 @@ impl<'a> Replay<'a> {
     fn report_proven(&mut self) {
         let Self { pending, in_flight, found, .. } = self;
         let is_over = |id: CallId| !in_flight.contains(id);
-        let ready = |one: &mut PendingFinding| is_over(one.by) && one.during().is_none_or(is_over);
-        for one in pending.extract_if(.., ready).filter(PendingFinding::is_certain) {
-            one.into_findings().for_each(&mut **found);
+        let ready = |finding: &mut PendingFinding| {
+            is_over(finding.by) && finding.during().is_none_or(is_over)
+        };
+        for finding in pending.extract_if(.., ready).filter(PendingFinding::is_certain) {
+            finding.into_findings().for_each(&mut **found);
         }
     }
 }
 
-/// A call that is in flight, and the rule that another one breaks thereby.
+/// A call in flight, and the rule that another call breaks by overlapping with it.
 struct Overlap {
     rule: Rule,
     what: String,
-    /// Whether the driver sees the call, too.
+    /// Whether the driver also checks that call.
     is_watched: bool,
 }

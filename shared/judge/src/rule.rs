@@ -1,7 +1,7 @@
 //! The rules that a CO is judged by.
 //!
-//! Owns: their names, safety rules and CSI sections. Promises: a rule that the driver also has goes
-//! by the same name; nothing else is shared. Never: decides whether a rule is broken.
+//! Owns: their names, safety rules and CSI sections. Promises: a rule that the driver also has is
+//! called the same; nothing else is shared. Never: decides whether a rule is broken.
 
 use std::fmt;
 
@@ -136,8 +136,8 @@ impl Rule {
         )
     }
 
-    /// Whether the driver's rule called `noticed` is this one. The driver does not know what the CO
-    /// was answered, so it has one name for "not there" and "not known to be there".
+    /// Whether the driver's rule `noticed` is this one. The driver does not know what the CO was
+    /// answered, so it has one name for "not there" and "not known to be there".
     pub fn matches_driver_rule(self, noticed: &str) -> bool {
         let name = match self {
             Self::PublishAfterUncertainStage => Self::PublishBeforeStage.name(),

@@ -1,8 +1,8 @@
 //! Groups of snapshots, and which snapshots are ready to use.
 //!
-//! Owns: the members of each group, and the snapshots that the CO was told are not ready. Promises:
-//! knows only what answers said; a list that the log has cut off says nothing of the rest. Never:
-//! knows names.
+//! Owns: the members of each group, and the snapshots that an answer called not ready. Promises:
+//! knows only what answers said; a list that the log has cut off says nothing about the rest.
+//! Never: knows names.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
@@ -18,7 +18,7 @@ pub(super) struct SnapshotRegistry {
     groups: HashMap<String, AnsweredMembers>,
     /// By the id of the snapshot.
     memberships: HashMap<String, Membership>,
-    /// By the id of the snapshot: the call that said that it is not ready.
+    /// By the id of the snapshot: the last call whose answer called it not ready.
     unready: BTreeMap<String, CallLines>,
 }
 
@@ -43,18 +43,18 @@ impl SnapshotRegistry {
 
     /// The members of the group in this call, if the call names others.
     pub fn named_otherwise(&self, call: &CallContext<'_>) -> Option<&AnsweredMembers> {
-        let given = &call.args.snapshot_ids;
+        let named_ids = &call.args.snapshot_ids;
         let members = self.groups.get(&call.args.group_snapshot_id)?;
         // The log may have cut the list off.
-        if given.len() >= LOGGED_ENTRIES_MAX {
+        if named_ids.len() >= LOGGED_ENTRIES_MAX {
             return None;
         }
-        let is_same =
-            given.len() == members.ids.len() && given.iter().all(|id| members.ids.contains(id));
+        let is_same = named_ids.len() == members.ids.len()
+            && named_ids.iter().all(|id| members.ids.contains(id));
         (!is_same).then_some(members)
     }
 
-    /// The call that said last that this snapshot is not ready to use.
+    /// The last call whose answer called this snapshot not ready to use.
     pub fn unready(&self, snapshot: &str) -> Option<&CallLines> {
         self.unready.get(snapshot)
     }
@@ -102,7 +102,7 @@ impl SnapshotRegistry {
                 let snapshots = entries.iter().filter_map(|entry| entry.snapshot.as_ref());
                 snapshots.for_each(|snapshot| self.learn(snapshot, call.lines, is_told));
                 if entries.len() >= LOGGED_ENTRIES_MAX {
-                    // The rest of the list may have said that they are ready.
+                    // The rest of the list may have called them ready.
                     self.unready.clear();
                 }
             }
@@ -129,8 +129,8 @@ impl SnapshotRegistry {
             group.snapshots.iter().map(|snapshot| snapshot.snapshot_id.clone()).collect();
         let is_whole = group.snapshots.len() < LOGGED_ENTRIES_MAX && !ids.contains("");
         if is_whole && !ids.is_empty() && !group.group_snapshot_id.is_empty() {
-            let known = || AnsweredMembers { ids, lines: Rc::clone(call.lines) };
-            self.groups.entry(group.group_snapshot_id.clone()).or_insert_with(known);
+            let members = || AnsweredMembers { ids, lines: Rc::clone(call.lines) };
+            self.groups.entry(group.group_snapshot_id.clone()).or_insert_with(members);
         }
     }
 
@@ -140,8 +140,8 @@ impl SnapshotRegistry {
             return;
         }
         if !group.is_empty() {
-            let known = || Membership { group: group.clone(), lines: Rc::clone(lines) };
-            self.memberships.entry(id.clone()).or_insert_with(known);
+            let membership = || Membership { group: group.clone(), lines: Rc::clone(lines) };
+            self.memberships.entry(id.clone()).or_insert_with(membership);
         }
         if is_told && *ready_to_use {
             self.unready.remove(id);

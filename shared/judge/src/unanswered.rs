@@ -1,8 +1,9 @@
 //! Creations that were never answered.
 //!
-//! Owns: what becomes of them at the end of the logs. Promises: a finding only if the logs went on
-//! for long and the CO does not wait for the answer; a note otherwise, and where the CO may have
-//! found the object in a list (CSI allows that). Never: knows whether the object exists.
+//! Owns: what is reported about them at the end of the logs. Promises: a finding only if the logs
+//! continue for long afterwards and the CO does not wait for the answer. Otherwise it is a note,
+//! and so it is if the CO may have found the object in a list (CSI allows that). Never: knows
+//! whether the object exists.
 
 use berth_csi::Rpc;
 
@@ -16,8 +17,8 @@ use super::rule::Rule;
 /// microseconds.
 const ABANDONED_AFTER_US: u64 = 600_000_000;
 
-/// Reports creations that were abandoned, and returns a note for each other one without an answer.
-/// `end` is the last line of the logs and its time.
+/// Reports creations that were abandoned, and returns a note for each other creation without an
+/// answer. `end` is the time and text of the logs' last line.
 pub(super) fn report_unanswered(
     objects: &ObjectRegistry,
     in_flight: &OpenCalls,
@@ -26,12 +27,12 @@ pub(super) fn report_unanswered(
 ) -> Vec<String> {
     let (end_us, last) = end;
     let mut notes = Vec::new();
-    for (name, taken) in objects.doubtful() {
-        let is_long = end_us.saturating_sub(taken.last_us) >= ABANDONED_AFTER_US;
-        if is_long && !taken.may_be_deleted && !is_awaited(in_flight, name) {
-            found(abandoned(name, taken, last));
+    for (name, entry) in objects.doubtful() {
+        let is_long = end_us.saturating_sub(entry.last_us) >= ABANDONED_AFTER_US;
+        if is_long && !entry.may_be_deleted && !is_awaited(in_flight, name) {
+            found(abandoned(name, entry, last));
         } else {
-            notes.extend(describe(name, taken));
+            notes.extend(describe(name, entry));
         }
     }
     notes
@@ -43,8 +44,8 @@ fn is_awaited(in_flight: &OpenCalls, name: &ObjectName) -> bool {
     in_flight.in_slot(&slot).any(|(_, open)| !open.is_gone)
 }
 
-fn abandoned(name: &ObjectName, taken: &TakenName, last: &LogLine) -> Finding {
-    let mut proof = proof(&taken.newest, &[]);
+fn abandoned(name: &ObjectName, entry: &TakenName, last: &LogLine) -> Finding {
+    let mut proof = proof(&entry.newest, &[]);
     if !proof.contains(last) {
         proof.push(last.clone());
     }
@@ -67,8 +68,8 @@ fn abandoned(name: &ObjectName, taken: &TakenName, last: &LogLine) -> Finding {
     }
 }
 
-fn describe(ObjectName { rpc, name }: &ObjectName, taken: &TakenName) -> Option<String> {
-    let lines = taken.newest.borrow();
+fn describe(ObjectName { rpc, name }: &ObjectName, entry: &TakenName) -> Option<String> {
+    let lines = entry.newest.borrow();
     let LogLine { file, number, .. } = lines.last()?;
     let file = file.display();
     Some(format!("{file}:{number}: {rpc} of {name:?} is not answered at the end of the logs"))

@@ -14,7 +14,7 @@ use super::volume_use::{CallId, CallLines, UseLocation, UseRequest, VolumeUse};
 
 #[derive(Default, Debug)]
 pub(super) struct VolumeModel {
-    pub things: BTreeMap<UseLocation, VolumeUse>,
+    pub all_uses: BTreeMap<UseLocation, VolumeUse>,
     pub expansion: Option<Expansion>,
 }
 
@@ -25,11 +25,11 @@ pub(super) struct Expansion {
     pub lines: CallLines,
     /// Whether the CO knows that it succeeded.
     pub is_known: bool,
-    /// Whether the CO knew that an earlier one had succeeded.
+    /// Whether the CO knew that an earlier expansion had succeeded.
     was_known: bool,
 }
 
-/// A call, as the model sees it.
+/// A call in the form that the model uses.
 pub(super) struct CallContext<'a> {
     pub by: CallId,
     pub rpc: Rpc,
@@ -40,7 +40,7 @@ pub(super) struct CallContext<'a> {
 }
 
 impl CallContext<'_> {
-    /// What it is about, for people: an id, or the name of what it creates.
+    /// What it is about, for messages: an id, or the name of what it creates.
     pub fn object(&self) -> (ObjectKind, String) {
         let Self { args, .. } = self;
         let (kind, id) = match self.rpc {
@@ -75,49 +75,50 @@ impl CallContext<'_> {
 }
 
 impl VolumeModel {
-    /// Whether no later call could contradict anything in it.
+    /// Whether there is nothing that a later call could contradict.
     pub fn is_blank(&self) -> bool {
-        self.things.is_empty() && self.expansion.is_none()
+        self.all_uses.is_empty() && self.expansion.is_none()
     }
 
     pub fn attachment(&self, node: &str) -> Option<&VolumeUse> {
-        self.things.get(&UseLocation::Attachment { node: node.to_owned() })
+        self.all_uses.get(&UseLocation::Attachment { node: node.to_owned() })
     }
 
     pub fn attachments(&self) -> impl Iterator<Item = (&str, &VolumeUse)> {
-        self.things.iter().filter_map(|(place, thing)| match place {
-            UseLocation::Attachment { node } => Some((node.as_str(), thing)),
+        self.all_uses.iter().filter_map(|(location, volume_use)| match location {
+            UseLocation::Attachment { node } => Some((node.as_str(), volume_use)),
             _ => None,
         })
     }
 
     /// Stages and publications on all nodes.
     pub fn uses(&self) -> impl Iterator<Item = (&UseLocation, &VolumeUse)> {
-        self.things.iter().filter(|(place, _)| place.path().is_some())
+        self.all_uses.iter().filter(|(location, _)| location.path().is_some())
     }
 
-    /// Stages and publications that can write: of nodes that were not fenced since.
+    /// Stages and publications that can write: those of nodes that were not fenced since.
     pub fn live_uses(&self) -> impl Iterator<Item = (&UseLocation, &VolumeUse)> {
-        self.uses().filter(|(_, thing)| !thing.is_cut)
+        self.uses().filter(|(_, volume_use)| !volume_use.is_cut)
     }
 
     /// Uses of a node from before it was fenced.
     pub fn stale_on(&self, node: &str) -> impl Iterator<Item = (&UseLocation, &VolumeUse)> {
-        self.uses_on(node).filter(|(_, thing)| thing.is_cut)
+        self.uses_on(node).filter(|(_, volume_use)| volume_use.is_cut)
     }
 
     /// The node was fenced: its uses can no longer write.
     pub fn cut_off(&mut self, node: &str) {
-        let uses = self.things.iter_mut().filter(|(place, _)| place.path().is_some());
-        uses.filter(|(place, _)| place.node() == node).for_each(|(_, thing)| thing.is_cut = true);
+        let uses = self.all_uses.iter_mut().filter(|(location, _)| location.path().is_some());
+        uses.filter(|(location, _)| location.node() == node)
+            .for_each(|(_, volume_use)| volume_use.is_cut = true);
     }
 
     /// Stages and publications on this node.
     pub fn uses_on(&self, node: &str) -> impl Iterator<Item = (&UseLocation, &VolumeUse)> {
-        self.uses().filter(move |(place, _)| place.node() == node)
+        self.uses().filter(move |(location, _)| location.node() == node)
     }
 
-    /// The nodes that a detach is about; an empty node id means all.
+    /// The nodes that a detach names; an empty node id means all nodes.
     pub fn nodes_of(&self, args: &CallArguments) -> Vec<String> {
         if args.node_id.is_empty() {
             self.attachments().map(|(node, _)| node.to_owned()).collect()
@@ -128,19 +129,19 @@ impl VolumeModel {
 
     /// A call began; it may take effect from now on.
     pub fn apply_begin(&mut self, call: &CallContext<'_>) {
-        if let Some(place) = call.created_location() {
-            let thing = || {
+        if let Some(location) = call.created_location() {
+            let possible_use = || {
                 VolumeUse::possible(
                     UseRequest::from_arguments(call.args),
                     call.by,
                     Rc::clone(call.lines),
                 )
             };
-            self.things.entry(place).or_insert_with(thing);
+            self.all_uses.entry(location).or_insert_with(possible_use);
         }
-        for place in self.undone_by(call) {
-            if let Some(thing) = self.things.get_mut(&place) {
-                thing.mark_undoing(call.by, call.lines);
+        for location in self.undone_by(call) {
+            if let Some(volume_use) = self.all_uses.get_mut(&location) {
+                volume_use.mark_undoing(call.by, call.lines);
             }
         }
         if call.rpc == Rpc::ControllerExpandVolume {
@@ -151,13 +152,13 @@ impl VolumeModel {
     }
 
     pub fn apply_end(&mut self, call: &CallContext<'_>, row: &LogRow) {
-        if let Some(place) = call.created_location() {
-            self.made(place, call, row);
+        if let Some(location) = call.created_location() {
+            self.made(location, call, row);
         }
-        for place in self.undone_by(call) {
-            let stays = |thing: &mut VolumeUse| thing.undone(call.by, row);
-            if !self.things.get_mut(&place).is_none_or(stays) {
-                self.things.remove(&place);
+        for location in self.undone_by(call) {
+            let stays = |volume_use: &mut VolumeUse| volume_use.undone(call.by, row);
+            if !self.all_uses.get_mut(&location).is_none_or(stays) {
+                self.all_uses.remove(&location);
             }
         }
         if let Some(expansion) = self.expansion.as_mut().filter(|newest| newest.by == call.by) {
@@ -169,21 +170,21 @@ impl VolumeModel {
         }
     }
 
-    fn made(&mut self, place: UseLocation, call: &CallContext<'_>, row: &LogRow) {
-        // An instance that started meanwhile did not find the use, and yet it was created.
+    fn made(&mut self, location: UseLocation, call: &CallContext<'_>, row: &LogRow) {
+        // An instance that started meanwhile may not have found the use although it was created.
         if row.effect != Some(CallEffect::None) {
-            let thing = || {
+            let possible_use = || {
                 VolumeUse::possible(
                     UseRequest::from_arguments(call.args),
                     call.by,
                     Rc::clone(call.lines),
                 )
             };
-            self.things.entry(place.clone()).or_insert_with(thing);
+            self.all_uses.entry(location.clone()).or_insert_with(possible_use);
         }
-        let Some(thing) = self.things.get_mut(&place) else { return };
-        if !thing.made(call.by, call.lines, call.args, row) {
-            self.things.remove(&place);
+        let Some(volume_use) = self.all_uses.get_mut(&location) else { return };
+        if !volume_use.made(call.by, call.lines, call.args, row) {
+            self.all_uses.remove(&location);
         }
     }
 
@@ -206,9 +207,9 @@ impl VolumeModel {
         }
     }
 
-    /// An instance started on this node: what it did not find is gone.
+    /// An instance started on this node: uses that it did not find are gone.
     pub fn settle(&mut self, node: &str, holding: Option<&HeldVolume>) {
-        self.things.retain(|place, _| match place {
+        self.all_uses.retain(|location, _| match location {
             UseLocation::Stage { node: on, path } if on == node => {
                 holding.is_some_and(|holding| holding.staging.as_ref() == Some(path))
             }

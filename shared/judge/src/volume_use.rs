@@ -1,8 +1,8 @@
 //! Attachments, stages and publications.
 //!
 //! Owns: one use of a volume, and how certain it is. Promises: the possible effect of an unfinished
-//! call counts as "may be there". What the CO was not answered, it does not know. Never: looks at
-//! other uses.
+//! call counts as "may exist". The CO does not know what it was not answered. Never: looks at other
+//! uses.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::finding::LogLine;
 use super::log_row::{CallArguments, CallEffect, LogRow, mode};
 
-/// A number over the calls of all logs.
+/// The number of a call, unique over all logs.
 pub(super) type CallId = u64;
 
 /// The lines of a call that were read so far.
@@ -27,23 +27,23 @@ pub(super) enum UseLocation {
     Publication { node: String, path: String },
 }
 
-/// A use that is there or may be.
+/// A use that exists or may exist.
 #[derive(Debug)]
 pub(super) struct VolumeUse {
     pub asked: UseRequest,
     /// The publish context that the CO was answered last.
     pub context: Option<BTreeMap<String, String>>,
-    /// The call that created it or may have.
+    /// The call that created it, or may have.
     pub by: CallId,
     pub lines: CallLines,
-    /// Whether the CO knows that it is there.
+    /// Whether the CO knows that it exists.
     known: bool,
     undo: Option<UndoCall>,
-    /// Whether its node was fenced since: the mount exists and cannot write.
+    /// Whether its node was fenced since: the mount exists but cannot write.
     pub is_cut: bool,
 }
 
-/// A call that undid a use or may have.
+/// A call that undid a use, or may have.
 #[derive(Debug)]
 struct UndoCall {
     by: CallId,
@@ -92,7 +92,7 @@ impl UseRequest {
         mode(self.capability.as_ref())
     }
 
-    /// Whether several nodes may have it at once; false without a mode.
+    /// Whether several nodes may have it at once; false if there is no mode.
     pub fn is_shared(&self) -> bool {
         self.mode().starts_with("MULTI_NODE_")
     }
@@ -117,7 +117,7 @@ impl VolumeUse {
         Self { asked, context: None, by, lines, known: false, undo: None, is_cut: false }
     }
 
-    /// Whether the CO knows that it is there.
+    /// Whether the CO knows that it exists.
     pub fn is_sure(&self) -> bool {
         self.known && self.undo.is_none()
     }
@@ -136,7 +136,7 @@ impl VolumeUse {
         [Rc::clone(&self.lines)].into_iter().chain(undo).collect()
     }
 
-    /// Applies the end of the call that may create it. False if the use is not there.
+    /// Applies the end of the call that may have created it. False if the use does not exist.
     pub fn made(
         &mut self,
         by: CallId,
@@ -163,14 +163,15 @@ impl VolumeUse {
         }
     }
 
-    /// A call began that may undo it.
+    /// A call that may undo it has begun.
     pub fn mark_undoing(&mut self, by: CallId, lines: &CallLines) {
-        // An earlier call that may have undone it stays the first doubt.
+        // The first call that may have undone it is kept.
         let lines = Rc::clone(lines);
         self.undo.get_or_insert(UndoCall { by, lines, done: false });
     }
 
-    /// Applies the end of the call that may undo it. False if the use is gone and the CO knows.
+    /// Applies the end of the call that may have undone it. False if the use is gone and the CO
+    /// knows.
     pub fn undone(&mut self, by: CallId, row: &LogRow) -> bool {
         match row.effect {
             Some(CallEffect::Done) if row.is_known_success() => return false,

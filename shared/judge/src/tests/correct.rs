@@ -90,13 +90,13 @@ fn a_fenced_node_loses_its_volumes_and_undoes_what_it_has_before_it_gets_others(
         .ok("n1", ATTACH, on("n1"))
         .ok("n1", STAGE, staging("n1"))
         .proves_nothing();
-    // Its calls reach nothing, however long they run.
+    // Its calls have no effect, however long they run.
     staged()
         .begin("n1", PUBLISH, target("n1"))
         .fence("n1", true)
         .ok("n2", DETACH, on("n1"))
         .proves_nothing();
-    // Its agent may not know yet.
+    // Its agent may not know of the fence yet.
     staged()
         .fence("n1", true)
         .ok("n2", DETACH, on("n1"))
@@ -108,7 +108,7 @@ fn a_fenced_node_loses_its_volumes_and_undoes_what_it_has_before_it_gets_others(
 fn a_volume_is_deleted_although_a_fenced_node_had_it_mounted() {
     let published = || published().fence("n1", true).ok("n2", DETACH, on("n1"));
     published().ok("n2", DELETE, v()).proves_nothing();
-    // Also while it undoes its mounts, and the kernel still has them.
+    // The deletion may come while the node undoes its mounts, and the kernel still has them.
     let deleted = ["/s", "/t"].map(|path| {
         json!({"path": path, "mounts": [
             {"device": "8:1", "root": "/backend/v/data//deleted", "read_only": false},
@@ -131,9 +131,9 @@ fn a_driver_that_comes_back_finds_what_is_there() {
 fn shared_volumes_may_be_on_many_nodes() {
     let many = |node: &str| with(on(node), mode("MULTI_NODE_MULTI_WRITER"));
     Log::nodes().ok("n1", ATTACH, many("n1")).ok("n2", ATTACH, many("n2")).proves_nothing();
-    let one = |node: &str| with(on(node), mode("MULTI_NODE_SINGLE_WRITER"));
-    let reader = with(one("n2"), json!({"readonly": true}));
-    Log::nodes().ok("n1", ATTACH, one("n1")).ok("n2", ATTACH, reader).proves_nothing();
+    let on_node = |node: &str| with(on(node), mode("MULTI_NODE_SINGLE_WRITER"));
+    let reader = with(on_node("n2"), json!({"readonly": true}));
+    Log::nodes().ok("n1", ATTACH, on_node("n1")).ok("n2", ATTACH, reader).proves_nothing();
 }
 
 #[test]
@@ -175,14 +175,14 @@ fn a_name_is_free_again_after_its_volume_is_deleted() {
         .ok("n1", CREATE, size(2))
         .ok("n1", ATTACH, on("n1"))
         .proves_nothing();
-    // One that was refused took no name.
+    // A refused creation took no name.
     Log::default().call("n1", CREATE, size(1), Refused).ok("n1", CREATE, size(2)).proves_nothing();
 }
 
 #[test]
 fn a_volume_is_expanded_by_the_controller_then_on_the_node() {
     staged().ok("n1", EXPAND, v()).ok("n1", NODE_EXPAND, v()).proves_nothing();
-    // A plugin may have the node's call alone.
+    // The plugin may have only the node's call.
     staged().ok("n1", NODE_EXPAND, v()).proves_nothing();
 }
 

@@ -1,11 +1,11 @@
-//! Where the driver and the judge do not agree.
+//! Cases in which the driver and the judge disagree.
 
 use super::log::*;
 use crate::FindingKind;
 use Came::{Noticed, Refused};
 
 fn kinds(log: &Log) -> Vec<(FindingKind, String)> {
-    log.findings().into_iter().map(|one| (one.kind, one.rule.name)).collect()
+    log.findings().into_iter().map(|finding| (finding.kind, finding.rule.name)).collect()
 }
 
 #[test]
@@ -16,12 +16,12 @@ fn what_the_driver_should_have_refused_and_did() {
         kinds(&log),
         [(FindingKind::Violation, rule()), (FindingKind::OnlyTheJudge, rule())]
     );
-    // It refused for another reason, and may never have come to this rule.
+    // The driver refused for another reason, and may never have checked this rule.
     let log = attached().call("n2", ATTACH, on("n2"), Refused);
     assert_eq!(kinds(&log), [(FindingKind::Violation, rule())]);
 }
 
-/// It says that it refuses nothing: what it did is no mistake of its own.
+/// It reports that it refuses nothing, so what it did is no mistake of its own.
 #[test]
 fn what_a_lenient_driver_did_is_the_fault_of_its_caller_alone() {
     let log = attached().ok("n2", ATTACH, on("n2")).lenient();

@@ -1,7 +1,7 @@
-//! Histories of a CO that does as its script says, with plugins that fail in every way.
+//! Histories of a CO that follows its scripts, with plugins that fail in every way.
 //!
-//! The CO repeats a call until it is answered with OK, as CSI wants it; whether the script is right
-//! is another matter. The plugins do whatever they are asked; the world keeps what really is so.
+//! The CO repeats a call until the answer is OK, as CSI requires; a script itself may be wrong. The
+//! plugins do whatever they are asked; the world records the real state.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs;
@@ -16,7 +16,7 @@ pub const NODES: [&str; 3] = ["n1", "n2", "n3"];
 /// A step of a script, at a node.
 pub type Step = (&'static str, usize);
 
-/// What one part of the CO does with one volume, call after call.
+/// The calls that one part of the CO makes for one volume, in order.
 #[derive(Clone, Debug)]
 pub struct Script {
     pub volume: String,
@@ -24,7 +24,7 @@ pub struct Script {
     pub steps: VecDeque<Step>,
 }
 
-/// Decisions, drawn one by one; once they are used up, all goes well.
+/// Decisions, drawn one by one; after the last one, every call succeeds.
 struct Dice<'a> {
     bytes: std::slice::Iter<'a, u8>,
 }
@@ -35,7 +35,7 @@ impl Dice<'_> {
     }
 }
 
-/// What really is so about a volume.
+/// The real state of a volume.
 #[derive(Default)]
 struct Truth {
     attachments: u64,
@@ -44,10 +44,10 @@ struct Truth {
     published: BTreeSet<usize>,
 }
 
-/// Who follows a script, and the call it waits for.
+/// A part of the CO that follows a script, and the call that it waits for.
 struct Actor {
     script: Script,
-    /// By node, what attaching returned last.
+    /// By node: the context that attaching returned last.
     contexts: BTreeMap<usize, Value>,
     in_flight: Option<Call>,
 }
@@ -67,7 +67,7 @@ struct World<'a> {
     logs: [Vec<Value>; NODES.len()],
 }
 
-/// What the judge finds after these scripts ran side by side.
+/// The judge's findings after these scripts ran side by side.
 pub fn play(scripts: Vec<Script>, decisions: &[u8]) -> Vec<Finding> {
     let mut world = World {
         dice: Dice { bytes: decisions.iter() },
@@ -81,8 +81,10 @@ pub fn play(scripts: Vec<Script>, decisions: &[u8]) -> Vec<Finding> {
     let mut actors: Vec<_> = scripts.into_iter().map(actor).collect();
     for turn in 0.. {
         let (dice, busy) = (&mut world.dice, |actor: &Actor| !actor.is_done());
-        let left: Vec<usize> = (0..actors.len()).filter(|at| busy(&actors[*at])).collect();
-        let Some(at) = left.get((turn + dice.draw(3)) % left.len().max(1)) else { break };
+        let unfinished: Vec<usize> = (0..actors.len()).filter(|at| busy(&actors[*at])).collect();
+        let Some(at) = unfinished.get((turn + dice.draw(3)) % unfinished.len().max(1)) else {
+            break;
+        };
         world.advance(&mut actors, *at);
     }
     let dir = tempfile::tempdir().unwrap();
@@ -140,7 +142,7 @@ impl World<'_> {
         begin
     }
 
-    /// Lets something happen to a call in flight.
+    /// Decides what happens to a call in flight.
     fn go_on(&mut self, actors: &mut [Actor], at: usize) {
         let Some(call) = &mut actors[at].in_flight else { return };
         let node = NODES.iter().position(|node| call.begin["node_id"] == *node).unwrap();
@@ -156,7 +158,7 @@ impl World<'_> {
                 gone["gone_us"] = self.tick().into();
                 self.write(node, gone);
             }
-            // It retries, and the answer says that the first call is not done yet.
+            // The CO retries, and is answered that the first call is not done yet.
             13 => {
                 let step = call.step;
                 if step.0.starts_with("Node") {
@@ -170,7 +172,7 @@ impl World<'_> {
         }
     }
 
-    /// The actor's call ends so.
+    /// Ends the actor's call with this code and effect.
     fn end(&mut self, actor: &mut Actor, code: &str, effect: &str, fault: Value) {
         let Some(call) = actor.in_flight.take() else { return };
         let (rpc, node) = call.step;
@@ -215,7 +217,7 @@ impl World<'_> {
         self.write(node, end);
     }
 
-    /// What a call asks for becomes so.
+    /// Gives the call its effect.
     fn happen(&mut self, volume: &str, (rpc, node): Step) {
         let truth = self.truths.entry(volume.to_owned()).or_default();
         match rpc {
@@ -247,7 +249,7 @@ impl World<'_> {
 
     fn start(&mut self, node: usize) {
         self.starts[node] += 1;
-        let held = self.truths.iter().filter_map(|(volume, truth)| {
+        let holds = self.truths.iter().filter_map(|(volume, truth)| {
             let staged = truth.staged.contains(&node).then(|| format!("/stage/{volume}"));
             let published = truth.published.contains(&node);
             let targets = published.then(|| format!("/target/{volume}"));
@@ -255,7 +257,7 @@ impl World<'_> {
             let holds = json!({"volume_id": volume, "staging": staged, "targets": targets});
             (staged.is_some() || published).then_some(holds)
         });
-        let holds: Vec<_> = held.collect();
+        let holds: Vec<_> = holds.collect();
         let now = self.tick();
         let start = json!({
             "entry": "start", "start_us": now, "node_id": NODES[node],

@@ -1,4 +1,4 @@
-//! Drivers that report what their kernel contradicts.
+//! Drivers whose reports the kernel contradicts.
 
 use serde_json::{Value, json};
 
@@ -14,7 +14,7 @@ fn mount(path: &str, root: &str, read_only: bool) -> Value {
     json!({"path": path, "mounts": [{"device": "8:1", "root": root, "read_only": read_only}]})
 }
 
-/// A target where a block device is seen.
+/// A target at which the kernel shows a block device.
 fn device(read_only: Value) -> Value {
     let mut target = mount("/t", "/loop7", false);
     target["block_device"] = json!({"device": "7:7", "read_only": read_only});
@@ -33,20 +33,21 @@ fn block(args: Value) -> Value {
 #[track_caller]
 fn is_false(log: &Log, rule: &str) {
     let expected = [(FindingKind::FalseReport, rule.to_owned())];
-    let found: Vec<_> = log.broken().into_iter().map(|(kind, rule, _)| (kind, rule)).collect();
-    assert_eq!(found, expected, "{}", log.text());
+    let kinds: Vec<_> = log.broken().into_iter().map(|(kind, rule, _)| (kind, rule)).collect();
+    assert_eq!(kinds, expected, "{}", log.text());
 }
 
-/// One false report by rule.
+/// One false report for each rule.
 pub fn all() -> Vec<(&'static str, Log)> {
     let unpublished = published().ok("n1", UNPUBLISH, target("n1"));
     let readonly = staged().ok("n1", PUBLISH, readonly(target("n1")));
-    let both = |root, read_only| json!([mount("/s", "/v", false), mount("/t", root, read_only)]);
+    let stage_and_target =
+        |root, read_only| json!([mount("/s", "/v", false), mount("/t", root, read_only)]);
     vec![
         ("not-mounted", staged().kernel(json!([nothing("/s")]))),
         ("still-mounted", unpublished.kernel(json!([mount("/t", "/v", false)]))),
-        ("mounted-writable", readonly.kernel(both("/v", false))),
-        ("other-content", published().kernel(both("/other", false))),
+        ("mounted-writable", readonly.kernel(stage_and_target("/v", false))),
+        ("other-content", published().kernel(stage_and_target("/other", false))),
         ("not-observed", staged().kernel(Value::Null)),
     ]
 }
@@ -85,7 +86,7 @@ fn an_answer_that_is_lost_or_wrong_reports_what_was_done_too() {
         let log = published().call("n1", UNPUBLISH, target("n1"), came);
         is_false(&log.kernel(json!([mount("/t", "/v", false)])), "still-mounted");
     }
-    // These report no success, so the kernel contradicts nothing.
+    // These answers report no success, so the kernel contradicts nothing.
     for came in [Refused, Failed] {
         let log = published().call("n1", UNPUBLISH, target("n1"), came);
         log.kernel(json!([mount("/t", "/v", false)])).proves_nothing();
@@ -95,15 +96,17 @@ fn an_answer_that_is_lost_or_wrong_reports_what_was_done_too() {
 
 #[test]
 fn a_volume_that_was_asked_for_read_only_and_can_be_written_to() {
-    let both = |read_only| json!([mount("/s", "/v", false), mount("/t", "/v", read_only)]);
+    let stage_and_target =
+        |read_only| json!([mount("/s", "/v", false), mount("/t", "/v", read_only)]);
     let log = || staged().ok("n1", PUBLISH, readonly(target("n1")));
-    is_false(&log().kernel(both(false)), "mounted-writable");
-    log().kernel(both(true)).proves_nothing();
-    // Nobody asked for more than writing.
-    published().kernel(both(true)).proves_nothing();
+    is_false(&log().kernel(stage_and_target(false)), "mounted-writable");
+    log().kernel(stage_and_target(true)).proves_nothing();
+    // A volume that was requested for writing may be writable.
+    published().kernel(stage_and_target(true)).proves_nothing();
     let reader = with(target("n1"), mode("MULTI_NODE_READER_ONLY"));
     let stage = with(staging("n1"), mode("MULTI_NODE_READER_ONLY"));
-    let log = attached().ok("n1", STAGE, stage).ok("n1", PUBLISH, reader).kernel(both(false));
+    let log =
+        attached().ok("n1", STAGE, stage).ok("n1", PUBLISH, reader).kernel(stage_and_target(false));
     is_false(&log, "mounted-writable");
 }
 
@@ -116,7 +119,7 @@ fn a_block_device_says_itself_whether_it_can_be_written_to() {
     log(target("n1"), device(json!(false))).proves_nothing();
     log(readonly(target("n1")), device(json!(true))).proves_nothing();
     is_false(&log(readonly(target("n1")), device(json!(false))), "mounted-writable");
-    // Where the kernel does not show it, nothing is proven.
+    // If the kernel does not show it, nothing is proven.
     log(readonly(target("n1")), device(Value::Null)).proves_nothing();
     is_false(&log(target("n1"), mount("/t", "/v", false)), "not-mounted");
 }
@@ -142,7 +145,7 @@ fn a_line_without_the_kernels_word_is_found() {
     for log in logs {
         is_false(&log.kernel(Value::Null), "not-observed");
     }
-    // Also where it is about another path.
+    // A line about another path is not an observation either.
     is_false(&staged().kernel(json!([mount("/other", "/v", false)])), "not-observed");
     is_false(&published().kernel(json!([mount("/t", "/v", false)])), "not-observed");
 }
@@ -156,7 +159,7 @@ fn a_deleted_volume_is_known_by_its_whole_id() {
             .kernel(json!([mount("/t", root, false)]))
     };
     assert_eq!(deleted("/backend/v/data//deleted").broken()[0].1, "destroyed-while-mounted");
-    for other in ["/backend/v10//deleted", "/backend/pvc-v//deleted", "/volumes/w//deleted"] {
-        deleted(other).proves_nothing();
+    for other_root in ["/backend/v10//deleted", "/backend/pvc-v//deleted", "/volumes/w//deleted"] {
+        deleted(other_root).proves_nothing();
     }
 }

@@ -27,47 +27,48 @@ pub const GROUP: &str = "CreateVolumeGroupSnapshot";
 pub const DELETE_GROUP: &str = "DeleteVolumeGroupSnapshot";
 pub const GET_GROUP: &str = "GetVolumeGroupSnapshot";
 
-/// Lines, one call after the other; each call takes 5 µs, 10 µs after the one before. `n1'` is the
-/// next instance of node `n1`, after a restart.
+/// Log lines, written call by call; each call takes 5 µs, and begins 10 µs after the last. `n1'` is
+/// the next instance of node `n1`, after a restart.
 #[derive(Default)]
 pub struct Log {
     lines: Vec<Value>,
     now_us: u64,
 }
 
-/// What comes of a call.
+/// The outcome of a call.
 #[derive(Clone, Copy)]
 pub enum Came<'a> {
     /// Done, and answered so.
     Ok,
     /// Nothing was changed.
     Refused,
-    /// Refused by this rule of the driver.
+    /// Refused by the driver's rule of this name.
     Noticed(&'a str),
-    /// Done, and answered otherwise.
+    /// Done, and answered with an error.
     Lied,
-    /// Done, and answered that there is no such thing.
+    /// Done, and answered with `NOT_FOUND`.
     Unknown,
     /// Done, and not answered.
     Lost,
-    /// Broken off half-way.
+    /// Failed half-way.
     Failed,
-    /// No end: it was killed.
+    /// Without an end: its process was killed.
     Killed,
 }
 
 impl Log {
-    /// Two nodes whose instances want volumes attached and staged.
+    /// Two nodes whose instances require that volumes are attached and staged.
     pub fn nodes() -> Self {
         Self::default().start("n1", json!([])).start("n2", json!([]))
     }
 
-    /// Nothing yet, from this time on. Calls are numbered by time, so that parts can be joined.
+    /// An empty log that begins at this time. Calls are numbered by time, so that logs can be
+    /// joined.
     pub fn at(now_us: u64) -> Self {
         Self { lines: Vec::new(), now_us }
     }
 
-    /// An instance started, and found this.
+    /// An instance started, and found these volumes in use.
     pub fn start(mut self, instance: &str, holds: Value) -> Self {
         self.now_us += 10;
         let now = self.now_us;
@@ -92,7 +93,7 @@ impl Log {
         self.call(at, rpc, args, Came::Ok)
     }
 
-    /// A call, and what came of it.
+    /// A call with this outcome.
     pub fn call(self, at: &str, rpc: &str, args: Value, came: Came<'_>) -> Self {
         let log = self.begin(at, rpc, args);
         let line = log.lines.len();
@@ -135,7 +136,7 @@ impl Log {
         self.push(end)
     }
 
-    /// The caller of the call that began on this line left.
+    /// The caller of the call that began on this line has left.
     pub fn gone(mut self, line: usize) -> Self {
         self.now_us += 1;
         let mut gone = self.lines[line - 1].clone();
@@ -150,44 +151,44 @@ impl Log {
         self
     }
 
-    /// The code on the newest line, in place of the usual.
+    /// Replaces the code on the newest line.
     pub fn code(mut self, code: &str) -> Self {
         self.lines.last_mut().unwrap()["code"] = code.into();
         self
     }
 
-    /// What the newest line says that was answered, in place of the usual.
+    /// Replaces the answer on the newest line.
     pub fn answer(mut self, answer: Value) -> Self {
         self.lines.last_mut().unwrap()["answer"] = answer;
         self
     }
 
-    /// What the newest line says of the kernel, in place of the truth.
+    /// Replaces the kernel's mounts on the newest line.
     pub fn kernel(mut self, kernel: Value) -> Self {
         self.lines.last_mut().unwrap()["kernel"] = kernel;
         self
     }
 
-    /// Each instance so far says whether volumes must be attached.
+    /// Sets whether the instances so far require that volumes are attached.
     pub fn attaching(mut self, attach: bool) -> Self {
         let starts = self.lines.iter_mut().filter(|line| line["entry"] == "start");
         starts.for_each(|start| start["attach"] = attach.into());
         self
     }
 
-    /// Every line so far is of a driver of which nothing is known.
+    /// Makes the driver of all lines so far a foreign one.
     pub fn foreign(mut self) -> Self {
         self.lines.iter_mut().for_each(|line| line["foreign"] = json!(true));
         self
     }
 
-    /// The newest line is of a driver that carries out what it could refuse.
+    /// Makes the driver of the newest line a lenient one.
     pub fn lenient(mut self) -> Self {
         self.lines.last_mut().unwrap()["lenient"] = true.into();
         self
     }
 
-    /// Another line, unchanged.
+    /// Appends a line.
     pub fn push(mut self, line: Value) -> Self {
         self.lines.push(line);
         self
@@ -198,18 +199,18 @@ impl Log {
         text(&self.lines)
     }
 
-    /// What the judge finds in it.
+    /// The judge's findings.
     pub fn findings(&self) -> Vec<Finding> {
         judged(&self.text())
     }
 
-    /// The rules found broken, each with the lines that prove it.
+    /// The broken rules, each with the numbers of the lines that prove it.
     pub fn broken(&self) -> Vec<(FindingKind, String, Vec<usize>)> {
         let findings = self.findings().into_iter();
-        findings.map(|one| (one.kind, one.rule.name, numbers(&one.proof))).collect()
+        findings.map(|finding| (finding.kind, finding.rule.name, numbers(&finding.proof))).collect()
     }
 
-    /// That exactly this rule is found broken, and so proven.
+    /// Asserts that exactly this rule is found broken, with this proof.
     #[track_caller]
     pub fn proves(&self, rule: &str, proof: &[usize]) {
         let expected = vec![(FindingKind::Violation, rule.to_owned(), proof.to_vec())];
@@ -229,7 +230,7 @@ pub fn text(lines: &[Value]) -> String {
     text.join("\n")
 }
 
-/// What the judge finds in this log.
+/// The judge's findings in this log.
 pub fn judged(text: &str) -> Vec<Finding> {
     let dir = tempfile::tempdir().unwrap();
     let path: PathBuf = dir.path().join("hand.log");
@@ -245,7 +246,7 @@ fn node(instance: &str) -> &str {
     instance.trim_end_matches('\'')
 }
 
-/// What a driver answers: contexts and ids that follow from the request.
+/// The driver's answer: contexts and ids that follow from the request.
 fn answer(end: &Value) -> Value {
     let args = &end["args"];
     match end["rpc"].as_str().unwrap() {
@@ -274,7 +275,7 @@ pub fn member(group: &str, volume: &str) -> String {
     format!("{group}-{volume}")
 }
 
-/// What the kernel has mounted once the call is done.
+/// The kernel's mounts after the call.
 pub fn kernel(end: &Value) -> Value {
     let args = &end["args"];
     let (staging, target) = (&args["staging_target_path"], &args["target_path"]);
@@ -295,12 +296,12 @@ pub fn kernel(end: &Value) -> Value {
     }
 }
 
-/// What attaching to this node returns.
+/// The context that attaching to this node returns.
 fn context(node: &str) -> Value {
     json!({"device": node})
 }
 
-/// These arguments with others on top.
+/// The arguments, with `more` in place of or besides its own.
 pub fn with(mut args: Value, more: Value) -> Value {
     for (key, value) in more.as_object().unwrap() {
         args[key] = value.clone();
@@ -319,22 +320,22 @@ fn one_writer() -> Value {
     with(mode("SINGLE_NODE_WRITER"), json!({"volume_id": "v"}))
 }
 
-/// An attaching or detaching call.
+/// The arguments of an attaching or detaching call.
 pub fn on(node: &str) -> Value {
     with(one_writer(), json!({"node_id": node}))
 }
 
-/// A stage at `/s` of this node.
+/// The arguments of a stage at `/s` of this node.
 pub fn staging(node: &str) -> Value {
     with(one_writer(), json!({"staging_target_path": "/s", "publish_context": context(node)}))
 }
 
-/// A publication at `/t` of this node.
+/// The arguments of a publication at `/t` of this node.
 pub fn target(node: &str) -> Value {
     with(staging(node), json!({"target_path": "/t"}))
 }
 
-/// A call about `v` that needs nothing else.
+/// The arguments of a call that needs only the volume `v`.
 pub fn v() -> Value {
     json!({"volume_id": "v"})
 }
@@ -344,12 +345,12 @@ pub fn attached() -> Log {
     Log::nodes().ok("n1", ATTACH, on("n1"))
 }
 
-/// And staged there, on lines 5 and 6.
+/// As [`attached`], and staged there, on lines 5 and 6.
 pub fn staged() -> Log {
     attached().ok("n1", STAGE, staging("n1"))
 }
 
-/// And published there, on lines 7 and 8.
+/// As [`staged`], and published there, on lines 7 and 8.
 pub fn published() -> Log {
     staged().ok("n1", PUBLISH, target("n1"))
 }

@@ -1,5 +1,5 @@
-//! Random histories: correct ones are found correct, and a step left out or taken too early is
-//! found.
+//! Random histories: correct ones are accepted, and one with a step that is missing or too early is
+//! not.
 
 use std::collections::VecDeque;
 
@@ -30,7 +30,7 @@ fn cycle(node: usize, extras: u8) -> Vec<Step> {
     rpcs.into_iter().map(|rpc| (rpc, node)).collect()
 }
 
-/// A volume for one node at a time: made, used here and there, deleted.
+/// A volume for one node at a time: created, used by one node after another, deleted.
 fn exclusive(index: usize, uses: &[(usize, u8)]) -> Script {
     let cycles = uses.iter().flat_map(|(node, extras)| cycle(*node, *extras));
     let steps = [(CREATE, 0)].into_iter().chain(cycles).chain([(DELETE, 0)]);
@@ -38,11 +38,11 @@ fn exclusive(index: usize, uses: &[(usize, u8)]) -> Script {
     Script { volume: format!("exclusive-{index}"), mode: "SINGLE_NODE_WRITER", steps }
 }
 
-/// A volume that each node uses by itself.
+/// A volume that each node uses on its own.
 fn shared(index: usize, uses: &[(usize, u8)]) -> Vec<Script> {
     let on = |node: usize| {
         let mine = uses.iter().filter(move |(on, _)| *on == node);
-        // What is expanded or copied is so for all; that is another test's.
+        // An expansion or a copy concerns all nodes; another test has those.
         let steps = mine.flat_map(|(node, extras)| cycle(*node, extras & 1)).collect();
         Script { volume: format!("shared-{index}"), mode: "MULTI_NODE_MULTI_WRITER", steps }
     };
@@ -62,11 +62,11 @@ fn scripts() -> impl Strategy<Value = Vec<Script>> {
     })
 }
 
-/// What is done to a script, and the rule that it then breaks.
+/// A change of a script, and the rule that it then breaks.
 #[derive(Clone, Copy, Debug)]
 enum Mistake {
     Drop(&'static str),
-    /// The step is taken before the one in front of it.
+    /// The step is taken before the preceding one.
     Early(&'static str),
 }
 
@@ -80,12 +80,12 @@ const MISTAKES: [(Mistake, &str); 11] = [
     (Mistake::Early(PUBLISH), "publish-before-stage"),
     (Mistake::Early(UNSTAGE), "unstage-before-unpublish"),
     (Mistake::Early(DETACH), "detach-before-unstage"),
-    // Before the detach of its last use; before that of its first.
+    // Before the last use is detached; before the first one is.
     (Mistake::Early(DELETE), "delete-in-use"),
     (Mistake::Early(ATTACH), "exclusive-attach"),
 ];
 
-/// Makes the mistake; false where the script has no place for it.
+/// Makes the mistake; false if the script has no such step.
 fn spoil(script: &mut Script, mistake: Mistake) -> bool {
     let steps = &mut script.steps;
     let find = |steps: &VecDeque<Step>, rpc, from: usize| {
@@ -123,9 +123,10 @@ proptest! {
         prop_assert!(spoil(&mut spoilt, mistake), "{mistake:?}");
         others.push(spoilt);
         let findings = play(others, &decisions);
-        let found = |one: &Finding| one.rule.name == rule && one.about == "exclusive-99";
-        prop_assert!(findings.iter().any(found), "{mistake:?}: {findings:?}");
-        let about_others = findings.iter().find(|one| one.about != "exclusive-99");
+        let is_expected =
+            |finding: &Finding| finding.rule.name == rule && finding.about == "exclusive-99";
+        prop_assert!(findings.iter().any(is_expected), "{mistake:?}: {findings:?}");
+        let about_others = findings.iter().find(|finding| finding.about != "exclusive-99");
         prop_assert!(about_others.is_none(), "{about_others:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! Logs as they come: in several files, torn, out of order, long.
+//! Logs as they occur: in several files, torn, out of order, long.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -24,8 +24,8 @@ fn lines_out_of_order_and_in_several_files_are_judged_alike() {
         fs::write(&path, join(&lines)).unwrap();
         path
     });
-    let both = [paths[0].clone(), paths[1].clone(), paths[0].clone()];
-    assert_eq!(judge_files(&both).unwrap().len(), judged(&text).len());
+    let both_with_repeat = [paths[0].clone(), paths[1].clone(), paths[0].clone()];
+    assert_eq!(judge_files(&both_with_repeat).unwrap().len(), judged(&text).len());
 }
 
 #[test]
@@ -42,12 +42,12 @@ fn a_line_torn_by_its_writers_end_is_left_out_and_told() {
     assert!(summary.notes[0].contains("torn.log:5: has no end"), "{:?}", summary.notes);
 
     // The next instance begins on a line of its own.
-    let again = attached().start("n1'", serde_json::json!([])).text();
-    let (before, start) = again.trim_end().rsplit_once('\n').unwrap();
+    let restarted = attached().start("n1'", serde_json::json!([])).text();
+    let (before, start) = restarted.trim_end().rsplit_once('\n').unwrap();
     let summary = read(format!("{before}\n{torn}\n{start}\n")).unwrap();
     assert_eq!((summary.lines, summary.notes.len()), (5, 1));
     assert!(summary.notes[0].contains("torn.log:5: cut off"), "{:?}", summary.notes);
-    // An instance without a node has no line of its start; the administrator's fence is one line.
+    // An instance without a node logs no start; a fence by the administrator is one line.
     for log in [attached().ok("n2'", DETACH, on("n1")), attached().fence("n1", true)] {
         let (before, next) = (attached().text(), log.text());
         let next = next.strip_prefix(&before).unwrap();
@@ -56,8 +56,8 @@ fn a_line_torn_by_its_writers_end_is_left_out_and_told() {
         assert_eq!((summary.lines, summary.notes.len()), (lines, 1), "{next}");
     }
 
-    // Any other line that is none is an error that names it.
-    // An unfinished line is torn only where another instance follows.
+    // Any other unreadable line is an error that names it. An unfinished line is torn only if
+    // another instance follows.
     for wrong in [format!("{torn}\n"), format!("{torn}\n{}", life(900))] {
         let error = read(attached().text() + &wrong).unwrap_err();
         assert!(error.to_string().ends_with("torn.log:5 is no line of a call log"), "{error}");
@@ -80,7 +80,7 @@ fn a_long_log_is_read_to_its_end() {
     assert_eq!(summary.lines, lines);
 }
 
-/// One life of the volume, begun at this time.
+/// A use of the volume from creation to deletion, beginning at this time.
 pub fn life(from_us: u64) -> String {
     Log::at(from_us)
         .ok("n1", ATTACH, on("n1"))
@@ -92,7 +92,7 @@ pub fn life(from_us: u64) -> String {
         .text()
 }
 
-/// A log is judged while its driver writes it, so its last line may be half there.
+/// A log is judged while its driver writes it, so its last line may be incomplete.
 #[test]
 fn a_last_line_that_is_being_written_is_no_damage() {
     let dir = tempfile::tempdir().unwrap();

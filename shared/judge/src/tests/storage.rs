@@ -1,4 +1,4 @@
-//! One hand-written log for each way to break a rule of the storage.
+//! One hand-written log for each way to break a rule about the storage.
 
 use serde_json::{Value, json};
 
@@ -59,7 +59,7 @@ fn groups() -> Vec<Case> {
             grouped().call("n1", DELETE_SNAPSHOT, gone("g-v"), Refused),
             vec![3, 4, 1, 2],
         ),
-        // The CO was told by a list.
+        // A list told the CO that the snapshot is a member.
         (
             "delete-of-member",
             start().ok("n1", LIST_SNAPSHOTS, json!({})).answer(listed).call(
@@ -95,7 +95,7 @@ fn groups() -> Vec<Case> {
             start().ok("n1", DELETE, v()).call("n1", GROUP, group_of(&["w", "v"]), Refused),
             vec![3, 4, 1, 2],
         ),
-        // The members go with their group.
+        // The members are deleted with their group.
         (
             "use-after-delete",
             grouped().ok("n1", DELETE_GROUP, members_of(&["w", "v"])).call(
@@ -113,7 +113,7 @@ fn overlaps() -> Vec<Case> {
     let noticed = Noticed("overlapping-controller-calls");
     let group = || start().begin("n1", GROUP, group_of(&["v", "w"]));
     vec![
-        // Each volume of the group is in use by the call.
+        // The call uses each volume of the group.
         (
             "overlapping-controller-calls",
             group().call("n2", DELETE, json!({"volume_id": "w"}), noticed).end(1, Came::Ok),
@@ -127,7 +127,7 @@ fn overlaps() -> Vec<Case> {
                 .end(1, Came::Ok),
             vec![2, 3, 1, 4],
         ),
-        // One finding for two calls, however many volumes they share.
+        // Two calls are one finding, however many volumes they share.
         (
             "overlapping-controller-calls",
             group()
@@ -165,7 +165,7 @@ fn overlaps() -> Vec<Case> {
 
 fn sources() -> Vec<Case> {
     let unready = json!({"snapshot": {"snapshot_id": "s", "ready_to_use": false}});
-    let mut all = vec![
+    let mut cases = vec![
         (
             "delete-of-source",
             start()
@@ -175,7 +175,7 @@ fn sources() -> Vec<Case> {
                 .end(3, Came::Ok),
             vec![4, 5, 3, 6],
         ),
-        // Its caller left, so the next call is no overlap; the snapshot may be uncut all the same.
+        // The caller left, so the next call is no overlap; but the snapshot may not be cut yet.
         (
             "delete-of-source",
             start()
@@ -205,23 +205,23 @@ fn sources() -> Vec<Case> {
             vec![5, 6, 3, 4],
         ),
     ];
-    // What was not answered may be under way.
+    // An unanswered call may be under way.
     for came in [Lied, Lost, Failed] {
         for (rpc, args) in
             [(SNAPSHOT, snapshot()), (GROUP, group_of(&["w", "v"])), (CREATE, copy("volume", "v"))]
         {
             let log = start().call("n1", rpc, args, came).ok("n1", DELETE, v());
-            all.push(("delete-of-source", log, vec![3, 4, 1, 2]));
+            cases.push(("delete-of-source", log, vec![3, 4, 1, 2]));
         }
     }
     let killed = Log::nodes().call("n1", CREATE, copy("snapshot", "s"), Killed);
     let killed = killed.start("n1'", json!([])).ok("n2", DELETE_SNAPSHOT, gone("s"));
-    all.push(("delete-of-source", killed, vec![5, 6, 3]));
-    all
+    cases.push(("delete-of-source", killed, vec![5, 6, 3]));
+    cases
 }
 
 fn changes() -> Vec<Case> {
-    let mut all = vec![
+    let mut cases = vec![
         (
             "use-after-delete",
             start().ok("n1", DELETE, v()).call("n1", MODIFY, tier("gold"), Refused),
@@ -246,7 +246,7 @@ fn changes() -> Vec<Case> {
             start().ok("n1", EXPAND, grow(20)).call("n1", EXPAND, grow(10), Refused),
             vec![3, 4, 1, 2],
         ),
-        // It was told more than it had asked for, and asked for nothing.
+        // The CO was told a size without having required one.
         (
             "smaller-expansion",
             start()
@@ -256,35 +256,35 @@ fn changes() -> Vec<Case> {
             vec![3, 4, 1, 2],
         ),
     ];
-    // A retry that did not come to the point leaves the doubt.
+    // A retry without a definite answer leaves the doubt.
     for code in ["UNAVAILABLE", "ABORTED", "RESOURCE_EXHAUSTED"] {
         let lost = start().call("n1", MODIFY, tier("gold"), Lost);
-        let again = lost.call("n1", MODIFY, tier("gold"), Refused).code(code);
-        all.push(("retry-changed", again.ok("n1", MODIFY, tier("tin")), vec![5, 6, 1, 2]));
+        let retried = lost.call("n1", MODIFY, tier("gold"), Refused).code(code);
+        cases.push(("retry-changed", retried.ok("n1", MODIFY, tier("tin")), vec![5, 6, 1, 2]));
     }
     for came in [Lied, Lost, Failed] {
         let modified = start().call("n1", MODIFY, tier("gold"), came);
-        all.push(("retry-changed", modified.ok("n1", MODIFY, tier("tin")), vec![3, 4, 1, 2]));
+        cases.push(("retry-changed", modified.ok("n1", MODIFY, tier("tin")), vec![3, 4, 1, 2]));
         let grown = start().call("n1", EXPAND, grow(20), came);
-        all.push(("smaller-expansion", grown.ok("n1", EXPAND, grow(10)), vec![3, 4, 1, 2]));
+        cases.push(("smaller-expansion", grown.ok("n1", EXPAND, grow(10)), vec![3, 4, 1, 2]));
     }
-    all
+    cases
 }
 
 fn abandoned() -> Vec<Case> {
-    let other = || json!({"name": "other"});
-    let mut all = vec![
-        // Its caller left, and was not told that it was done later.
+    let other_name = || json!({"name": "other"});
+    let mut cases = vec![
+        // The caller left, and was not told that the call succeeded later.
         (
             "abandoned-creation",
             start().begin("n1", CREATE, create(5)).gone(1).end(1, Came::Ok).later(LONG_US).ok(
                 "n1",
                 CREATE,
-                other(),
+                other_name(),
             ),
             vec![1, 2, 3, 5],
         ),
-        // Repeated, and still not answered. The newest request is the proof.
+        // The request was repeated, and not answered either. The newest request is the proof.
         (
             "abandoned-creation",
             start()
@@ -292,7 +292,7 @@ fn abandoned() -> Vec<Case> {
                 .later(LONG_US)
                 .call("n1", CREATE, create(5), Lost)
                 .later(LONG_US)
-                .ok("n1", CREATE, other()),
+                .ok("n1", CREATE, other_name()),
             vec![3, 4, 6],
         ),
         (
@@ -307,10 +307,10 @@ fn abandoned() -> Vec<Case> {
     ];
     for (rpc, args) in [(CREATE, create(5)), (SNAPSHOT, snapshot()), (GROUP, group_of(&["v", "w"]))]
     {
-        let log = start().call("n1", rpc, args, Lost).later(LONG_US).ok("n1", CREATE, other());
-        all.push(("abandoned-creation", log, vec![1, 2, 4]));
+        let log = start().call("n1", rpc, args, Lost).later(LONG_US).ok("n1", CREATE, other_name());
+        cases.push(("abandoned-creation", log, vec![1, 2, 4]));
     }
-    all
+    cases
 }
 
 pub fn all() -> Vec<Case> {

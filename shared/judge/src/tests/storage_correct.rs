@@ -1,4 +1,4 @@
-//! Hand-written logs that break no rule of the storage, each close to one that does.
+//! Hand-written logs that break no rule about the storage, each close to one that does.
 
 use serde_json::json;
 
@@ -49,7 +49,7 @@ fn a_definite_refusal_ends_the_doubt() {
         .ok("n1", GROUP, group_of(&["u"]))
         .ok("n1", DELETE, v())
         .proves_nothing();
-    // There is no room, so there is no volume; it may be elsewhere.
+    // There was no room, so there is no volume; the next one may be created elsewhere.
     Log::default()
         .call("n1", CREATE, create(20), Lost)
         .call("n1", CREATE, create(20), Refused)
@@ -60,11 +60,11 @@ fn a_definite_refusal_ends_the_doubt() {
 
 #[test]
 fn a_size_is_compared_with_what_was_required_and_told() {
-    let told = |bytes: i64| json!({"volume": {"volume_id": "v", "capacity_bytes": bytes}});
-    // It was rounded up.
+    let answered_size = |bytes: i64| json!({"volume": {"volume_id": "v", "capacity_bytes": bytes}});
+    // The plugin rounded up.
     Log::default()
         .ok("n1", CREATE, create(5))
-        .answer(told(4096))
+        .answer(answered_size(4096))
         .ok("n1", EXPAND, grow(7))
         .answer(json!({"capacity_bytes": 4096}))
         .ok("n1", EXPAND, grow(7))
@@ -72,39 +72,41 @@ fn a_size_is_compared_with_what_was_required_and_told() {
     // The plugin gave less.
     Log::default()
         .ok("n1", CREATE, create(20))
-        .answer(told(10))
+        .answer(answered_size(10))
         .ok("n1", EXPAND, grow(15))
         .proves_nothing();
-    // Another volume of this id.
+    // The id is used again by another volume.
     Log::default()
         .ok("n1", CREATE, create(20))
         .ok("n1", DELETE, v())
         .ok("n1", CREATE, create(5))
         .ok("n1", EXPAND, grow(10))
         .proves_nothing();
-    // The id of another volume tells nothing of that one.
+    // The plugin answered the id of another volume: its size says nothing about that volume.
     Log::default()
         .ok("n1", CREATE, create(5))
         .ok("n1", CREATE, json!({"name": "w", "capacity_range": {"required_bytes": 50}}))
-        .answer(told(50))
+        .answer(answered_size(50))
         .ok("n1", EXPAND, grow(10))
         .proves_nothing();
 }
 
 #[test]
 fn a_snapshot_is_used_once_it_is_said_to_be_ready() {
-    let said = |ready: bool| json!({"snapshot": {"snapshot_id": "s", "ready_to_use": ready}});
-    let unready = || Log::default().ok("n1", SNAPSHOT, snapshot()).answer(said(false));
+    let answered_ready =
+        |ready: bool| json!({"snapshot": {"snapshot_id": "s", "ready_to_use": ready}});
+    let unready = || Log::default().ok("n1", SNAPSHOT, snapshot()).answer(answered_ready(false));
     let copied = |log: Log| log.ok("n1", CREATE, copy("snapshot", "s"));
     copied(unready().ok("n1", SNAPSHOT, snapshot())).proves_nothing();
-    copied(unready().ok("n1", GET_SNAPSHOT, gone("s")).answer(said(true))).proves_nothing();
-    let listed = json!({"entries": [said(true)]});
+    copied(unready().ok("n1", GET_SNAPSHOT, gone("s")).answer(answered_ready(true)))
+        .proves_nothing();
+    let listed = json!({"entries": [answered_ready(true)]});
     copied(unready().ok("n1", LIST_SNAPSHOTS, json!({})).answer(listed)).proves_nothing();
-    // The log does not have the whole list.
-    let others = vec![json!({"snapshot": {"snapshot_id": "t", "ready_to_use": true}}); 64];
-    let cut_off = json!({"entries": others});
+    // The log has only a part of the list.
+    let other_snapshots = vec![json!({"snapshot": {"snapshot_id": "t", "ready_to_use": true}}); 64];
+    let cut_off = json!({"entries": other_snapshots});
     copied(unready().ok("n1", LIST_SNAPSHOTS, json!({})).answer(cut_off)).proves_nothing();
-    // It is cut, so its volume may go.
+    // The snapshot is cut, so its volume may be deleted.
     unready().ok("n1", DELETE, v()).proves_nothing();
 }
 
@@ -119,7 +121,7 @@ fn a_group_is_deleted_as_a_whole_and_then_its_members_are_unknown() {
         .ok("n1", CREATE, copy("snapshot", "g-v"))
         .ok("n1", DELETE_GROUP, members_of(&["v"]))
         .proves_nothing();
-    // The log has the first of many members only.
+    // The log has only the first of many members.
     let names: Vec<_> = (0..64).map(|index| format!("v{index}")).collect();
     let names: Vec<_> = names.iter().map(String::as_str).collect();
     Log::default()

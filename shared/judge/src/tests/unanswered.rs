@@ -1,4 +1,4 @@
-//! Creations without an answer that are notes and no findings.
+//! Creations without an answer that are notes, not findings.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ use super::storage::{LONG_US, create, group_of, snapshot};
 use crate::{Summary, judge};
 use Came::{Lost, Refused};
 
-/// What is read from the log, in which nothing is found.
+/// The summary of a log without findings.
 fn summary(log: &Log) -> Summary {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("hand.log");
@@ -19,13 +19,13 @@ fn summary(log: &Log) -> Summary {
 
 #[test]
 fn a_creation_that_may_yet_be_repeated_is_a_note_with_its_line() {
-    let other = || json!({"name": "other"});
+    let other_name = || json!({"name": "other"});
     let log = Log::default()
         .call("n1", CREATE, create(5), Lost)
         .call("n1", SNAPSHOT, snapshot(), Lost)
         .call("n1", GROUP, group_of(&["v"]), Lost)
         .later(LONG_US / 2)
-        .ok("n1", CREATE, other());
+        .ok("n1", CREATE, other_name());
     let notes = summary(&log).notes;
     assert_eq!(notes.len(), 3, "{notes:?}");
     assert!(notes[0].contains("hand.log:2: CreateVolume of \"v\" is not answered"), "{notes:?}");
@@ -49,14 +49,14 @@ fn a_creation_that_was_answered_or_deleted_is_no_note() {
     }
 }
 
-/// CSI lets a CO look for the volume in a list instead (RPC Interactions).
+/// CSI allows a CO to look for the volume in a list instead (RPC Interactions).
 #[test]
 fn a_volume_that_may_have_been_found_in_a_list_and_deleted_is_a_note() {
     let lost = || Log::default().call("n1", CREATE, create(5), Lost);
     let log = lost().ok("n1", LIST_VOLUMES, json!({})).ok("n1", DELETE, v()).later(LONG_US);
     let log = log.ok("n1", CREATE, json!({"name": "other"}));
     assert_eq!(summary(&log).notes.len(), 1);
-    // A volume that was deleted before the list is not the one.
+    // A volume that was deleted before the list cannot be the one.
     let log = lost().ok("n1", DELETE, v()).ok("n1", LIST_VOLUMES, json!({})).later(LONG_US);
     let log = log.ok("n1", CREATE, json!({"name": "other"}));
     assert_eq!(log.findings().len(), 1);

@@ -1,4 +1,4 @@
-//! One hand-written log for each way to break a rule: caught once, with the lines that prove it.
+//! One hand-written log for each way to break a rule: found once, with the lines that prove it.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use super::log::*;
 use crate::Rule;
 use Came::{Failed, Killed, Lied, Lost, Noticed, Refused, Unknown};
 
-/// A log, the rule it breaks, and the lines that prove it.
+/// The broken rule, a log, and the lines that prove it.
 pub type Case = (&'static str, Log, Vec<usize>);
 
 fn order() -> Vec<Case> {
@@ -20,7 +20,7 @@ fn order() -> Vec<Case> {
             attached().call("n2", ATTACH, on("n2"), elsewhere("exclusive-attach")),
             vec![5, 6, 3, 4],
         ),
-        // What failed half-way, or was killed, may be there.
+        // A call that failed half-way, or was killed, may have had its effect.
         (
             "exclusive-attach",
             Log::nodes().call("n1", ATTACH, on("n1"), Failed).call(
@@ -46,13 +46,13 @@ fn order() -> Vec<Case> {
             staged().call("n2", DETACH, on("n1"), elsewhere("detach-before-unstage")),
             vec![7, 8, 5, 6],
         ),
-        // From all nodes at once.
+        // Detached from all nodes at once.
         (
             "detach-before-unstage",
             staged().call("n2", DETACH, v(), elsewhere("detach-before-unstage")),
             vec![7, 8, 5, 6],
         ),
-        // A killed stage may be there, also after a start that found it.
+        // A killed stage may exist, even if an instance started since and found it.
         (
             "detach-before-unstage",
             attached()
@@ -71,7 +71,7 @@ fn order() -> Vec<Case> {
             attached().call("n1", PUBLISH, target("n1"), elsewhere("publish-before-stage")),
             vec![5, 6],
         ),
-        // A node that started and found nothing has nothing staged.
+        // If an instance started and found nothing, nothing is staged on its node.
         (
             "publish-before-stage",
             staged().start("n1'", json!([])).call(
@@ -118,7 +118,7 @@ fn order() -> Vec<Case> {
             attached().call("n1", DETACH, on("n1"), Lost).ok("n2", ATTACH, on("n2")),
             vec![7, 8, 3, 4, 5, 6],
         ),
-        // What no node can look at: it may still be attached.
+        // No node can check this: the volume may still be attached.
         (
             "unconfirmed-undo",
             attached().call("n1", DETACH, on("n1"), Unknown).ok("n2", ATTACH, on("n2")),
@@ -134,14 +134,15 @@ fn order() -> Vec<Case> {
 
 fn sharing() -> Vec<Case> {
     let shared = |node: &str| with(on(node), mode("MULTI_NODE_SINGLE_WRITER"));
-    let here = |args| with(args, mode("MULTI_NODE_SINGLE_WRITER"));
-    let both = || Log::nodes().ok("n1", ATTACH, with(shared("n1"), json!({"readonly": true})));
+    let with_mode = |args| with(args, mode("MULTI_NODE_SINGLE_WRITER"));
+    let read_only_attached =
+        || Log::nodes().ok("n1", ATTACH, with(shared("n1"), json!({"readonly": true})));
     let nothing = || json!({"publish_context": {}});
     let free = |path: &str| {
         let paths = json!({"staging_target_path": "", "target_path": path});
         with(with(target("n1"), nothing()), paths)
     };
-    // Without a start, nothing has to be attached or staged.
+    // Without a start, neither attaching nor staging is required.
     let used = || Log::default().ok("n1", PUBLISH, free("/t"));
     vec![
         (
@@ -161,10 +162,10 @@ fn sharing() -> Vec<Case> {
         ),
         (
             "second-writer",
-            Log::default().ok("n1", PUBLISH, here(free("/t"))).call(
+            Log::default().ok("n1", PUBLISH, with_mode(free("/t"))).call(
                 "n2",
                 PUBLISH,
-                here(free("/t")),
+                with_mode(free("/t")),
                 Noticed("second-writer"),
             ),
             vec![3, 4, 1, 2],
@@ -172,7 +173,11 @@ fn sharing() -> Vec<Case> {
         ("second-target", used().call("n1", PUBLISH, free("/u"), Refused), vec![3, 4, 1, 2]),
         (
             "readonly-mismatch",
-            both().ok("n1", STAGE, here(staging("n1"))).ok("n1", PUBLISH, here(target("n1"))),
+            read_only_attached().ok("n1", STAGE, with_mode(staging("n1"))).ok(
+                "n1",
+                PUBLISH,
+                with_mode(target("n1")),
+            ),
             vec![7, 8, 3, 4],
         ),
         (
@@ -338,7 +343,7 @@ fn overlaps() -> Vec<Case> {
                 .end(5, Came::Ok),
             vec![6, 7, 5, 8],
         ),
-        // The caller left only afterwards.
+        // The caller left only after the next call had begun.
         (
             "overlapping-node-calls",
             attached()
@@ -348,13 +353,13 @@ fn overlaps() -> Vec<Case> {
                 .end(5, Came::Ok),
             vec![6, 7, 5, 8, 9],
         ),
-        // It hangs, and its process answers others meanwhile.
+        // The call hangs, while its process answers others.
         (
             "overlapping-node-calls",
             attached().begin("n1", STAGE, staging("n1")).call("n1", STAGE, staging("n1"), node),
             vec![6, 7, 5],
         ),
-        // Volumes and snapshots without an id go by their name.
+        // Volumes and snapshots without an id are identified by their name.
         (
             "overlapping-controller-calls",
             Log::default()
@@ -371,7 +376,7 @@ fn overlaps() -> Vec<Case> {
                 .end(1, Came::Ok),
             vec![2, 3, 1, 4],
         ),
-        // Nothing is there, but a call on the node is in flight.
+        // The volume is not in use there, but a call on the node is in flight.
         (
             "detach-before-unstage",
             attached()
@@ -383,10 +388,10 @@ fn overlaps() -> Vec<Case> {
     ]
 }
 
-/// What a driver carries out that looks at the path alone, or at nothing.
+/// Calls that a driver carries out if it only looks at the path, or checks nothing.
 fn carried_out() -> Vec<Case> {
     vec![
-        // A lenient driver looks at the path alone.
+        // A lenient driver only looks at the path.
         (
             "undo-of-another-volume",
             published()
@@ -394,7 +399,7 @@ fn carried_out() -> Vec<Case> {
                 .lenient(),
             vec![9, 10, 7, 8],
         ),
-        // The judge knows of no use, and the kernel does.
+        // The judge knows of no use, but the kernel does.
         (
             "destroyed-while-mounted",
             Log::default().ok("n1", DELETE, v()).kernel(json!([{"path": "/t", "mounts": [
@@ -406,20 +411,20 @@ fn carried_out() -> Vec<Case> {
 }
 
 fn fences() -> Vec<Case> {
-    let other = |args| with(args, json!({"volume_id": "w"}));
+    let other_volume = |args| with(args, json!({"volume_id": "w"}));
     vec![
-        // The mount of before is there, whatever became of its attachment.
+        // A mount from before the fence remains, whatever happened to its attachment.
         (
             "stale-use",
             published()
                 .fence("n1", true)
                 .ok("n2", DETACH, on("n1"))
                 .fence("n1", false)
-                .ok("n2", ATTACH, other(on("n1")))
+                .ok("n2", ATTACH, other_volume(on("n1")))
                 .begin(
                     "n1",
                     STAGE,
-                    other(with(staging("n1"), json!({"staging_target_path": "/w"}))),
+                    other_volume(with(staging("n1"), json!({"staging_target_path": "/w"}))),
                 ),
             vec![15, 5, 6],
         ),
