@@ -1,7 +1,8 @@
 //! A driver behind another socket.
 //!
-//! Owns: the way to it, and asking what it is. Promises: it is waited for, for up to [`START_MAX`];
-//! when it is gone and comes back later, calls reach the new one. Never: starts or ends it.
+//! Owns: the connection to it, and asking what it is. Promises: the proxy waits for it for up to
+//! [`START_MAX`]; if it ends and starts again later, calls reach the new process. Never: starts or
+//! ends it.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -19,7 +20,7 @@ use crate::tap::{Tap, Tapped};
 
 /// How long the driver may take to answer for the first time.
 const START_MAX: Duration = Duration::from_secs(60);
-/// For each question, and between attempts.
+/// Timeout of each question, and pause between attempts.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -48,8 +49,8 @@ impl Behind {
         let Self { to, node_id } = self;
         let client = Client::new(&to);
         let driver = wait_for(&client, &to).await?;
-        let known = driver.node.as_ref().and_then(|node| node.node_id.clone());
-        let node_id = node_id.or(known).unwrap_or_else(|| "controller".to_owned());
+        let reported_node = driver.node.as_ref().and_then(|node| node.node_id.clone());
+        let node_id = node_id.or(reported_node).unwrap_or_else(|| "controller".to_owned());
         let recorder = settings.recorder(&node_id)?.foreign();
         if let Some(node) = &driver.node {
             let attach =

@@ -2,7 +2,7 @@
 //!
 //! Owns: the beginning in the log, the gate, and the end in the log; `sabotage` applies faults.
 //! Promises: a call runs to its end even if its caller leaves. Before the answer is sent, the end
-//! is in the log and the gate is open. Never: knows what a call is about.
+//! is in the log and the gate is open. Never: interprets a call.
 
 use std::io;
 use std::sync::Arc;
@@ -45,7 +45,7 @@ pub(crate) async fn carry<S: Driver, R: Unary>(
     answer
 }
 
-/// Runs one call from beginning to end. `None` means that the answer is to be lost.
+/// Runs one call from beginning to end. `None` if the answer is to be lost.
 async fn run<S: Driver, R: Unary>(
     tapped: Tapped<S>,
     request: Carried<R>,
@@ -64,7 +64,7 @@ async fn run<S: Driver, R: Unary>(
         Err(error) => return Some(Err(broken(error))),
     };
     let outcome = match entered {
-        // A task of its own: a panic in it ends the call in the log, too.
+        // A separate task: if it panics, the call still gets its end in the log.
         Ok(faults) => {
             let run = async move { run_with_faults(&tapped, faults, request).await };
             tokio::spawn(run).await.unwrap_or_else(|error| Err(broken(error).into()).into())
@@ -75,7 +75,7 @@ async fn run<S: Driver, R: Unary>(
     let (outcome, answer) = outcome.settle(&secrets);
     let end = move || {
         let logged = tap.recorder.end(begin, outcome);
-        // After the log: the next call must not begin before this end.
+        // After the log line: the next call must not begin before this end is logged.
         caller.ended();
         logged
     };
@@ -88,7 +88,7 @@ async fn run<S: Driver, R: Unary>(
 }
 
 impl Tap {
-    /// Logs the beginning of the call, lets it in and looks up its faults.
+    /// Logs the beginning of the call, passes it through the gate, and takes its faults.
     fn begin(
         &self,
         call: LoggedCall,

@@ -1,8 +1,8 @@
 //! Whether the caller of a call still waits.
 //!
-//! Owns: the mark that its caller left, and how many calls are on their way. Promises: who leaves
-//! is in the log before the next call is taken; a caller that was answered never left. Never: ends
-//! a call.
+//! Owns: the mark that a caller left, and the count of calls on their way. Promises: that a caller
+//! left is in the log before the next call begins; a caller that was answered is never marked.
+//! Never: ends a call.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -38,7 +38,7 @@ impl Caller {
         }
     }
 
-    /// The call's end is in the log: the next one may come.
+    /// The call's end is in the log: the next call may begin.
     pub fn ended(&self) {
         let pass = self.lock().pass.take();
         drop(pass);
@@ -46,19 +46,19 @@ impl Caller {
 }
 
 impl CallerState {
-    /// Marks the call for others, and in the log: its caller left.
+    /// Marks, for the gate and in the log, that the caller left.
     fn record_gone(&self, recorder: &Recorder) {
         if let Some(pass) = &self.pass {
             pass.caller_gone();
         }
         if let Some(seq) = self.seq {
-            // If this fails, the caller seems to wait, which is the safe side.
+            // If this fails, the caller seems to wait still, which is the safe side.
             _ = recorder.gone(seq);
         }
     }
 }
 
-/// Dropped before the answer, it records that the caller left.
+/// If it is dropped before the answer, it records that the caller left.
 pub(crate) struct CallerGuard {
     pub recorder: Arc<Recorder>,
     pub caller: Arc<Caller>,
@@ -81,7 +81,7 @@ impl Drop for CallerGuard {
     }
 }
 
-/// Counts a call as on its way until it is dropped.
+/// Counts a call as on its way until this is dropped.
 pub(crate) struct InFlightGuard(watch::Sender<usize>);
 
 impl InFlightGuard {

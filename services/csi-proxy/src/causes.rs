@@ -1,6 +1,6 @@
 //! The text of an error.
 //!
-//! Promises: one line, with every cause. Never: decides by it.
+//! Promises: one line, with every cause. Never: is used for a decision.
 
 use std::error::Error;
 use std::fmt::Write as _;

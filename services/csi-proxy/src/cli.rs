@@ -1,7 +1,7 @@
 //! The command line of `berth-csi-proxy`.
 //!
-//! Owns: arguments, exit codes and printed text, also of the `judge` that drivers of ours have as a
-//! command. Promises: stdout is data, stderr is messages. Never: does the work itself.
+//! Owns: arguments, exit codes and printed text, also of the command `judge` of our own drivers.
+//! Promises: stdout is data, stderr is messages. Never: does the work itself.
 
 use std::error::Error;
 use std::io::{self, Write};
@@ -102,7 +102,7 @@ fn run_serve(args: ServeArgs) -> Result<(), Box<dyn Error>> {
     let ServeArgs { settings, behind } = args;
     let runtime = Runtime::new()?;
     let served = runtime.block_on(serve::serve(settings, async |all| behind.tap(all).await));
-    // Abandons calls that outlived the drain.
+    // Abandons calls that still run after the drain.
     runtime.shutdown_background();
     Ok(served?)
 }

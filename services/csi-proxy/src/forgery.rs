@@ -1,8 +1,8 @@
 //! Wrong answers that need more than the answer.
 //!
-//! Owns: the [`WrongAnswer`]s that change a request before the driver has it, call the driver once
-//! more, or give tokens of lists that this proxy has to know again. Promises: what such an answer
-//! says was done is done. Never: decides when; that is the fault file.
+//! Owns: each [`WrongAnswer`] that changes a request before the driver gets it, calls the driver
+//! once more, or puts tokens into lists that this proxy must recognise again. Promises: what such
+//! an answer reports as done is done. Never: decides when; the fault file does.
 
 use std::any::Any;
 use std::fmt::Write as _;
@@ -15,23 +15,23 @@ use crate::faults::WrongAnswer;
 use crate::log::CallEffect;
 use crate::pass::{Carried, Driver, FailedCall, Verdict, pass_on};
 
-/// Sizes of images are whole blocks.
+/// The size of an image is a multiple of this.
 const BLOCK_BYTES: i64 = 4096;
-/// Starts a token that begins a list again.
+/// Prefix of a token that starts a list again.
 const AGAIN: &str = "berth-again-";
-/// How many pages of a list are read to find another id.
+/// Pages of a list that are read to find another id, at most.
 const PAGES_MAX: usize = 100;
 
 type Answered<R> = (Result<Carried<<R as Unary>::Response>, FailedCall>, bool);
 
-/// Passes a request on so that its answer is wrong in this way. True if it is; false also if
-/// another module has to make it wrong.
+/// Passes a request on so that its answer is wrong in this way. Returns whether it is wrong; false
+/// also if another module has to make it wrong.
 pub(crate) async fn pass_on_wrongly<S: Driver, R: Unary>(
     driver: &S,
     wrong: Option<WrongAnswer>,
     mut request: Carried<R>,
 ) -> Answered<R> {
-    // Also once the fault is gone.
+    // Tokens are recognised even after the fault is gone.
     request.change(|request| begin_again(request));
     let is_less =
         wrong == Some(WrongAnswer::LessCapacity) && require_less_of(driver, &mut request).await;
@@ -41,22 +41,22 @@ pub(crate) async fn pass_on_wrongly<S: Driver, R: Unary>(
     };
     let is_changed = match wrong {
         Some(WrongAnswer::OtherId) => {
-            let again = request.change(|request| name_otherwise(request));
-            if again {
+            let is_renamed = request.change(|request| name_otherwise(request));
+            if is_renamed {
                 answer = match pass_on(driver, &request).await {
                     Ok(answer) => answer,
                     Err(failed) => return (Err(midway(failed)), false),
                 };
             }
-            again
+            is_renamed
         }
         Some(WrongAnswer::IdOfAnother) => {
-            let others = match R::RPC {
+            let other_ids = match R::RPC {
                 Rpc::CreateVolume => volume_ids(driver, &request).await,
                 Rpc::CreateSnapshot => snapshot_ids(driver, &request).await,
                 _ => Vec::new(),
             };
-            answer.change(|answer| take_id_of_another(answer, &others))
+            answer.change(|answer| take_id_of_another(answer, &other_ids))
         }
         Some(WrongAnswer::EndlessPages) => answer.change(|answer| {
             change_token(answer, |token| {
@@ -73,13 +73,13 @@ pub(crate) async fn pass_on_wrongly<S: Driver, R: Unary>(
     (Ok(answer), is_less || is_changed)
 }
 
-/// An earlier call of the same request changed something.
+/// The error of a call after an earlier call for the same request changed something.
 fn midway(failed: FailedCall) -> FailedCall {
     let rule = failed.verdict.and_then(|verdict| verdict.rule);
     FailedCall { verdict: Some(Verdict { effect: CallEffect::Unknown, rule }), ..failed }
 }
 
-/// Takes a token of this proxy off a request for a list.
+/// Removes a token of this proxy from a request for a list.
 fn begin_again(request: &mut dyn Any) -> bool {
     let token = if let Some(list) = request.downcast_mut::<v1::ListVolumesRequest>() {
         &mut list.starting_token
@@ -95,7 +95,7 @@ fn begin_again(request: &mut dyn Any) -> bool {
     is_ours
 }
 
-/// Requires less of the driver than the caller did. False if this is not the kind of request.
+/// Requires less of the driver than the caller did. False if the request requires no size.
 async fn require_less_of<S: Driver, R: Unary>(driver: &S, request: &mut Carried<R>) -> bool {
     let before = match expanded(&request.message) {
         Some(id) => capacity(driver, &id, request).await.unwrap_or(i64::MAX),
@@ -113,10 +113,10 @@ async fn require_less_of<S: Driver, R: Unary>(driver: &S, request: &mut Carried<
     })
 }
 
-/// Takes half of what was to be added to `before`, in whole blocks. False if nothing was.
+/// Halves what is to be added to `before`, in whole blocks. False if nothing is added.
 fn require_less(range: Option<&mut v1::CapacityRange>, before: i64) -> bool {
     let Some(range) = range.filter(|range| range.required_bytes > before) else { return false };
-    // A driver may answer with a size below zero.
+    // A driver may answer with a negative size.
     let before = before.max(0);
     let half = before + (range.required_bytes - before) / 2;
     let whole = half / BLOCK_BYTES * BLOCK_BYTES;
@@ -124,7 +124,7 @@ fn require_less(range: Option<&mut v1::CapacityRange>, before: i64) -> bool {
     true
 }
 
-/// Gives what is to be made another name. False if the request makes nothing.
+/// Gives the object to be made another name. False if the request makes nothing.
 fn name_otherwise(request: &mut dyn Any) -> bool {
     let name = if let Some(create) = request.downcast_mut::<v1::CreateVolumeRequest>() {
         &mut create.name
@@ -133,7 +133,7 @@ fn name_otherwise(request: &mut dyn Any) -> bool {
     } else {
         return false;
     };
-    // Different each time, also beside other proxies.
+    // Unique, also if other proxies do the same.
     write!(name, "-{}-{}", std::process::id(), now_us()).is_ok()
 }
 
@@ -152,12 +152,12 @@ fn take_id_of_another(answer: &mut dyn Any, others: &[String]) -> bool {
         None
     };
     let Some(own) = own else { return false };
-    let Some(other) = others.iter().find(|id| *id != own) else { return false };
-    other.clone_into(own);
+    let Some(other_id) = others.iter().find(|id| *id != own) else { return false };
+    other_id.clone_into(own);
     true
 }
 
-/// Changes the token of the next page. False if the answer is no list, or is as before.
+/// Changes the token of the next page. False if the answer is no list, or did not change.
 fn change_token(answer: &mut dyn Any, change: impl FnOnce(&mut String)) -> bool {
     let token = if let Some(list) = answer.downcast_mut::<v1::ListVolumesResponse>() {
         &mut list.next_token
@@ -174,7 +174,7 @@ async fn volume_ids<S: Driver, R: Unary>(driver: &S, by: &Carried<R>) -> Vec<Str
     volumes(driver, by).await.into_iter().map(|volume| volume.volume_id).collect()
 }
 
-/// The ids of the driver's snapshots; none of a driver that does not list them.
+/// The ids of the driver's snapshots; none if the driver does not list them.
 async fn snapshot_ids<S: Driver, R: Unary>(driver: &S, by: &Carried<R>) -> Vec<String> {
     let list = |starting_token| v1::ListSnapshotsRequest { starting_token, ..Default::default() };
     let (mut ids, mut token) = (Vec::new(), String::new());
@@ -195,7 +195,7 @@ async fn capacity<S: Driver, R: Unary>(driver: &S, id: &str, by: &Carried<R>) ->
     volumes.iter().find(|volume| volume.volume_id == id).map(|volume| volume.capacity_bytes)
 }
 
-/// The driver's volumes; none of a driver that does not list them.
+/// The driver's volumes; none if the driver does not list them.
 async fn volumes<S: Driver, R: Unary>(driver: &S, by: &Carried<R>) -> Vec<v1::Volume> {
     let list = |starting_token| v1::ListVolumesRequest { starting_token, ..Default::default() };
     let (mut volumes, mut token) = (Vec::new(), String::new());
@@ -210,7 +210,7 @@ async fn volumes<S: Driver, R: Unary>(driver: &S, by: &Carried<R>) -> Vec<v1::Vo
     volumes
 }
 
-/// A request of this proxy's own, beside one of its caller.
+/// A request of this proxy's own, with the caller's metadata.
 fn beside<A: Unary, R: Unary>(request: A, by: &Carried<R>) -> Carried<A> {
     Carried { metadata: by.metadata.clone(), ..Carried::encode(request) }
 }

@@ -1,8 +1,8 @@
 //! Which calls may be with the driver at the same time.
 //!
-//! Owns: the gate of a driver that has none of its own. Promises: a call about something that
-//! another one is about, of the same service, is refused with `ABORTED`, as CSI asks of plugins: a
-//! call that a fault holds back never comes after the one that undoes it. Never: waits.
+//! Owns: the gate for a driver that has none of its own. Promises: a call is refused with `ABORTED`
+//! while another call of the same service is about the same object, as CSI asks of plugins. So a
+//! call that a fault delays never comes after the call that undoes it. Never: waits.
 
 use std::any::Any;
 use std::collections::HashSet;
@@ -16,7 +16,7 @@ use tonic::Status;
 use crate::log::{CallBegin, LoggedCall};
 use crate::pass::Verdict;
 
-/// Decides whether a call is passed on now. It may block.
+/// Decides whether a call is passed on now. May block.
 pub trait Gate: Send + Sync + 'static {
     /// Lets the call in, or refuses it. `volumes` are the ids of all volumes that it acts on.
     fn enter(&self, call: &CallBegin, volumes: &[String]) -> Result<Box<dyn Pass>, Refused>;
@@ -35,11 +35,11 @@ pub struct Refused {
     pub verdict: Verdict,
 }
 
-/// The gate in front of a driver of which nothing is known.
+/// The gate for a driver that is not known.
 #[derive(Clone, Default)]
 pub(crate) struct OneAtATime(Arc<Mutex<HashSet<Subject>>>);
 
-/// A service and what a call of it is about.
+/// A service, and an object that a call of it is about.
 type Subject = (&'static str, String);
 
 impl OneAtATime {
@@ -57,27 +57,27 @@ impl Gate for OneAtATime {
         };
         let names = volumes.iter().map(|id| format!("volume {id}")).chain(named_in(&call.call));
         let wanted: Vec<Subject> = names.map(|name| (service, name)).collect();
-        let mut held = self.lock();
-        if let Some((_, busy)) = wanted.iter().find(|one| held.contains(*one)) {
+        let mut held_subjects = self.lock();
+        if let Some((_, busy)) = wanted.iter().find(|subject| held_subjects.contains(*subject)) {
             let message = format!("{busy}: an earlier {service} call is not done; ask again later");
             return Err(Refused::nothing_done(Code::Aborted, message));
         }
-        held.extend(wanted.iter().cloned());
-        drop(held);
+        held_subjects.extend(wanted.iter().cloned());
+        drop(held_subjects);
         Ok(Box::new(Entered { gate: self.clone(), subjects: wanted }))
     }
 }
 
-/// The snapshots and groups that a call changes, and what it makes: a volume and a snapshot of one
-/// name are two things.
+/// The snapshots and groups that a call changes, and the object that it creates. A volume and a
+/// snapshot of one name are different objects.
 fn named_in(call: &LoggedCall) -> impl Iterator<Item = String> + '_ {
-    let made = match call.rpc {
+    let created_kind = match call.rpc {
         Rpc::CreateVolume => Some("new volume"),
         Rpc::CreateSnapshot => Some("new snapshot"),
         Rpc::CreateVolumeGroupSnapshot => Some("new group"),
         _ => None,
     };
-    let name = made.and_then(|made| Some(format!("{made} {}", call.arg("name")?)));
+    let name = created_kind.and_then(|kind| Some(format!("{kind} {}", call.arg("name")?)));
     let group = call.arg("group_snapshot_id").map(|id| format!("group {id}"));
     let members = call.args.get("snapshot_ids").and_then(Value::as_array).into_iter().flatten();
     let snapshots = call.arg("snapshot_id").into_iter().chain(members.filter_map(Value::as_str));
@@ -89,14 +89,14 @@ fn named_in(call: &LoggedCall) -> impl Iterator<Item = String> + '_ {
 }
 
 impl Refused {
-    /// Nothing was changed.
+    /// A refusal before anything was changed.
     pub fn nothing_done(code: Code, message: impl Into<String>) -> Self {
         let status = Status::new(tonic::Code::from_i32(code as i32), message);
         Self { status, verdict: Verdict::default() }
     }
 }
 
-/// Frees what it holds when it is dropped.
+/// Frees its subjects when it is dropped.
 struct Entered {
     gate: OneAtATime,
     subjects: Vec<Subject>,
@@ -112,8 +112,8 @@ impl Pass for () {
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        let mut held = self.gate.lock();
-        self.subjects.iter().for_each(|one| _ = held.remove(one));
+        let mut held_subjects = self.gate.lock();
+        self.subjects.iter().for_each(|subject| _ = held_subjects.remove(subject));
     }
 }
 
@@ -167,8 +167,8 @@ mod tests {
         let create = v1::CreateVolumeRequest { name: x(), ..Default::default() };
         let cut = v1::CreateSnapshotRequest { name: x(), ..Default::default() };
         let group = v1::CreateVolumeGroupSnapshotRequest { name: x(), ..Default::default() };
-        let made = (enter(&gate, &create), enter(&gate, &cut), enter(&gate, &group));
-        assert!(made.0.is_ok() && made.1.is_ok() && made.2.is_ok());
+        let passes = (enter(&gate, &create), enter(&gate, &cut), enter(&gate, &group));
+        assert!(passes.0.is_ok() && passes.1.is_ok() && passes.2.is_ok());
         assert!(enter(&gate, &cut).is_err() && enter(&gate, &group).is_err());
         let delete = v1::DeleteSnapshotRequest { snapshot_id: x(), ..Default::default() };
         let deleting = enter(&gate, &delete).unwrap();
@@ -185,7 +185,7 @@ mod tests {
         let another =
             v1::DeleteVolumeGroupSnapshotRequest { snapshot_ids: Vec::new(), ..delete_group };
         assert!(enter(&gate, &another).is_err() && enter(&gate, &delete).is_err());
-        // A list acts on nothing.
+        // A list acts on no object.
         let list = v1::ListSnapshotsRequest { snapshot_id: x(), ..Default::default() };
         assert!(enter(&gate, &list).is_ok());
         drop(deleting);

@@ -1,17 +1,17 @@
 //! A CSI socket in front of a driver: it logs each call, and plants faults.
 //!
-//! Owns: what a test does to the calls between a CO and a driver, and what is written down of them:
-//! the log that `berth-judge` reads. The driver is any one: behind a socket (`berth-csi-proxy serve
-//! --to`), or services in the same process (how `berth-csi-dev` uses this crate).
+//! Owns: the faults that a test plants between a CO and a driver, and the log of the calls, which
+//! `berth-judge` reads. The driver may be any: behind a socket (`berth-csi-proxy serve --to`), or
+//! services in the same process (how `berth-csi-dev` uses this crate).
 //!
-//! Promises: without a fault, the bytes of a request and of its answer are passed on as they are. A
-//! call that the driver has is heard to its end, even if its caller leaves: the driver is not told
-//! the caller's deadline. Before an answer is sent, the call's end is in the log. Of each service,
-//! one call at a time is passed on about a volume, a snapshot or a group. No secret is written
-//! down.
+//! Promises: without a fault, the bytes of a request and of its answer are passed on unchanged. The
+//! proxy waits for the end of each call that it passed on, even if the caller leaves: the driver
+//! does not get the caller's deadline. The call's end is in the log before the answer is sent. Of
+//! each service, one call at a time is passed on about a volume, a snapshot or a group. No secret
+//! is logged.
 //!
-//! Never: judges, calls by itself (except to learn what the driver is, and for wrong answers that
-//! need it), or knows what a storage holds.
+//! Never: judges, makes calls of its own (except to ask what the driver is, and for wrong answers
+//! that need it), or knows what a storage has.
 //!
 //! ```text
 //! cli, serve, socket   the program: settings, start, drain

@@ -12,7 +12,7 @@ use tokio::net::{UnixListener, UnixStream};
 /// The answer of an HTTP/1 server to a gRPC request.
 const BAD_REQUEST: &[u8] =
     b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
-/// Connections beyond this number are closed at once.
+/// Connections that are held at most; more are closed at once.
 const HELD_MAX: usize = 256;
 
 /// What the server at the endpoint speaks.
@@ -27,14 +27,14 @@ pub enum Speech {
     Http1,
 }
 
-/// Holds connections, or turns them away, until `stop` is done.
+/// Holds connections, or answers and closes them, until `stop` is done.
 pub async fn sit(
     listener: UnixListener,
     speech: Speech,
     stop: impl Future<Output = ()>,
 ) -> io::Result<()> {
     tokio::pin!(stop);
-    let mut held = Vec::new();
+    let mut streams = Vec::new();
     loop {
         let stream = tokio::select! {
             accepted = listener.accept() => accepted?.0,
@@ -42,7 +42,7 @@ pub async fn sit(
         };
         match speech {
             Speech::Http1 => _ = tokio::spawn(turn_away(stream)),
-            Speech::Grpc | Speech::Nothing if held.len() < HELD_MAX => held.push(stream),
+            Speech::Grpc | Speech::Nothing if streams.len() < HELD_MAX => streams.push(stream),
             Speech::Grpc | Speech::Nothing => {}
         }
     }

@@ -1,7 +1,7 @@
-//! What came of a call.
+//! The outcome of a call.
 //!
-//! Owns: what of it goes into the log, and what to its caller. Promises: no secret of the request
-//! is in the log's text. Never: changes an answer.
+//! Owns: which parts of it are logged, and which the caller gets. Promises: no secret of the
+//! request is in the log's text. Never: changes an answer.
 
 use berth_csi::Code;
 use berth_csi::code::of_status;
@@ -16,12 +16,12 @@ use crate::gate::Refused;
 use crate::log::{CallEffect, CallOutcome, to_bounded_json};
 use crate::pass::{Carried, FailedCall};
 
-/// What came of a call.
+/// The outcome of a call.
 pub(crate) struct Outcome<M> {
     pub result: Result<Carried<M>, FailedCall>,
     /// What was changed, whatever the result says.
     pub effect: CallEffect,
-    /// The rule of order that the caller broke, as the driver says.
+    /// The rule of order that the caller broke, according to the driver.
     pub rule: Option<String>,
     /// What a fault did to the answer.
     pub fault: Option<FaultMark>,

@@ -1,9 +1,9 @@
-//! The way to the driver, and what its answer says of the call.
+//! The way to the driver, and the effect that its answer implies.
 //!
-//! Owns: passing the bytes of a message on and back, and reading from an error what was changed
-//! nevertheless. Promises: bytes, metadata and the text of an error arrive as they were sent,
-//! except the caller's deadline. A driver may say itself what it changed ([`Verdict`]); of another
-//! one, a code that CSI gives no definite meaning leaves it unknown. Never: tries again.
+//! Owns: passing the bytes of a message on and back, and reading an error's effect. Promises:
+//! bytes, metadata and the text of an error arrive unchanged, except for the caller's deadline. A
+//! driver may report the effect itself ([`Verdict`]); otherwise a code without a definite meaning
+//! in CSI leaves it unknown. Never: retries.
 
 use std::error::Error;
 use std::time::Duration;
@@ -22,12 +22,12 @@ use tonic::{Extensions, Request, Status};
 
 use crate::log::CallEffect;
 
-/// How long a driver may take for a call, whatever its caller waits for.
+/// How long a driver may take for a call, however long its caller waits.
 pub(crate) const CALL_MAX: Duration = Duration::from_secs(600);
 /// Metadata of an error: what the driver changed, and the rule that its caller broke.
 const EFFECT: &str = "berth-effect";
 const RULE: &str = "berth-rule";
-/// A driver is not told for how long its caller waits.
+/// Not passed on: a driver does not learn how long its caller waits.
 const DEADLINE: &str = "grpc-timeout";
 /// Messages are passed on as they are, so none may be compressed.
 const COMPRESSION: [&str; 2] = ["grpc-encoding", "grpc-accept-encoding"];
@@ -43,17 +43,17 @@ impl<S> Driver for S where
 {
 }
 
-/// What each call may have its own copy of.
+/// A value of which each call can have its own copy.
 pub trait Handle: Clone + Send + Sync + 'static {}
 
 impl<S: Clone + Send + Sync + 'static> Handle for S {}
 
-/// What a driver says of a call that it refuses: nothing was changed and no rule was broken, unless
-/// it says so.
+/// What a driver reports about a call that it refuses. The default: nothing was changed and no rule
+/// was broken.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Verdict {
     pub effect: CallEffect,
-    /// The rule of order that the caller broke, by the judge's name.
+    /// The judge's name of the rule of order that the caller broke.
     pub rule: Option<String>,
 }
 
@@ -64,7 +64,7 @@ impl Default for Verdict {
 }
 
 impl Verdict {
-    /// Notes it on the error, for the proxy in front.
+    /// Puts it into the error's metadata, for the proxy in front.
     pub fn note_on(&self, status: &mut Status) {
         let effect = match self.effect {
             CallEffect::None => "none",
@@ -79,7 +79,7 @@ impl Verdict {
         }
     }
 
-    /// What the driver noted on the error, which is taken off. `None` if it noted nothing.
+    /// Takes the driver's verdict off the error. `None` if there is none.
     fn take_from(status: &mut Status) -> Option<Self> {
         let metadata = status.metadata_mut();
         let effect = metadata.remove(EFFECT)?;
@@ -111,7 +111,7 @@ impl<M: prost::Message + Default> Carried<M> {
         Self { bytes: message.encode_to_vec().into(), message, metadata: MetadataMap::new() }
     }
 
-    /// Lets the message be changed; its bytes follow it if `change` says that it did.
+    /// Changes the message, and encodes it again if `change` returns true.
     pub fn change(&mut self, change: impl FnOnce(&mut M) -> bool) -> bool {
         let is_changed = change(&mut self.message);
         if is_changed {
@@ -125,12 +125,12 @@ impl<M: prost::Message + Default> Carried<M> {
 #[derive(Debug)]
 pub(crate) struct FailedCall {
     pub status: Status,
-    /// `None` if the driver does not say.
+    /// `None` if the driver does not report one.
     pub verdict: Option<Verdict>,
 }
 
 impl FailedCall {
-    /// What was changed nevertheless.
+    /// The effect of the call.
     pub fn effect(&self) -> CallEffect {
         match &self.verdict {
             Some(verdict) => verdict.effect,
@@ -148,13 +148,13 @@ impl From<Status> for FailedCall {
     }
 }
 
-/// Whether there was no driver to take the call.
+/// Whether no driver received the call.
 fn never_arrived(status: &Status) -> bool {
     let mut causes = std::iter::successors(status.source(), |&error| error.source());
     causes.any(<dyn Error + 'static>::is::<tonic::ConnectError>)
 }
 
-/// Whether CSI takes the code for a refusal before anything was changed.
+/// Whether the code means in CSI that the call was refused before anything was changed.
 fn is_definite(code: Code) -> bool {
     !matches!(
         code,

@@ -1,7 +1,7 @@
-//! What planted faults do to a call.
+//! Applies planted faults to a call.
 //!
-//! Owns: delaying, hanging, crashing, failing and falsifying before and after the driver has the
-//! call. Promises: a call without faults is unchanged; what a fault did to the answer is reported,
+//! Owns: delaying, hanging, crashing, failing and falsifying, before and after the driver has the
+//! call. Promises: a call without faults is unchanged; what a fault did to the answer is reported
 //! for the log. Never: chooses the faults.
 
 use std::sync::Arc;
@@ -64,7 +64,7 @@ pub(crate) async fn run_with_faults<S: Driver, R: Unary>(
     Outcome { result, effect, rule, fault: is_changed.then_some(FaultMark::Wrong) }
 }
 
-/// The work was done, or not: the answer is this code all the same.
+/// Answers with this code, whether the work was done or not.
 fn lie<M>(code: Code, outcome: Outcome<M>) -> Outcome<M> {
     let message = "planted fault: the work was done, the answer is a lie";
     let status = Status::new(tonic::Code::from_i32(code as i32), message);
@@ -80,22 +80,22 @@ async fn apply_delay(tap: &Arc<Tap>, fault: &Fault) {
     }
     if fault.crash {
         _ = kill(Pid::this(), Signal::SIGKILL);
-        // SIGKILL may arrive a moment later.
+        // SIGKILL may take effect a moment later.
         std::future::pending::<()>().await;
     }
 }
 
 async fn hang(tap: &Arc<Tap>, fault: &Fault) {
     loop {
-        let (at, it) = (Arc::clone(tap), fault.clone());
-        if !spawn_blocking(move || at.faults.contains(&it)).await.unwrap_or_default() {
+        let (at, fault) = (Arc::clone(tap), fault.clone());
+        if !spawn_blocking(move || at.faults.contains(&fault)).await.unwrap_or_default() {
             return;
         }
         sleep(HANG_POLL).await;
     }
 }
 
-/// False if the answer is not of the kind that this is about.
+/// False if this kind of answer cannot be wrong in this way.
 fn falsify<M: prost::Message + Default + 'static>(
     wrong: WrongAnswer,
     result: &mut Result<Carried<M>, FailedCall>,

@@ -1,7 +1,7 @@
-//! Serving a driver with its tap at a socket.
+//! Serves a driver, with its tap, at a socket.
 //!
-//! Owns: the start of a server, and its end. Promises: the socket exists only while everything
-//! behind it is ready. SIGTERM and SIGINT let calls that are on their way end, for up to [`DRAIN`].
+//! Owns: the start and the end of a server. Promises: the socket exists only while everything
+//! behind it is ready. After SIGTERM or SIGINT, calls on their way may end, for up to [`DRAIN`].
 //! Never: does the work of a call.
 
 use std::error::Error;
@@ -75,7 +75,7 @@ pub enum ServeError {
 }
 
 impl Settings {
-    /// The log, of the driver of this node.
+    /// Opens the log for the driver of this node.
     pub fn recorder(&self, node_id: &str) -> Result<Recorder, ServeError> {
         Recorder::open(&self.log, node_id).map_err(|error| self.not_logged(error))
     }
@@ -89,7 +89,8 @@ impl Settings {
     }
 }
 
-/// Serves until SIGTERM or SIGINT what `start` makes ready, with the words that introduce it.
+/// Serves what `start` makes ready, until SIGTERM or SIGINT. `start` also returns the words that
+/// introduce it.
 pub async fn serve<S: Driver>(
     settings: Settings,
     start: impl AsyncFnOnce(&Settings) -> Result<(Tapped<S>, String), ServeError>,

@@ -1,7 +1,7 @@
 //! The gRPC service in front of a driver.
 //!
-//! Owns: finding the types of a call. Promises: streams and
-//! calls that CSI 1.12 does not have are passed on unseen. Never: looks into a message.
+//! Owns: finding the types of a call. Promises: streams, and calls that CSI 1.12 does not have, are
+//! passed on unread. Never: reads a message.
 
 use std::convert::Infallible;
 use std::marker::PhantomData;
@@ -42,7 +42,7 @@ impl<S: Driver> Service<http::Request<Body>> for Tapped<S> {
     type Future = Answering;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        // The driver is waited for in each call, so that the call is in the log.
+        // Each call waits for the driver itself, so that the call is in the log.
         Poll::Ready(Ok(()))
     }
 

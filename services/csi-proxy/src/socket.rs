@@ -1,4 +1,4 @@
-//! The unix socket that a CO finds the plugin at.
+//! The unix socket at which a CO finds the plugin.
 //!
 //! Owns: the form of endpoints. The socket file is [`berth_host::socket`]'s.
 

@@ -1,19 +1,19 @@
-//! What a call is about.
+//! The objects that a call is about.
 //!
-//! Owns: the ids and names by which a fault chooses a call, and the volumes that it has to itself.
-//! Promises: whole lists, while the log has only the first of many. Never: checks whether a volume
-//! exists.
+//! Owns: the ids and names by which a fault selects a call, and the volumes that the call locks.
+//! Promises: reads whole lists, while the log has only their first entries. Never: checks whether a
+//! volume exists.
 
 use berth_csi::Rpc;
 use berth_csi::rpc::Unary;
 use serde_json::Value;
 
-/// What a call is about.
+/// The objects that a call is about.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub(crate) struct CallSubject {
     /// The ids of volumes that the call acts on, sorted, each once.
     pub volumes: Vec<String>,
-    /// For a call that acts on no known volume: the name of what it makes, or the id of the
+    /// If the call acts on no volume with an id: the name of what it makes, or the id of the
     /// snapshot or group.
     name: Option<String>,
 }
@@ -23,15 +23,15 @@ impl CallSubject {
         // Serializing a CSI message cannot fail.
         let args = serde_json::to_value(request).unwrap_or_default();
         let text = |name: &str| args.get(name).and_then(Value::as_str).filter(|id| !id.is_empty());
-        let all = |name: &str| args.get(name).and_then(Value::as_array).cloned();
+        let list = |name: &str| args.get(name).and_then(Value::as_array).cloned();
         let mut volumes: Vec<String> = match R::RPC {
             // The volume of a list request is only a filter.
             Rpc::CreateSnapshot => {
                 text("source_volume_id").map(str::to_owned).into_iter().collect()
             }
             Rpc::CreateVolumeGroupSnapshot => {
-                let all = all("source_volume_ids").unwrap_or_default();
-                all.iter().filter_map(Value::as_str).map(str::to_owned).collect()
+                let ids = list("source_volume_ids").unwrap_or_default();
+                ids.iter().filter_map(Value::as_str).map(str::to_owned).collect()
             }
             _ => text("volume_id").map(str::to_owned).into_iter().collect(),
         };
@@ -48,7 +48,7 @@ impl CallSubject {
         Self { volumes, name: name.map(str::to_owned) }
     }
 
-    /// Everything that a fault may call it by.
+    /// Every id and name by which a fault may select the call.
     pub fn names(&self) -> Vec<&str> {
         self.volumes.iter().chain(&self.name).map(String::as_str).collect()
     }

@@ -1,7 +1,7 @@
 //! What all calls at one socket share.
 //!
-//! Owns: the log, the faults and the gate of one driver. Promises: it is known when no call is on
-//! its way. Never: makes a call.
+//! Owns: the log, the faults and the gate of one driver. Promises: tells when no call is on its
+//! way. Never: makes a call.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ pub struct Tap {
     pub(crate) in_flight: watch::Sender<usize>,
 }
 
-/// A driver with a tap in front.
+/// A driver, with a tap in front.
 #[derive(Clone)]
 pub struct Tapped<S> {
     pub(crate) tap: Arc<Tap>,
@@ -34,7 +34,7 @@ impl Tap {
         Self { recorder: Arc::new(recorder), faults, gate: Box::new(gate), in_flight }
     }
 
-    /// Waits until no call is on its way, even of a caller that left.
+    /// Waits until no call is on its way, not even one whose caller left.
     pub async fn idle(&self) {
         // Fails only if the sender is dropped, and this has it.
         let _ = self.in_flight.subscribe().wait_for(|in_flight| *in_flight == 0).await;

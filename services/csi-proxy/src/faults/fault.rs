@@ -1,6 +1,6 @@
 //! One fault.
 //!
-//! Owns: which calls it hits, and what it does to them. Promises: values only. Never: counts.
+//! Owns: which calls it hits, and what it does to them. Promises: has no state. Never: counts.
 
 use berth_csi::{Code, Rpc};
 use clap::ValueEnum;
@@ -136,7 +136,7 @@ pub struct CallFaults {
 }
 
 impl Fault {
-    /// When it really is applied.
+    /// Whether it is applied before or after the work.
     pub fn side(&self) -> FaultSide {
         if self.lose_answer || self.wrong.is_some() || self.answer.is_some() {
             FaultSide::After
@@ -145,14 +145,14 @@ impl Fault {
         }
     }
 
-    /// `about` has everything that the call may be called by.
+    /// `about` has every id and name by which a fault may select the call.
     pub(super) fn hits(&self, side: FaultSide, rpc: Rpc, about: &[&str]) -> bool {
         self.side() == side
             && self.rpc.is_none_or(|wanted| wanted == rpc)
             && self.volume.as_deref().is_none_or(|wanted| about.contains(&wanted))
     }
 
-    /// What contradicts itself, although each field is well-formed.
+    /// A contradiction between fields that are each well-formed.
     pub(super) fn contradiction(&self) -> Option<&'static str> {
         let falsifies = self.wrong.is_some() || self.answer.is_some();
         let actions = [self.code.is_some(), self.hang, self.crash, self.lose_answer, falsifies];

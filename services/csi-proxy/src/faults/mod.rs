@@ -1,9 +1,9 @@
 //! Faults planted by a test.
 //!
 //! Owns: the fault file, and how often each fault was used. Promises: the file is checked at every
-//! call, so a test can change it while the driver runs; a file that cannot be parsed fails every
-//! call, so that a mistyped fault is noticed; the same faults and calls give the same result.
-//! Never: delays or fails a call itself; that is `sabotage`.
+//! call, so a test can change it while the driver runs. A file that cannot be parsed fails every
+//! call, so that a typing error is noticed. The same faults and calls give the same result. Never:
+//! delays or fails a call itself; `sabotage` does.
 //!
 //! The file is a JSON array; a missing file means no faults. Replace the file atomically
 //! ([`write()`]).
@@ -13,7 +13,7 @@
 //!   "delay_ms": 500, "code": "UNAVAILABLE", "times": 2, "probability": 0.5, "seed": 7}]
 //! ```
 //!
-//! Each instance counts for itself, and starts again whenever the file is replaced.
+//! Each instance has its own counts, and resets them when the file is replaced.
 //!
 //! ```text
 //! fault    one fault: which calls it hits, and what it does to them
@@ -61,35 +61,37 @@ struct LoadedFile {
     faults: Vec<CountedFault>,
 }
 
-/// Changes with each replacement of the file: inode, size, and modification time in s and ns.
+/// Differs after each replacement of the file: inode, size, and modification time in s and ns.
 type FileVersion = (u64, u64, i64, i64);
 
 #[derive(Debug)]
 struct CountedFault {
     fault: Fault,
-    /// How many calls it matched, hit or not.
+    /// Calls that it matched, hit or not.
     matched: u64,
-    /// How many calls it hit.
+    /// Calls that it hit.
     hits: u32,
 }
 
 impl Faults {
-    /// Faults from `file`, which need not exist.
+    /// Faults from `file`, which may be missing.
     pub fn from_file(file: Option<PathBuf>) -> Self {
         Self { file, loaded: Mutex::default() }
     }
 
-    /// Takes the faults for the next call of `rpc`. `about` has everything that the call may be
-    /// called by. To be called once per call.
+    /// Takes the faults for the next call of `rpc`; to be called once per call. `about` has every
+    /// id and name by which a fault may select the call.
     pub fn take(&self, rpc: Rpc, about: &[&str]) -> Result<CallFaults, FaultError> {
         let mut loaded = self.reload()?;
-        let mut take = |side| loaded.faults.iter_mut().find_map(|one| one.take(side, rpc, about));
+        let mut take =
+            |side| loaded.faults.iter_mut().find_map(|counted| counted.take(side, rpc, about));
         Ok(CallFaults { before: take(FaultSide::Before), after: take(FaultSide::After) })
     }
 
     /// Whether this fault is still in the file. An unreadable file has none.
     pub fn contains(&self, fault: &Fault) -> bool {
-        self.reload().is_ok_and(|loaded| loaded.faults.iter().any(|one| one.fault == *fault))
+        self.reload()
+            .is_ok_and(|loaded| loaded.faults.iter().any(|counted| counted.fault == *fault))
     }
 
     /// Reads the file again if it was replaced.
@@ -147,7 +149,7 @@ fn parse(text: &str) -> Result<Vec<Fault>, String> {
     Ok(faults)
 }
 
-/// A number from 0 to just below 1, by `SplitMix64`: the same for the same seed and count.
+/// A number from 0 to just below 1, by `SplitMix64`: equal for equal seed and count.
 fn draw(seed: u64, count: u64) -> f64 {
     let mut bits = seed.wrapping_add((count + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -189,24 +191,25 @@ mod tests {
             times: Some(1),
             ..Fault::default()
         };
-        let other = Fault { volume: Some("w".into()), ..once.clone() };
+        let other_volume = Fault { volume: Some("w".into()), ..once.clone() };
         let always = Fault { when: FaultSide::After, delay_ms: 5, ..Fault::default() };
-        write(&path, &[other, once.clone(), always.clone()]).unwrap();
-        let both = CallFaults { before: Some(once.clone()), after: Some(always.clone()) };
+        write(&path, &[other_volume, once.clone(), always.clone()]).unwrap();
+        let once_and_always =
+            CallFaults { before: Some(once.clone()), after: Some(always.clone()) };
         let after_only = CallFaults { before: None, after: Some(always) };
         assert_eq!(faults.take(Rpc::Probe, &[]).unwrap(), after_only);
-        assert_eq!(take_for_stage(&faults), both);
+        assert_eq!(take_for_stage(&faults), once_and_always);
         assert_eq!(take_for_stage(&faults), after_only, "used up");
-        // Another instance counts for itself.
-        assert_eq!(take_for_stage(&Faults::from_file(Some(path.clone()))), both);
-        // A replaced file starts all counts again.
+        // Another instance has its own counts.
+        assert_eq!(take_for_stage(&Faults::from_file(Some(path.clone()))), once_and_always);
+        // A replaced file resets all counts.
         let same = fs::read(&path).unwrap();
         fs::remove_file(&path).unwrap();
         assert!(!faults.contains(&once));
         fs::write(dir.path().join("keeps the inode taken"), "").unwrap();
         fs::write(&path, same).unwrap();
         assert!(faults.contains(&once));
-        assert_eq!(take_for_stage(&faults), both);
+        assert_eq!(take_for_stage(&faults), once_and_always);
     }
 
     #[test]

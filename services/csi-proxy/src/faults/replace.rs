@@ -1,4 +1,4 @@
-//! Answers of which fields are replaced.
+//! Replaces fields of answers.
 //!
 //! Owns: which fields can be replaced, and where they are in each answer. Promises: a field that
 //! the answer does not have changes nothing. Never: changes an error.
@@ -47,8 +47,8 @@ impl AnswerFields {
         if let Some(created) = answer.downcast_mut::<v1::CreateVolumeResponse>() {
             return created.volume.as_mut().is_some_and(|volume| self.put_into_volume(volume));
         }
-        if let Some(found) = answer.downcast_mut::<v1::ControllerGetVolumeResponse>() {
-            return found.volume.as_mut().is_some_and(|volume| self.put_into_volume(volume));
+        if let Some(reply) = answer.downcast_mut::<v1::ControllerGetVolumeResponse>() {
+            return reply.volume.as_mut().is_some_and(|volume| self.put_into_volume(volume));
         }
         if let Some(grown) = answer.downcast_mut::<v1::ControllerExpandVolumeResponse>() {
             return put(&mut grown.capacity_bytes, self.capacity_bytes.as_ref());
@@ -62,8 +62,11 @@ impl AnswerFields {
         if let Some(cut) = answer.downcast_mut::<v1::CreateSnapshotResponse>() {
             return cut.snapshot.as_mut().is_some_and(|cut| self.put_into_snapshot(cut));
         }
-        if let Some(found) = answer.downcast_mut::<v1::GetSnapshotResponse>() {
-            return found.snapshot.as_mut().is_some_and(|found| self.put_into_snapshot(found));
+        if let Some(reply) = answer.downcast_mut::<v1::GetSnapshotResponse>() {
+            return reply
+                .snapshot
+                .as_mut()
+                .is_some_and(|snapshot| self.put_into_snapshot(snapshot));
         }
         if let Some(listed) = answer.downcast_mut::<v1::ListSnapshotsResponse>() {
             let each = listed.entries.iter_mut().filter_map(|entry| entry.snapshot.as_mut());
@@ -72,8 +75,8 @@ impl AnswerFields {
         if let Some(cut) = answer.downcast_mut::<v1::CreateVolumeGroupSnapshotResponse>() {
             return cut.group_snapshot.as_mut().is_some_and(|group| self.put_into_group(group));
         }
-        if let Some(found) = answer.downcast_mut::<v1::GetVolumeGroupSnapshotResponse>() {
-            return found.group_snapshot.as_mut().is_some_and(|group| self.put_into_group(group));
+        if let Some(reply) = answer.downcast_mut::<v1::GetVolumeGroupSnapshotResponse>() {
+            return reply.group_snapshot.as_mut().is_some_and(|group| self.put_into_group(group));
         }
         false
     }
@@ -99,7 +102,7 @@ impl AnswerFields {
 
     fn put_into_group(&self, group: &mut v1::VolumeGroupSnapshot) -> bool {
         let own = put(&mut group.group_snapshot_id, self.group_snapshot_id.as_ref());
-        let each = group.snapshots.iter_mut().map(|made| self.put_into_snapshot(made));
+        let each = group.snapshots.iter_mut().map(|snapshot| self.put_into_snapshot(snapshot));
         each.max().unwrap_or_default() || own
     }
 }
@@ -118,16 +121,16 @@ mod tests {
     fn the_fields_of_an_answer_are_replaced_and_others_stay() {
         let fields: AnswerFields =
             serde_json::from_str(r#"{"source_volume_id": "w", "node_id": "n"}"#).unwrap();
-        let made = v1::Snapshot {
+        let snapshot = v1::Snapshot {
             snapshot_id: "s".into(),
             source_volume_id: "v".into(),
             ..v1::Snapshot::default()
         };
-        let mut cut = v1::CreateSnapshotResponse { snapshot: Some(made) };
+        let mut cut = v1::CreateSnapshotResponse { snapshot: Some(snapshot) };
         assert!(fields.put_into(&mut cut));
         assert!(!fields.put_into(&mut cut), "it says so already");
-        let made = cut.snapshot.unwrap();
-        assert_eq!((made.snapshot_id.as_str(), made.source_volume_id.as_str()), ("s", "w"));
+        let snapshot = cut.snapshot.unwrap();
+        assert_eq!((snapshot.snapshot_id.as_str(), snapshot.source_volume_id.as_str()), ("s", "w"));
         let mut probe = v1::ProbeResponse { ready: Some(true) };
         assert!(!fields.put_into(&mut probe));
         assert!(serde_json::from_str::<AnswerFields>(r#"{"volume": "w"}"#).is_err());

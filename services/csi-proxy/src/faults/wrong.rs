@@ -12,10 +12,10 @@ use super::fault::WrongAnswer;
 
 /// Not a value of any enum of CSI 1.12.
 const UNKNOWN: i32 = 999;
-/// The least length of the texts of a chatty plugin.
+/// Shortest text of a chatty plugin, in bytes.
 const CHATTER_BYTES: usize = 64 * 1024;
 
-/// Makes `answer` wrong; false if it is not the kind of answer that this is about.
+/// Makes `answer` wrong; false if this kind of answer cannot be wrong in this way.
 pub(crate) fn distort(wrong: WrongAnswer, answer: &mut dyn Any) -> bool {
     match wrong {
         WrongAnswer::UnknownEnum => unknown_enum(answer),
@@ -36,7 +36,7 @@ pub(crate) fn distort(wrong: WrongAnswer, answer: &mut dyn Any) -> bool {
         WrongAnswer::NoId => no_id(answer),
         WrongAnswer::OtherTopology => other_topology(answer),
         WrongAnswer::NoSource => no_source(answer),
-        // The driver handles them: they need more than the answer.
+        // `forgery` makes these: they need more than the answer.
         WrongAnswer::NothingDone
         | WrongAnswer::LessCapacity
         | WrongAnswer::OtherId
@@ -158,7 +158,7 @@ fn other_topology(answer: &mut dyn Any) -> bool {
     })
 }
 
-/// False also for a volume without a source: its answer is right.
+/// False also for a volume without a source: its answer would be right.
 fn no_source(answer: &mut dyn Any) -> bool {
     let mut had_source = false;
     change(answer, |created: &mut v1::CreateVolumeResponse| {

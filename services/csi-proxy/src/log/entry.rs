@@ -1,6 +1,6 @@
 //! The lines of the log.
 //!
-//! Owns: the records and their JSON form. Promises: values only. Never: writes a file.
+//! Owns: the records and their JSON form. Promises: has no state. Never: writes a file.
 
 use berth_csi::rpc::Unary;
 use berth_csi::{Code, Rpc};
@@ -46,10 +46,10 @@ pub struct InstanceStart {
     pub attach: bool,
     /// Whether volumes must be staged first.
     pub stage: bool,
-    /// Everything mounted on the node, by the backend's state and the mount table.
+    /// Everything mounted on the node, from the backend's state and the mount table.
     #[serde(default)]
     pub holds: Vec<HeldVolume>,
-    /// Nothing is known of what is mounted on the node: what was in use still is.
+    /// Whether it is unknown what is mounted on the node: then what was in use still is.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub foreign: bool,
 }
@@ -58,13 +58,13 @@ pub struct InstanceStart {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct NodeFence {
     pub fence_us: u64,
-    /// The fenced node. The instance is the process of `berth-csi-dev fence`.
+    /// The fenced node. `instance` is the process of `berth-csi-dev fence`.
     #[serde(flatten)]
     pub source: LogWriter,
     pub fenced: bool,
 }
 
-/// What one volume has mounted on a node.
+/// The mounts of one volume on a node.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct HeldVolume {
     pub volume_id: String,
@@ -83,7 +83,7 @@ pub struct LoggedCall {
     /// The volume, if the request names one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volume_id: Option<String>,
-    /// The caller's trace, where it sent one (W3C `traceparent`).
+    /// The caller's trace, if it sent one (W3C `traceparent`).
     #[serde(flatten)]
     pub trace: Option<CallTrace>,
     /// The request under CSI's field names: without secrets and mount flags, cut to the size of a
@@ -92,7 +92,7 @@ pub struct LoggedCall {
     pub args: Value,
 }
 
-/// What a W3C `traceparent` says.
+/// The parts of a W3C `traceparent`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct CallTrace {
     /// The trace, as 32 hexadecimal digits.
@@ -104,7 +104,7 @@ pub struct CallTrace {
 /// A call arrived.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct CallBegin {
-    /// Numbers the calls of an instance.
+    /// The number of the call in its instance.
     pub seq: u64,
     pub begin_us: u64,
     #[serde(flatten)]
@@ -122,7 +122,7 @@ pub struct CallerGone {
     pub source: LogWriter,
 }
 
-/// What a call has changed. The answer may say otherwise.
+/// The effect of a call. The answer may say otherwise.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CallEffect {
@@ -137,7 +137,7 @@ pub enum CallEffect {
 /// A call ended.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct CallEnd {
-    /// The number of its beginning.
+    /// The number of the call's beginning.
     pub seq: u64,
     pub begin_us: u64,
     /// Microseconds since 1970, before the answer was sent.
@@ -151,7 +151,7 @@ pub struct CallEnd {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
     pub effect: CallEffect,
-    /// The rule that the caller broke, as the driver says.
+    /// The rule that the caller broke, according to the driver.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub violation: Option<String>,
     /// What a planted fault did to the answer.
@@ -160,20 +160,20 @@ pub struct CallEnd {
     /// The answer in the form of `args`; null with an error.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub answer: Value,
-    /// The mounts at the paths of a node call, read by the log and not by the driver. At the end of
-    /// a deletion: all mounts of directories that do not exist any more.
+    /// The mounts at the paths of a node call, read from the kernel, not reported by the driver. At
+    /// the end of a deletion: all mounts of directories that no longer exist.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel: Option<Vec<PathMounts>>,
-    /// Whether the instance carries out calls that break a rule of order.
+    /// Whether the driver carries out calls that break a rule of order.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub lenient: bool,
-    /// Whether the driver is any one: it need not mount anything where it stages.
+    /// Whether the driver is foreign: for example, it need not mount anything where it stages.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub foreign: bool,
 }
 
 impl LoggedCall {
-    /// The log's form of `request`, sent with this `traceparent`.
+    /// The log's form of `request`, which was sent with this `traceparent`.
     pub fn from_request<R: Unary>(request: &R, traceparent: Option<&str>) -> Self {
         let args = to_bounded_json(request);
         let id = |name: &str| args.get(name).and_then(Value::as_str).filter(|id| !id.is_empty());
@@ -192,7 +192,7 @@ impl LoggedCall {
 }
 
 impl CallTrace {
-    /// Parses `00-<trace>-<span>-<flags>`. `None` for another form or an id of zeros only.
+    /// Parses `00-<trace>-<span>-<flags>`. `None` for another form, or for an id of zeros only.
     pub fn parse(traceparent: &str) -> Option<Self> {
         let mut parts = traceparent.trim().split('-');
         let mut id = |digits: usize| {
@@ -208,7 +208,7 @@ impl CallTrace {
 }
 
 impl LogEntry {
-    /// When it was written.
+    /// When the entry was written.
     pub fn time_us(&self) -> u64 {
         match self {
             Self::Start(start) => start.start_us,

@@ -1,7 +1,7 @@
-//! What the kernel says about the paths of a node call.
+//! The kernel's mounts at the paths of a node call.
 //!
 //! Owns: reading the mount table for the `end` lines of the log. Promises: the driver is not asked,
-//! so that the judge finds its false reports. Never: decides anything.
+//! so the judge can find its false reports. Never: decides anything.
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -17,12 +17,12 @@ pub struct PathMounts {
     pub path: String,
     /// Oldest first. The last mount hides the others.
     pub mounts: Vec<KernelMount>,
-    /// The block device at the path, if its node is there.
+    /// The block device at the path, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub block_device: Option<BlockDevice>,
 }
 
-/// A mount, by the kernel's mount table.
+/// A mount in the kernel's mount table.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct KernelMount {
     /// The device of the file system, as `major:minor`.
@@ -33,12 +33,12 @@ pub struct KernelMount {
     pub read_only: bool,
 }
 
-/// A block device, by its node and sysfs.
+/// A block device, from its device node and sysfs.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct BlockDevice {
     /// As `major:minor`.
     pub device: DeviceNumber,
-    /// Whether the kernel refuses writes to it; absent where sysfs does not say.
+    /// Whether the kernel refuses writes to it; absent if sysfs does not tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub read_only: Option<bool>,
 }
@@ -51,33 +51,34 @@ pub(super) fn observe_mounts<'a>(
     Some(paths.into_iter().map(|path| mounts_at(path, table.mounts())).collect())
 }
 
-/// The end of a root that the kernel shows for a directory that was removed while it is mounted.
+/// Suffix of a root in the mount table, for a directory that was removed while it is mounted.
 const DELETED: &str = "//deleted";
 
-/// The mounts of directories that do not exist any more. `None` if the mount table cannot be read.
+/// The mounts of directories that no longer exist. `None` if the mount table cannot be read.
 pub(super) fn observe_deleted() -> Option<Vec<PathMounts>> {
     let table = MountTable::read_blocking().ok()?;
     let deleted = table.mounts().iter().map(|mount| (&mount.point, describe_mount(mount)));
     let deleted = deleted.filter(|(_, mount)| mount.root.ends_with(DELETED));
-    let shown = |(point, mount): (&PathBuf, KernelMount)| PathMounts {
+    let describe = |(point, mount): (&PathBuf, KernelMount)| PathMounts {
         path: point.to_string_lossy().into_owned(),
         mounts: vec![mount],
         block_device: None,
     };
-    Some(deleted.map(shown).collect())
+    Some(deleted.map(describe).collect())
 }
 
 fn mounts_at(path: &str, table: &[Mount]) -> PathMounts {
     let path = path.to_owned();
-    let Some(place) = without_links(Path::new(&path)) else {
+    let Some(canonical) = without_links(Path::new(&path)) else {
         // A missing path has no mounts.
         return PathMounts { path, mounts: Vec::new(), block_device: None };
     };
-    let mounts = table.iter().filter(|mount| mount.point == place).map(describe_mount).collect();
-    PathMounts { path, mounts, block_device: block_device(&place) }
+    let mounts =
+        table.iter().filter(|mount| mount.point == canonical).map(describe_mount).collect();
+    PathMounts { path, mounts, block_device: block_device(&canonical) }
 }
 
-/// The path as the mount table has it. The last name may be missing, or be a mount point.
+/// The path in the mount table's form. Its last component may be missing, or be a mount point.
 fn without_links(path: &Path) -> Option<PathBuf> {
     Some(fs::canonicalize(path.parent()?).ok()?.join(path.file_name()?))
 }
@@ -87,8 +88,8 @@ fn describe_mount(mount: &Mount) -> KernelMount {
     KernelMount { device: mount.device, root, read_only: mount.is_read_only() }
 }
 
-fn block_device(place: &Path) -> Option<BlockDevice> {
-    let node = fs::symlink_metadata(place).ok()?;
+fn block_device(path: &Path) -> Option<BlockDevice> {
+    let node = fs::symlink_metadata(path).ok()?;
     if !node.file_type().is_block_device() {
         return None;
     }
@@ -107,10 +108,10 @@ mod tests {
         let link = dir.path().join("link");
         std::os::unix::fs::symlink("/", &link).unwrap();
         for path in ["/proc", link.join("proc").to_str().unwrap()] {
-            let seen = observe_mounts([path]).unwrap();
-            assert_eq!(seen[0].path, path);
-            assert_eq!(seen[0].mounts.last().unwrap().root, "/", "{seen:?}");
-            assert_eq!(seen[0].block_device, None);
+            let observed = observe_mounts([path]).unwrap();
+            assert_eq!(observed[0].path, path);
+            assert_eq!(observed[0].mounts.last().unwrap().root, "/", "{observed:?}");
+            assert_eq!(observed[0].block_device, None);
         }
     }
 

@@ -1,10 +1,10 @@
-//! The log of calls: what a CO asked for, when, and what came of it.
+//! The log of calls: what a CO requested, when, and the outcome.
 //!
 //! Owns: the records and their JSON form, one object per line.
 //!
-//! Promises: the last line of a call (`end`) holds everything about it. A beginning without an end
-//! is a call that was killed. Each line is one write of bounded size, so instances may share a
-//! file. No line has a secret or a mount flag.
+//! Promises: the last line of a call (`end`) has everything about it. A beginning without an end is
+//! a call that was killed. Each line is one write of bounded size, so instances may share a file.
+//! No line has a secret or a mount flag.
 //!
 //! Never: judges; see `berth-judge`.
 //!

@@ -28,24 +28,25 @@ pub struct Recorder {
     last_seq: AtomicU64,
 }
 
-/// The end of a call, as it is logged.
+/// The end of a call, for its log line.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CallOutcome {
     pub code: Code,
     pub message: String,
     pub effect: CallEffect,
-    /// The rule that the caller broke, as the driver says.
+    /// The rule that the caller broke, according to the driver.
     pub violation: Option<String>,
     pub fault: Option<FaultMark>,
     pub answer: Value,
 }
 
 impl Recorder {
-    /// Appends to the log at `path`, which is made when missing, as the instance of `node_id`.
+    /// Appends to the log at `path`, which is created if it is missing, as the instance of
+    /// `node_id`.
     pub fn open(path: &Path, node_id: &str) -> io::Result<Self> {
         let file = OpenOptions::new().create(true).append(true).read(true).open(path)?;
         if is_torn(&file)? {
-            // Another process was killed in the middle of a line.
+            // Another process was killed while it wrote a line.
             (&file).write_all(b"\n")?;
         }
         let now_us = now_us();
@@ -56,14 +57,13 @@ impl Recorder {
         Ok(Self { file, source, lenient: false, foreign: false, last_us, last_seq })
     }
 
-    /// The same for an instance that carries out calls that break a rule of order.
+    /// Sets whether the driver carries out calls that break a rule of order.
     #[must_use]
     pub fn lenient(self, lenient: bool) -> Self {
         Self { lenient, ..self }
     }
 
-    /// The same for a driver of which nothing is known: neither what it refuses, nor what it has
-    /// mounted.
+    /// Marks the driver as foreign: it is unknown what it refuses, and what it has mounted.
     #[must_use]
     pub fn foreign(self) -> Self {
         Self { lenient: true, foreign: true, ..self }
@@ -109,7 +109,7 @@ impl Recorder {
             Rpc::DeleteVolume => observe_deleted(),
             _ => mount_paths(&call).and_then(observe_mounts),
         };
-        // Of a planted code the driver knows nothing. An answer that is lost was its own.
+        // A planted code is not from the driver. An answer that is lost was the driver's own.
         let is_answered = self.foreign && matches!(fault, None | Some(FaultMark::Lost));
         let effect = if is_answered && is_found_gone(&call, code, kernel.as_deref()) {
             CallEffect::Done
@@ -137,7 +137,7 @@ impl Recorder {
     fn write(&self, entry: &LogEntry) -> io::Result<()> {
         let mut line = serde_json::to_vec(entry)?;
         line.push(b'\n');
-        // A single write, so lines of several instances in one file do not mix.
+        // A single write, so that lines of several instances in one file do not mix.
         (&self.file).write_all(&line)
     }
 }
@@ -153,15 +153,15 @@ fn mount_paths(call: &LoggedCall) -> Option<impl Iterator<Item = &str>> {
     Some(arguments.iter().filter_map(|name| call.arg(name)))
 }
 
-/// Whether a driver no longer knows the volume that a call undoes, and the kernel has nothing
-/// mounted of it: as good as done.
+/// Whether an undoing call was answered that the volume does not exist, and the kernel has nothing
+/// mounted of it: the undoing counts as done.
 fn is_found_gone(call: &LoggedCall, code: Code, kernel: Option<&[PathMounts]>) -> bool {
     let undoes = matches!(call.rpc, Rpc::NodeUnpublishVolume | Rpc::NodeUnstageVolume);
     let is_empty = |paths: &[PathMounts]| paths.iter().all(|path| path.mounts.is_empty());
     undoes && code == Code::NotFound && kernel.is_some_and(is_empty)
 }
 
-/// Whether the last line of the file has no end.
+/// Whether the last line of the file is unfinished.
 fn is_torn(file: &File) -> io::Result<bool> {
     let Some(last) = file.metadata()?.len().checked_sub(1) else { return Ok(false) };
     let mut end = [0];
@@ -183,7 +183,7 @@ mod tests {
     use super::*;
     use crate::log::CallEffect;
 
-    /// The lines that have an end.
+    /// The finished lines.
     fn read(path: &Path) -> Vec<LogEntry> {
         let text = std::fs::read_to_string(path).unwrap();
         let whole = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
@@ -233,7 +233,7 @@ mod tests {
         std::fs::write(&path, text).unwrap();
         assert_eq!(read(&path), entries);
 
-        // The next writer begins on a line of its own.
+        // The next writer begins a new line.
         let size = std::fs::metadata(&path).unwrap().size();
         Recorder::open(&path, "n1").unwrap();
         assert_eq!(std::fs::metadata(&path).unwrap().size(), size + 1);

@@ -1,4 +1,4 @@
-//! Arguments and answers as the log shows them.
+//! Arguments and answers in the form of the log.
 //!
 //! Owns: cutting messages to the size of a line. Promises: a text has at most [`LONGEST_TEXT`]
 //! bytes and says how much was cut; a list or map has at most [`MOST_ENTRIES`]; empty fields are
@@ -9,9 +9,9 @@ use std::fmt::Write;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-/// In bytes. Longer than any path on Linux.
+/// Longest text, in bytes. Longer than any path on Linux.
 const LONGEST_TEXT: usize = 4096;
-/// Per list or map.
+/// Most entries of a list or map.
 const MOST_ENTRIES: usize = 64;
 
 /// The message as JSON, bounded.

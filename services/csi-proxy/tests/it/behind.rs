@@ -1,4 +1,4 @@
-//! A driver that is not there yet, and one that comes back.
+//! A driver that starts late, and one that restarts.
 
 use berth_csi::{Client, Code, v1};
 use berth_csi_proxy::log::CallEffect;
@@ -10,7 +10,7 @@ use crate::world::{TIMEOUT, World, create, driver, proxy};
 #[tokio::test]
 async fn its_socket_appears_once_the_driver_answers() {
     let dir = Dir::new("early");
-    // Builds the driver where that was not done: the proxy does not wait for so long.
+    // Builds the driver first if necessary: the proxy would not wait for so long.
     let driver = driver(dir.path(), &[]);
     let proxy = proxy(dir.path()).start();
     let client = Client::new(dir.path().join("csi.sock"));
@@ -31,13 +31,14 @@ async fn calls_reach_a_driver_that_comes_back() {
         other => Err(format!("{other:?}")),
     };
     wait::until("the driver is gone", TIMEOUT, refused).await;
-    let again = async || {
+    let no_effect = async || {
         _ = world.call(create("data")).await;
         let effect = world.last_end().effect;
         if effect == CallEffect::None { Ok(()) } else { Err(format!("{effect:?}")) }
     };
-    wait::until("a call that reaches no driver does nothing", TIMEOUT, again).await;
+    wait::until("a call that reaches no driver does nothing", TIMEOUT, no_effect).await;
     world.driver.restart();
-    let made = async || world.call(create("data")).await.map_err(|error| error.to_string());
-    wait::until("the driver is back", TIMEOUT, made).await;
+    let create_volume =
+        async || world.call(create("data")).await.map_err(|error| error.to_string());
+    wait::until("the driver is back", TIMEOUT, create_volume).await;
 }

@@ -38,7 +38,7 @@ async fn a_code_comes_before_or_after_the_driver_has_the_call() {
     assert_eq!(judge_files(&[world.log()]).unwrap(), []);
 }
 
-/// The driver is not told the deadline: the answer is in the log, and the next call brings it.
+/// The driver does not get the deadline: its answer is in the log, and the next call returns it.
 #[tokio::test]
 async fn a_call_whose_caller_left_is_heard_to_its_end() {
     let world = World::start("late", &[]).await;
@@ -60,8 +60,9 @@ async fn a_call_whose_caller_left_is_heard_to_its_end() {
         let seq = end.seq;
         let gone = async || {
             let entries = world.entries();
-            let is_it = |one: &&LogEntry| matches!(one, LogEntry::Gone(gone) if gone.seq == seq);
-            entries.iter().find(is_it).map(drop).ok_or("its caller waits")
+            let is_gone =
+                |entry: &&LogEntry| matches!(entry, LogEntry::Gone(gone) if gone.seq == seq);
+            entries.iter().find(is_gone).map(drop).ok_or("its caller waits")
         };
         wait::until("its caller left", TIMEOUT, gone).await;
         world.call(create(&name)).await.unwrap();
@@ -71,7 +72,7 @@ async fn a_call_whose_caller_left_is_heard_to_its_end() {
     assert_eq!(judge_files(&[world.log()]).unwrap(), []);
 }
 
-/// What a fault holds back never comes after the call that undoes it.
+/// A call that a fault delays never comes after the call that undoes it.
 #[tokio::test]
 async fn while_a_call_is_held_back_another_one_about_the_volume_is_refused() {
     let world = World::start("held", &[]).await;

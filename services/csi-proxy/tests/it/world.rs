@@ -14,9 +14,9 @@ use berth_harness::dirs::Dir;
 use berth_harness::process::{Daemon, Program, binary};
 use berth_harness::wait;
 
-/// Longer than any call takes; only hanging ones reach it.
+/// Longer than any call takes; only hanging calls reach it.
 pub const TIMEOUT: Duration = Duration::from_secs(20);
-/// Long enough for a call to begin and to be done.
+/// Long enough for a call to begin and end.
 pub const SHORT: Duration = Duration::from_millis(700);
 
 /// Both processes, and a client of the proxy.
@@ -66,7 +66,7 @@ impl World {
         faults::write(&self.dir.path().join("faults.json"), faults).unwrap();
     }
 
-    /// The driver is as slow or wrong by itself.
+    /// Plants the faults in the driver itself.
     pub fn plant_in_driver(&self, faults: &[Fault]) {
         faults::write(&self.dir.path().join("driver-faults.json"), faults).unwrap();
     }
