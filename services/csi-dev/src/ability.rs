@@ -1,7 +1,7 @@
 //! The optional abilities of a plugin.
 //!
-//! Owns: the list of abilities, and which of them need others. Promises: values only. Never: knows
-//! which ones are switched off; that is `driver::Profile`.
+//! Owns: the list of abilities, and which of them need others. Promises: has no state. Never: knows
+//! which ones are switched off; `driver::Profile` does.
 
 use std::fmt;
 
@@ -60,7 +60,7 @@ pub enum Ability {
 }
 
 impl Ability {
-    /// The abilities without which this one is off, too.
+    /// The abilities that this one needs: it is off while one of them is.
     pub fn needs(self) -> &'static [Self] {
         match self {
             Self::Create

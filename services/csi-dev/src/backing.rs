@@ -1,6 +1,7 @@
 //! What holds the content of a volume.
 //!
-//! Owns: the kinds of content and their file systems. Promises: values only. Never: touches a file.
+//! Owns: the kinds of content and their file systems. Promises: has no state. Never: touches a
+//! file.
 
 use std::fmt;
 
@@ -33,7 +34,7 @@ impl FsType {
         Self::value_variants().iter().copied().find(|fs| fs.name() == name)
     }
 
-    /// As the kernel calls it.
+    /// The kernel's name for it.
     pub fn name(self) -> &'static str {
         match self {
             Self::Ext4 => "ext4",

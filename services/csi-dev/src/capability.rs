@@ -111,17 +111,17 @@ impl Capability {
 
     /// Reads a well-formed `VolumeCapability` (see [`missing`]).
     ///
-    /// All unsupported fields, one line each. Lines do not repeat mount flags, because CSI allows
-    /// secrets in them.
-    pub fn supported(asked: &v1::VolumeCapability) -> Result<Self, Vec<String>> {
+    /// The error has all unsupported fields, one line each. Lines do not repeat mount flags,
+    /// because CSI allows secrets in them.
+    pub fn supported(requested: &v1::VolumeCapability) -> Result<Self, Vec<String>> {
         let mut faults = Vec::new();
-        let number = asked.access_mode.as_ref().map_or(0, |mode| mode.mode);
+        let number = requested.access_mode.as_ref().map_or(0, |mode| mode.mode);
         let mode = AccessMode::from_number(number);
         if mode.is_none() {
             faults.push(format!("access_mode.mode {number} is not known"));
         }
         let mut read = Self::mount(mode.unwrap_or(AccessMode::SingleNodeWriter));
-        match &asked.access_type {
+        match &requested.access_type {
             Some(AccessType::Mount(mount)) => read.read_mount(mount, &mut faults),
             Some(AccessType::Block(_)) => read.block = true,
             None => faults.push("access_type is not set".into()),
@@ -141,7 +141,7 @@ impl Capability {
             faults.push("mount.volume_mount_group: has to be the number of a group".to_owned());
         }
         for (index, name) in mount_flags.iter().enumerate() {
-            if MOUNT_FLAGS.iter().any(|(known, _)| known == name) {
+            if MOUNT_FLAGS.iter().any(|(flag_name, _)| flag_name == name) {
                 self.flags.insert(name.clone());
             } else if name != "rw" {
                 faults.push(format!(
@@ -152,7 +152,7 @@ impl Capability {
         }
     }
 
-    /// What a volume with this content and file system cannot do.
+    /// What a volume with this content and file system does not offer of the capability.
     pub fn unfit(&self, backing: Backing, fs: Option<FsType>) -> Vec<String> {
         let mut faults = Vec::new();
         match (backing, fs) {
@@ -171,8 +171,10 @@ impl Capability {
                 faults.push("mount: the volume has no file system, use it as block".to_owned());
             }
             (Backing::Image, Some(made)) => {
-                if let Some(asked) = self.fs.filter(|asked| *asked != made) {
-                    faults.push(format!("mount.fs_type {asked}: the volume was made with {made}"));
+                if let Some(requested) = self.fs.filter(|requested| *requested != made) {
+                    faults.push(format!(
+                        "mount.fs_type {requested}: the volume was made with {made}"
+                    ));
                 }
                 if self.mode.is_multi_node() && !self.mode.is_reader_only() {
                     faults.push(format!(
@@ -186,14 +188,14 @@ impl Capability {
     }
 }
 
-/// The required fields that a `VolumeCapability`, itself called `field`, leaves out.
-pub fn missing(field: &str, asked: Option<&v1::VolumeCapability>) -> Vec<String> {
-    let Some(asked) = asked else { return vec![field.to_owned()] };
+/// The required fields that are missing in a `VolumeCapability`, which is itself the field `field`.
+pub fn missing(field: &str, requested: Option<&v1::VolumeCapability>) -> Vec<String> {
+    let Some(requested) = requested else { return vec![field.to_owned()] };
     let mut missing = Vec::new();
-    if asked.access_type.is_none() {
+    if requested.access_type.is_none() {
         missing.push(format!("{field}.access_type"));
     }
-    if asked.access_mode.is_none_or(|mode| mode.mode == 0) {
+    if requested.access_mode.is_none_or(|mode| mode.mode == 0) {
         missing.push(format!("{field}.access_mode"));
     }
     missing

@@ -134,7 +134,7 @@ pub fn main() -> ExitCode {
 fn run_serve(config: Config) -> Result<(), Box<dyn Error>> {
     let runtime = Runtime::new()?;
     let served = runtime.block_on(serve::serve(config));
-    // Abandons work that outlived the drain; the next instance copes with what it leaves.
+    // Abandons work that outlives the drain; the next instance cleans up after it.
     runtime.shutdown_background();
     Ok(served?)
 }
@@ -165,11 +165,11 @@ fn run_provision(args: ProvisionArgs) -> Result<(), Box<dyn Error>> {
         node,
         ..VolumeMeta::default()
     };
-    let what = match backend.provision(&meta)? {
+    let outcome = match backend.provision(&meta)? {
         Provisioned::Made => "made",
         Provisioned::Existed => "was there already",
     };
-    eprintln!("volume {:?} {what}", meta.volume_id);
+    eprintln!("volume {:?} {outcome}", meta.volume_id);
     Ok(())
 }
 
@@ -177,8 +177,8 @@ fn mark_abnormal(backend: &Backend, id: &str, reason: &str) -> Result<(), Box<dy
     let volume = backend.volume(id)?;
     let volume = volume.ok_or_else(|| format!("volume {id:?} does not exist; make it first"))?;
     volume.lock()?.mark_abnormal(reason)?;
-    let what = if reason.is_empty() { "no longer marked as abnormal" } else { "abnormal" };
-    eprintln!("volume {id:?} is {what}");
+    let outcome = if reason.is_empty() { "no longer marked as abnormal" } else { "abnormal" };
+    eprintln!("volume {id:?} is {outcome}");
     Ok(())
 }
 
@@ -217,8 +217,8 @@ fn run_fence(args: FenceArgs) -> Result<(), Box<dyn Error>> {
     Recorder::open(&log, &node_id)
         .and_then(|recorder| recorder.fence(!lift))
         .map_err(|error| format!("the log {} cannot be written: {error}", log.display()))?;
-    for place in backend.fence(&node_id, !lift)? {
-        mounts::abort(&place)?;
+    for staging_path in backend.fence(&node_id, !lift)? {
+        mounts::abort(&staging_path)?;
     }
     Ok(())
 }

@@ -4,11 +4,11 @@
 //! one backend directory.
 //!
 //! Promises: the RPCs of `driver::services`, each unless it is switched off; real mounts and
-//! devices, CSI's own error codes. An instance may be killed at any point. Calls that a CO must
-//! never make are refused. Changed blocks of snapshots are left to other drivers.
+//! devices; CSI's own error codes. An instance may be killed at any point. Calls that a CO must
+//! never make are refused. It does not offer the changed blocks of snapshots.
 //!
-//! Never: is fit for data that matters; logs a call or plants a fault: `berth-csi-proxy` does both,
-//! in front of the driver and in the same process.
+//! Never: is fit for data that matters. It logs no calls and plants no faults: `berth-csi-proxy`
+//! does both, in front of the driver and in the same process.
 //!
 //! ```text
 //! cli, serve              the binary: settings, start, the proxy in front

@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 
 use thiserror::Error;
 
-/// Locks are held for a few file operations. A holder that takes longer is a stopped process.
+/// How long to wait for a lock. Locks are held for a few file operations, so a longer wait means a
+/// stopped process.
 const WAIT: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(2);
 
@@ -59,11 +60,11 @@ impl Lock {
     pub fn wait(path: &Path) -> Result<Self, LockError> {
         let start = Instant::now();
         loop {
-            // A file that was removed meanwhile protects nothing.
-            if let Ok(held) = try_lock(path)?
-                && is_at(held.file(), path)?
+            // The lock of a file that was removed meanwhile protects nothing.
+            if let Ok(locked) = try_lock(path)?
+                && is_at(locked.file(), path)?
             {
-                return Ok(Self { held });
+                return Ok(Self { held: locked });
             }
             if start.elapsed() > WAIT {
                 let waited_ms = u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX);
@@ -74,7 +75,7 @@ impl Lock {
     }
 
     /// A handle for a program that works under this lock. The lock lasts until the program closes
-    /// it, unless this value is dropped.
+    /// the handle, unless this value is dropped.
     pub fn handle(&self) -> io::Result<File> {
         self.held.file().try_clone()
     }
@@ -100,9 +101,10 @@ pub fn try_lock(path: &Path) -> Result<Result<LockedFile, File>, LockError> {
 /// Whether `path` still leads to this file.
 fn is_at(file: &File, path: &Path) -> Result<bool, LockError> {
     let failed = |source| LockError::Io { path: path.to_owned(), source };
-    let held = file.metadata().map_err(failed)?;
+    let own_metadata = file.metadata().map_err(failed)?;
     match fs::metadata(path) {
-        Ok(there) => Ok((held.dev(), held.ino()) == (there.dev(), there.ino())),
+        Ok(found_metadata) => Ok((own_metadata.dev(), own_metadata.ino())
+            == (found_metadata.dev(), found_metadata.ino())),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
         Err(source) => Err(failed(source)),
     }

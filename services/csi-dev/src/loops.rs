@@ -13,14 +13,14 @@ use thiserror::Error;
 
 use crate::tool::{LOSETUP, ToolError};
 
-/// Retries if another process takes the free device first.
+/// Attempts to bind a device, because another process may take the free one first.
 const TRIES: u32 = 5;
 
 /// A device that an image is bound to.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LoopDevice {
     pub device: String,
-    /// The device number, as `stat` shows it for the node and for what is mounted from it.
+    /// The device number, as `stat` shows it for the device node and for mounts of it.
     pub number: u64,
     pub readonly: bool,
     /// Whether the kernel releases it with its last user.
@@ -66,7 +66,7 @@ pub fn bind(image: &Path, readonly: bool) -> Result<String, LoopError> {
     }
 }
 
-/// Lets the kernel read the size of the image again.
+/// Has the kernel read the size of the image again.
 pub fn refresh_size(image: &Path, device: &str) -> Result<(), LoopError> {
     losetup(image, ["--set-capacity", device].map(AsRef::as_ref)).map(drop)
 }

@@ -117,7 +117,8 @@ pub fn check_use(
     let existing = state.nodes.iter().filter(|(_, on)| !on.cut).flat_map(|(node, on)| {
         let staged = on.staged.iter().map(|staged| (staged.capability.mode, true));
         let published = on.published.values();
-        let published = published.map(|one| (one.capability.mode, one.readonly));
+        let published =
+            published.map(|publication| (publication.capability.mode, publication.readonly));
         staged.chain(published).map(|(mode, readonly)| NodeAccess {
             node,
             mode,

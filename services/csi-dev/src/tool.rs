@@ -1,8 +1,8 @@
 //! Programs of the system that this driver runs: for file systems, loop devices and copies.
 //!
-//! Owns: running one of them. Promises: none runs longer than [`DEADLINE`]. One at a time works on
-//! a volume or snapshot, even if the instance that started it was killed. The error for a missing
-//! program names its package. Never: passes a secret, or a CO's text as an option.
+//! Owns: running one of them. Promises: none runs longer than [`DEADLINE`]. Only one at a time
+//! works on a volume or snapshot, even if the instance that started it was killed. The error for a
+//! missing program names its package. Never: passes a secret, or a CO's text as an option.
 
 use std::ffi::OsStr;
 use std::io;
@@ -14,7 +14,7 @@ use thiserror::Error;
 
 use crate::lock::{Lock, LockError};
 
-/// More than formatting or copying a test's volume takes.
+/// Longest run of a program; formatting or copying a test's volume takes less.
 pub const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Exit codes of coreutils' `timeout`: the program took too long, or is missing.
@@ -27,7 +27,7 @@ pub struct Tool {
     pub program: &'static str,
     /// The name of the package in Debian and Ubuntu.
     pub package: &'static str,
-    /// The highest exit code that is no failure.
+    /// The highest exit code that counts as success.
     pub success: i32,
 }
 
@@ -54,13 +54,13 @@ pub enum ToolError {
     Failed { program: &'static str, output: String },
 }
 
-/// The lock that no program is working under on the volume or snapshot in `dir`.
+/// Takes the lock under which programs work on the volume or snapshot in `dir`, once none does.
 pub fn idle(dir: &Path) -> Result<Lock, LockError> {
     Lock::wait(&dir.join("work"))
 }
 
 impl Tool {
-    /// Runs it for the volume or snapshot in `dir`. Returns its output.
+    /// Runs the program for the volume or snapshot in `dir`. Returns its output.
     pub fn run<S: AsRef<OsStr>>(
         self,
         dir: &Path,
@@ -70,12 +70,12 @@ impl Tool {
         // The program has the lock as its stdin. If this process is killed, the program keeps the
         // lock, and the next instance waits for it.
         let idle = idle(dir).map_err(|source| ToolError::Busy { program, source })?;
-        let held = idle.handle().map_err(|source| ToolError::Start { program, source })?;
+        let stdin = idle.handle().map_err(|source| ToolError::Start { program, source })?;
         let output = Command::new("timeout")
             .args(["--signal=KILL", &DEADLINE.as_secs().to_string(), program])
             .args(args)
             .env("LC_ALL", "C")
-            .stdin(held)
+            .stdin(stdin)
             .output()
             .map_err(|source| ToolError::Start { program, source })?;
         match output.status.code() {

@@ -1,7 +1,7 @@
-//! Where a volume can be reached from.
+//! The areas from which a volume can be reached.
 //!
-//! Owns: topological segments, and the choice among those that a CO asks for. Promises: keys are
-//! compared case-insensitively, as CSI requires. Never: knows which nodes there are.
+//! Owns: topological segments, and the choice among those that a CO requests. Promises: keys are
+//! compared case-insensitively, as CSI requires. Never: knows the nodes.
 
 use std::collections::BTreeMap;
 
@@ -24,10 +24,10 @@ pub fn is_within(node: &Segments, area: &Segments) -> bool {
     })
 }
 
-/// The areas that a CO asks for, in order of preference.
-pub fn areas(asked: &v1::TopologyRequirement) -> Vec<Segments> {
+/// The areas that a CO requests, in order of preference.
+pub fn areas(requirement: &v1::TopologyRequirement) -> Vec<Segments> {
     let mut areas: Vec<Segments> = Vec::new();
-    for topology in asked.preferred.iter().chain(&asked.requisite) {
+    for topology in requirement.preferred.iter().chain(&requirement.requisite) {
         if !areas.contains(&topology.segments) {
             areas.push(topology.segments.clone());
         }
@@ -35,12 +35,12 @@ pub fn areas(asked: &v1::TopologyRequirement) -> Vec<Segments> {
     areas
 }
 
-/// The first of `areas` that one of `nodes` is within.
+/// The first of `areas` that contains one of `nodes`.
 pub fn choose(areas: &[Segments], nodes: &[Segments]) -> Option<Segments> {
     areas.iter().find(|area| nodes.iter().any(|node| is_within(node, area))).cloned()
 }
 
-/// In CSI, anywhere is an empty list.
+/// CSI's form; "anywhere" is an empty list.
 pub fn to_wire(segments: &Segments) -> Vec<v1::Topology> {
     if segments.is_empty() {
         return Vec::new();
@@ -68,11 +68,11 @@ mod tests {
     #[test]
     fn what_is_preferred_comes_first_where_there_is_a_node() {
         let topology = |zone: &str| v1::Topology { segments: segments(&[("zone", zone)]) };
-        let asked = v1::TopologyRequirement {
+        let requirement = v1::TopologyRequirement {
             requisite: vec![topology("a"), topology("b"), topology("c")],
             preferred: vec![topology("c"), topology("b")],
         };
-        let areas = areas(&asked);
+        let areas = areas(&requirement);
         let zones: Vec<_> = areas.iter().map(|area| area["zone"].as_str()).collect();
         assert_eq!(zones, ["c", "b", "a"]);
         let nodes = [segments(&[("zone", "a")]), segments(&[("zone", "b")])];

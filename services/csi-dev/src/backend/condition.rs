@@ -1,7 +1,7 @@
 //! Whether a volume is well.
 //!
 //! Owns: the condition of a volume, and the mark by which a test makes it abnormal. Promises: the
-//! mark goes with the volume. Never: repairs anything.
+//! mark is deleted with the volume. Never: repairs anything.
 
 use std::io;
 
@@ -17,7 +17,7 @@ impl Volume {
         let data = self.data();
         match data.symlink_metadata() {
             Ok(_) => {}
-            // The whole volume may have been deleted meanwhile.
+            // Unless the whole volume was deleted meanwhile.
             Err(error) if error.kind() == io::ErrorKind::NotFound && self.exists()? => {
                 reasons.push(format!("its content {} is missing", data.display()));
             }
@@ -65,7 +65,7 @@ mod tests {
         fs::create_dir(volume.data()).unwrap();
         assert_eq!(volume.read_abnormal().unwrap(), [""; 0]);
 
-        // A deleted volume has no condition, and another volume of its id does not have the mark.
+        // A deleted volume has no condition, and a new volume with its id does not have the mark.
         volume.lock().unwrap().mark_abnormal("old").unwrap();
         volume.lock().unwrap().remove().unwrap();
         assert_eq!(volume.read_abnormal().unwrap(), [""; 0]);

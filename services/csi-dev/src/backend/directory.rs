@@ -1,8 +1,8 @@
 //! The directory of one volume or snapshot.
 //!
-//! Owns: the names of its files, its lock, and how the directory comes and goes. Promises: a
-//! directory that is removed has its lock until the end, so that nobody else finds half of it.
-//! Never: knows what is in the files.
+//! Owns: the names of its files, its lock, and how the directory is created and removed. Promises:
+//! a directory keeps its lock until it is removed completely, so no other process finds half of it.
+//! Never: knows the content of the files.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ pub(super) fn record(dir: &Path) -> PathBuf {
     dir.join("meta.json")
 }
 
-/// The use of a volume.
+/// The recorded use of a volume.
 pub(super) fn state(dir: &Path) -> PathBuf {
     dir.join("state.json")
 }
@@ -62,7 +62,7 @@ pub(super) fn make(dir: &Path) -> Result<Lock, BackendError> {
     }
 }
 
-/// Removes `dir` of a volume or snapshot that does not exist. The lock goes last.
+/// Removes `dir` of a volume or snapshot that does not exist. The lock file is removed last.
 pub(super) fn remove(dir: &Path, lock: Lock) -> Result<(), BackendError> {
     let _idle = tool::idle(dir)?;
     let failed = |source| BackendError::io("list", dir, source);

@@ -10,10 +10,10 @@ use std::fmt::Write;
 
 use sha2::{Digest, Sha256};
 
-/// The longest id, in bytes (CSI, size limits; the limit of `node_id` is taken for all).
+/// Longest id, in bytes (CSI, size limits; the limit of `node_id` is used for all ids).
 pub const LONGEST_ID_BYTES: usize = 256;
 
-/// How long a name may become, with room for an extension; ext4 and xfs allow 255 bytes.
+/// Longest name, in bytes, without an extension; ext4 and xfs allow 255.
 const LONGEST_NAME_BYTES: usize = 200;
 
 /// The file name that stands for `id`; `None` if the id is empty or too long.

@@ -79,7 +79,7 @@ mod tests {
         let path = dir.path().join("state.json");
         assert_eq!(read::<u32>(&path).unwrap(), None);
         replace(&path, &1_u32).unwrap();
-        // What a killed writer leaves: a temporary file, whole or torn.
+        // A killed writer may leave a temporary file, complete or torn.
         fs::write(dir.path().join("state.json.tmp"), "{\"torn").unwrap();
         assert_eq!(read(&path).unwrap(), Some(1_u32));
         replace(&path, &2_u32).unwrap();

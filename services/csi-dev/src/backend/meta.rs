@@ -1,6 +1,6 @@
 //! What volumes, snapshots and groups of snapshots are.
 //!
-//! Owns: the records of volumes, snapshots and groups. Promises: values only; no secret of a
+//! Owns: the records of volumes, snapshots and groups. Promises: has no logic; no secret of a
 //! request is in them. Never: has the use of a volume; see [`super::state`].
 
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ pub struct VolumeMeta {
     /// In bytes; 0 if unknown. Never shrinks.
     #[serde(default)]
     pub capacity_bytes: i64,
-    /// Every call must bring this context (CSI `Volume.volume_context`).
+    /// Every call must have this context (CSI `Volume.volume_context`).
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub volume_context: BTreeMap<String, String>,
     #[serde(default, skip_serializing_if = "is_default")]
@@ -32,7 +32,7 @@ pub struct VolumeMeta {
     /// The segments of nodes that can use it; empty means any node.
     #[serde(default, skip_serializing_if = "is_default")]
     pub topology: Segments,
-    /// The only node that has it, with `--bound`.
+    /// With `--bound`, the only node that has it.
     #[serde(default, skip_serializing_if = "is_default")]
     pub node: Option<String>,
     /// The arguments of `CreateVolume`; `None` if the volume was provisioned.
@@ -66,14 +66,14 @@ pub enum ContentSource {
 /// A snapshot. Written once, when its content is complete.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct SnapshotMeta {
-    /// As CSI's calls name it.
+    /// The id in CSI calls.
     pub snapshot_id: String,
     /// The name in the request; for a member of a group the name of the group.
     pub name: String,
     pub source_volume_id: String,
     /// The smallest size of a volume made from it, in bytes.
     pub size_bytes: i64,
-    /// When, in microseconds since 1970.
+    /// When it was taken, in microseconds since 1970.
     pub created_us: u64,
     /// When it becomes ready to use, in microseconds since 1970.
     pub ready_us: u64,
@@ -92,14 +92,14 @@ pub struct SnapshotMeta {
 /// A group of snapshots.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct GroupMeta {
-    /// As CSI's calls name it.
+    /// The id in CSI calls.
     pub group_id: String,
-    /// When, in microseconds since 1970.
+    /// When it was taken, in microseconds since 1970.
     pub created_us: u64,
     /// Snapshot ids by the id of the volume.
     pub members: BTreeMap<String, String>,
-    /// Whether all members exist. While false, the group exists only for the call that creates or
-    /// deletes it.
+    /// Whether all members exist. While it is false, only the call that creates or deletes the
+    /// group sees it.
     pub whole: bool,
 }
 

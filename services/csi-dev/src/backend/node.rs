@@ -1,6 +1,6 @@
 //! The nodes of a backend.
 //!
-//! Owns: what an instance records about its node for the other instances. Promises: values only.
+//! Owns: what an instance records about its node for the other instances. Promises: has no logic.
 //! Never: says whether a node is up.
 
 use serde::{Deserialize, Serialize};

@@ -2,7 +2,8 @@
 //!
 //! Owns: one file per slot of a volume; a call holds the lock of its slot until it is answered.
 //! Promises: at most one call per slot, also between instances; a killed process frees its slots,
-//! since the kernel drops its locks. Never: waits: a busy slot is an answer.
+//! since the kernel drops its locks. Never: waits; the caller of a busy slot gets an answer at
+//! once.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -17,10 +18,10 @@ use super::error::BackendError;
 use super::{encoding, file};
 use crate::lock::{LockedFile, try_lock};
 
-/// What at most one call may be in flight for.
+/// A slot has at most one call in flight.
 ///
 /// CSI makes the CO responsible for at most one call in flight per volume. Calls on different nodes
-/// of a shared volume go to different instances and are independent of each other.
+/// of a shared volume are made by different instances and do not depend on each other.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum CallSlot {
     /// All controller calls about the volume, also those about a group that it belongs to.
@@ -55,7 +56,7 @@ const WAITED_FOR: &[u8] = b"+";
 const CALLER_GONE: &[u8] = b"-";
 
 impl CallSlot {
-    /// The slot of `rpc` at the instance of `node`; `None` where calls may overlap freely.
+    /// The slot of `rpc` at the instance of `node`; `None` if calls may overlap freely.
     pub fn of_call(rpc: Rpc, node: &str) -> Option<Self> {
         match rpc.service() {
             Service::Controller | Service::GroupController => Some(Self::Controller),
@@ -74,7 +75,7 @@ impl CallSlot {
     }
 
     /// Takes the slot in the directory `calls`, or returns the call that has it. The caller holds
-    /// the volume's lock, so that no [`Self::running`] has the slot for a moment.
+    /// the volume's lock, so that no [`Self::running`] takes the slot for a moment.
     pub(super) fn enter(
         &self,
         calls: &Path,
@@ -85,18 +86,18 @@ impl CallSlot {
             file::make_dir(dir)?;
         }
         let failed = |source| BackendError::io("mark a call in", &path, source);
-        let held = match try_lock(&path)? {
-            Ok(held) => held,
+        let locked = match try_lock(&path)? {
+            Ok(locked) => locked,
             Err(file) => return Ok(Err(read(file).map_err(failed)?)),
         };
         let mark = || {
             let mut text = WAITED_FOR.to_vec();
             serde_json::to_writer(&mut text, call)?;
-            held.file().set_len(0)?;
-            held.file().write_all_at(&text, 0)
+            locked.file().set_len(0)?;
+            locked.file().write_all_at(&text, 0)
         };
         mark().map_err(failed)?;
-        Ok(Ok(HeldSlot { held }))
+        Ok(Ok(HeldSlot { held: locked }))
     }
 
     /// The call that has the slot. The caller holds the volume's lock.
@@ -118,9 +119,9 @@ impl fmt::Display for RunningCall {
 }
 
 impl HeldSlot {
-    /// Marks the call: its caller left.
+    /// Notes that the call's caller left.
     pub fn caller_gone(&self) -> io::Result<()> {
-        // A write of one byte is never seen half done.
+        // A reader never sees a write of one byte half done.
         self.held.file().write_all_at(CALLER_GONE, 0)
     }
 }
@@ -153,13 +154,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let slot = CallSlot::Node("a/b".into());
         assert_eq!(slot.running(dir.path()).unwrap(), None);
-        let held = slot.enter(dir.path(), &call(1)).unwrap().unwrap();
+        let held_slot = slot.enter(dir.path(), &call(1)).unwrap().unwrap();
         assert_eq!(slot.running(dir.path()).unwrap(), Some(call(1)));
         assert_eq!(slot.enter(dir.path(), &call(2)).unwrap().unwrap_err(), call(1));
         // Other slots are free.
         assert!(CallSlot::Controller.enter(dir.path(), &call(3)).unwrap().is_ok());
         assert!(CallSlot::Node("b".into()).enter(dir.path(), &call(4)).unwrap().is_ok());
-        drop(held);
+        drop(held_slot);
         assert_eq!(slot.running(dir.path()).unwrap(), None);
         assert!(slot.enter(dir.path(), &call(5)).unwrap().is_ok());
     }
@@ -169,9 +170,9 @@ mod tests {
     #[test]
     fn a_slot_is_free_also_while_a_child_has_a_copy_of_its_handle() {
         let dir = tempfile::tempdir().unwrap();
-        let held = CallSlot::Controller.enter(dir.path(), &call(1)).unwrap().unwrap();
-        let _copy = held.held.file().try_clone().unwrap();
-        drop(held);
+        let held_slot = CallSlot::Controller.enter(dir.path(), &call(1)).unwrap().unwrap();
+        let _copy = held_slot.held.file().try_clone().unwrap();
+        drop(held_slot);
         assert_eq!(CallSlot::Controller.running(dir.path()).unwrap(), None);
         assert!(CallSlot::Controller.enter(dir.path(), &call(2)).unwrap().is_ok());
     }
@@ -179,8 +180,8 @@ mod tests {
     #[test]
     fn a_caller_that_left_is_seen() {
         let dir = tempfile::tempdir().unwrap();
-        let held = CallSlot::Controller.enter(dir.path(), &call(1)).unwrap().unwrap();
-        held.caller_gone().unwrap();
+        let held_slot = CallSlot::Controller.enter(dir.path(), &call(1)).unwrap().unwrap();
+        held_slot.caller_gone().unwrap();
         let running = CallSlot::Controller.running(dir.path()).unwrap();
         assert_eq!(running, Some(RunningCall { caller_gone: true, ..call(1) }));
     }
@@ -188,7 +189,7 @@ mod tests {
     #[test]
     fn what_a_killed_process_wrote_is_no_call() {
         let dir = tempfile::tempdir().unwrap();
-        // Its content stays behind, its lock does not.
+        // The content remains, the lock does not.
         fs::write(dir.path().join("controller"), "+{\"rpc\":\"NodeStageVolume\"").unwrap();
         assert_eq!(CallSlot::Controller.running(dir.path()).unwrap(), None);
         assert!(CallSlot::Controller.enter(dir.path(), &call(1)).unwrap().is_ok());

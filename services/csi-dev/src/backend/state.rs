@@ -1,8 +1,8 @@
 //! The recorded use of a volume.
 //!
-//! Owns: [`VolumeState`]: where a volume is attached, staged and published. What a volume is, is in
-//! [`VolumeMeta`](super::VolumeMeta). Promises: values only. Never: reads or writes a file, or asks
-//! the kernel.
+//! Owns: [`VolumeState`]: where a volume is attached, staged and published. The volume's properties
+//! are in [`VolumeMeta`](super::VolumeMeta). Promises: has no side effects. Never: reads or writes
+//! a file, or asks the kernel.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -41,11 +41,11 @@ pub struct NodeUse {
     /// By target path.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub published: BTreeMap<String, PublishedVolume>,
-    /// Whether the node was fenced since: the mounts exist and cannot write.
+    /// Whether the node was fenced since: the mounts exist but cannot write.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cut: bool,
     /// The loop device of its image, as `/dev/loop7`. After a reboot the device may belong to
-    /// another image; only the kernel knows.
+    /// another image; only the kernel can tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<String>,
     /// Read-only loop devices, by the target where each is published as a block device.
@@ -183,8 +183,8 @@ mod tests {
     use super::*;
     use crate::capability::AccessMode;
 
-    /// Seen: a node was fenced, its mount was being undone, and meanwhile another node was refused
-    /// the volume.
+    /// Found by chaos: a node was fenced, its mount was being undone, and meanwhile another node
+    /// was refused the volume.
     #[test]
     fn what_is_cut_off_stays_so_while_it_is_undone() {
         let capability = Capability::mount(AccessMode::SingleNodeWriter);

@@ -1,7 +1,7 @@
 //! The shared directory: volumes and nodes in it.
 //!
-//! Owns: finding, creating and listing volumes and nodes. Promises: the next call completes a
-//! killed one. Never: locks two volumes at once.
+//! Owns: finding, creating and listing volumes and nodes. Promises: the next call completes the
+//! work of a killed one. Never: locks two volumes at once.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -107,7 +107,7 @@ impl Backend {
         let path = self.node_file(&node.node_id).ok_or(BackendError::Id)?;
         let _lock = self.lock()?;
         // A starting instance does not lift a fence.
-        let fenced = file::read::<NodeRecord>(&path)?.is_some_and(|known| known.fenced);
+        let fenced = file::read::<NodeRecord>(&path)?.is_some_and(|record| record.fenced);
         file::replace(&path, &NodeRecord { fenced, ..node.clone() })
     }
 
@@ -121,8 +121,8 @@ impl Backend {
         let path = self.node_file(id).ok_or(BackendError::Id)?;
         {
             let _lock = self.lock()?;
-            let known = file::read::<NodeRecord>(&path)?.unwrap_or_else(|| NodeRecord::new(id));
-            file::replace(&path, &NodeRecord { fenced, ..known })?;
+            let record = file::read::<NodeRecord>(&path)?.unwrap_or_else(|| NodeRecord::new(id));
+            file::replace(&path, &NodeRecord { fenced, ..record })?;
         }
         let mut mounted = Vec::new();
         for volume in self.volumes()?.iter().filter(|_| fenced) {
@@ -208,7 +208,7 @@ mod tests {
     fn provisioning_that_was_killed_half_way_is_completed() {
         let dir = tempfile::tempdir().unwrap();
         let backend = Backend::open(dir.path()).unwrap();
-        // As far as it got: the directory and its data, but no meta.json.
+        // What the killed call left: the directory and its data, but no meta.json.
         fs::create_dir_all(dir.path().join("volumes/v/data")).unwrap();
         assert!(backend.volume("v").unwrap().is_none());
         assert!(backend.volumes().unwrap().is_empty());
@@ -232,7 +232,7 @@ mod tests {
         assert_eq!(listed, ids);
     }
 
-    /// Another instance may delete a volume while this one goes through the list.
+    /// Another instance may delete a volume while this one reads the list.
     #[test]
     fn a_volume_that_was_removed_after_it_was_listed_has_no_lock() {
         let dir = tempfile::tempdir().unwrap();

@@ -70,7 +70,7 @@ impl Volume {
         }
     }
 
-    /// As it was when the volume was opened.
+    /// The record at the time when the volume was opened.
     pub fn meta(&self) -> &VolumeMeta {
         &self.meta
     }
@@ -89,13 +89,13 @@ impl Volume {
         Ok(LockedVolume { volume: self, lock: directory::lock(&self.dir)? })
     }
 
-    /// Takes its lock, unless it was removed since it was opened.
+    /// Takes the volume's lock, unless the volume was removed since it was opened.
     pub fn lock_unless_gone(&self) -> Result<Option<LockedVolume<'_>>, BackendError> {
         let lock = directory::lock_unless_gone(&self.dir)?;
         Ok(lock.map(|lock| LockedVolume { volume: self, lock }))
     }
 
-    /// Its use at this moment, without the lock.
+    /// The use at this moment, read without the lock.
     pub fn read_state(&self) -> Result<VolumeState, BackendError> {
         Ok(file::read(&directory::state(&self.dir))?.unwrap_or_default())
     }

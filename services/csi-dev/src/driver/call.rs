@@ -1,8 +1,8 @@
-//! What happens around the work of a call.
+//! The common part of all calls.
 //!
 //! Owns: the slots, and the checks that all calls have. Promises: a call runs to its end even if
 //! its caller leaves. A call is refused while an ability that it needs is off. Never: knows what a
-//! call is about.
+//! call does.
 
 use std::io;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ impl Driver {
         work: impl FnOnce(&Self, &R) -> Result<R::Response, Refusal> + Send + 'static,
     ) -> Result<Response<R::Response>, Status> {
         let (driver, request) = (Arc::clone(self), request.into_inner());
-        // Goes on when the caller leaves.
+        // The work continues if the caller leaves.
         let worked = spawn_blocking(move || {
             driver.check(&rules, &request)?;
             work(&driver, &request)
@@ -60,7 +60,7 @@ impl Driver {
         fields.finish()
     }
 
-    /// Refuses a call that takes secrets and does not bring the one that this plugin wants. The
+    /// Refuses a call that takes secrets and does not have the one that this plugin requires. The
     /// message repeats no secret.
     fn check_secret<R: Unary>(&self, request: &R) -> Result<(), Refusal> {
         let Some(wanted) = self.profile.secret.as_deref().filter(|wanted| !wanted.is_empty())
@@ -69,7 +69,7 @@ impl Driver {
         };
         // The JSON of a message has all its fields, even empty ones.
         let takes_secrets =
-            serde_json::to_value(request).is_ok_and(|all| all["secrets"].is_object());
+            serde_json::to_value(request).is_ok_and(|message| message["secrets"].is_object());
         let mut is_given = false;
         request.visit(&mut |secret| is_given |= secret == wanted);
         if is_given || !takes_secrets {
@@ -79,13 +79,13 @@ impl Driver {
         Err(Refusal::new(Code::Unauthenticated, message))
     }
 
-    /// Takes the slots of the call, one for each volume, if calls of its kind have them.
+    /// Takes the call's slots, one for each volume, if calls of its kind have slots.
     fn take_slots(&self, begin: &CallBegin, volumes: &[String]) -> Result<Slots, Refusal> {
-        let mut held = Vec::new();
+        let mut held_slots = Vec::new();
         let Some(slot) = CallSlot::of_call(begin.call.rpc, self.node_id()) else {
-            return Ok(Slots(held));
+            return Ok(Slots(held_slots));
         };
-        let mine = RunningCall {
+        let own_call = RunningCall {
             rpc: begin.call.rpc,
             instance: begin.source.instance.clone(),
             seq: begin.seq,
@@ -93,19 +93,19 @@ impl Driver {
             caller_gone: false,
         };
         for id in volumes {
-            // A missing volume needs no protection; the work will answer NOT_FOUND.
+            // A missing volume needs no slot; the work will answer NOT_FOUND.
             let Some(volume) = self.backend.volume(id)? else { continue };
-            match volume.lock()?.enter(&slot, &mine)? {
-                Ok(taken) => held.push(taken),
+            match volume.lock()?.enter(&slot, &own_call)? {
+                Ok(slot) => held_slots.push(slot),
                 Err(running) => return Err(self.refuse_overlap(&slot, id, &running)),
             }
         }
-        Ok(Slots(held))
+        Ok(Slots(held_slots))
     }
 
     fn refuse_overlap(&self, slot: &CallSlot, id: &str, running: &RunningCall) -> Refusal {
         if running.caller_gone {
-            // No violation: the CO no longer waits for that call.
+            // This is no violation: the CO no longer waits for that call.
             let message = format!("volume {id:?}: {running} is not done yet; ask again later");
             return Refusal::new(Code::Aborted, message);
         }
@@ -115,7 +115,7 @@ impl Driver {
 }
 
 /// The gate of an instance: other instances see a call from before its faults until after its end
-/// in the log.
+/// is logged.
 pub struct SlotGate(pub Arc<Driver>);
 
 impl Gate for SlotGate {
@@ -124,12 +124,12 @@ impl Gate for SlotGate {
     }
 }
 
-/// Freed when this is dropped.
+/// The slots of a call, freed on drop.
 struct Slots(Vec<HeldSlot>);
 
 impl Pass for Slots {
     fn caller_gone(&self) {
-        // If this fails, the next call sees a waiting caller, which is the safe side.
+        // If this fails, the next call sees a caller that waits, which is the safe side.
         self.0.iter().for_each(|slot| drop::<io::Result<()>>(slot.caller_gone()));
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! Owns: the work of the group controller service. Promises: a group exists completely or not at
 //! all. It is recorded before its first member is taken and until its last member is removed.
-//! Never: snapshots volumes that may be written to: the copies are made one after the other and
-//! would be of different moments.
+//! Never: snapshots volumes that may be written to: the copies are made one after the other, so
+//! they would be of different moments.
 
 use std::collections::BTreeMap;
 
@@ -54,7 +54,7 @@ pub(super) fn create(
     let group = match driver.backend.group(&group_id)? {
         Some(group) if group.members != members => return Err(exists_otherwise(&group)),
         Some(group) if group.whole => return answer_created(driver, &group),
-        // A killed call began to create or to delete it.
+        // A killed call had begun to create or delete it.
         Some(_) | None => {
             GroupMeta { group_id, created_us: answer::now_us(), members, whole: false }
         }
@@ -79,20 +79,20 @@ fn take_snapshots(
     ready_after_ms: u64,
 ) -> Result<(), Refusal> {
     let mut volumes: Vec<_> = volumes.iter().collect();
-    // Sorted, and each volume once, so that two calls cannot deadlock.
+    // Sorted, with each volume once, so that two calls cannot deadlock.
     volumes.sort_by_key(|volume| &volume.meta().volume_id);
     volumes.dedup_by_key(|volume| &volume.meta().volume_id);
-    let mut kept = Vec::new();
+    let mut locks = Vec::new();
     for volume in &volumes {
         let locked = volume.lock()?;
         check_not_written(volume, &locked.state()?)?;
-        kept.push(locked);
+        locks.push(locked);
     }
     for volume in volumes {
         let Some(snapshot_id) = group.members.get(&volume.meta().volume_id) else { continue };
         let meta = snapshot::describe(volume, snapshot_id.clone(), name, ready_after_ms);
         let group_id = Some(group.group_id.clone());
-        // A snapshot of a killed call is of another moment.
+        // A snapshot that a killed call left is of another moment.
         driver.backend.remove_snapshot(snapshot_id)?;
         let meta = SnapshotMeta { group_id, created_us: group.created_us, ..meta };
         driver.backend.take_snapshot(volume, &meta)?;
@@ -102,11 +102,13 @@ fn take_snapshots(
 
 /// Refuses a volume that a workload may be writing to.
 fn check_not_written(volume: &Volume, state: &crate::backend::VolumeState) -> Result<(), Refusal> {
-    let published =
-        state.nodes.iter().flat_map(|(node, on)| on.published.values().map(move |one| (node, one)));
-    let mut writers = published.filter(|(node, one)| {
+    let published = state
+        .nodes
+        .iter()
+        .flat_map(|(node, on)| on.published.values().map(move |publication| (node, publication)));
+    let mut writers = published.filter(|(node, publication)| {
         let attached = state.attachments.get(*node);
-        let reads = one.readonly || one.capability.mode.is_reader_only();
+        let reads = publication.readonly || publication.capability.mode.is_reader_only();
         !reads && !attached.is_some_and(|attached| attached.readonly)
     });
     let Some((node, _)) = writers.next() else { return Ok(()) };
@@ -190,12 +192,12 @@ pub(super) fn delete(
 }
 
 /// Refuses snapshot ids other than exactly those of the group.
-fn check_members(group: &GroupMeta, given: &[String]) -> Result<(), Refusal> {
-    let mut given: Vec<_> = given.iter().collect();
+fn check_members(group: &GroupMeta, given_ids: &[String]) -> Result<(), Refusal> {
+    let mut given_ids: Vec<_> = given_ids.iter().collect();
     let mut members: Vec<_> = group.members.values().collect();
-    given.sort();
+    given_ids.sort();
     members.sort();
-    if given == members {
+    if given_ids == members {
         return Ok(());
     }
     let members: Vec<_> = members.into_iter().map(String::as_str).collect();

@@ -6,7 +6,7 @@
 
 use crate::backend::encoding::digest;
 
-/// CSI, size limits: the longest string without another limit.
+/// Longest id, in bytes (CSI, size limits, for strings without another limit).
 const LONGEST_BYTES: usize = 128;
 
 /// The id for `name`; with `--bound`, on `node`.

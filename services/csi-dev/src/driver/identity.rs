@@ -1,7 +1,7 @@
-//! Who the plugin is.
+//! The plugin's name, version and capabilities.
 //!
-//! Owns: the work of the identity service. Promises: capabilities as the instance was started with.
-//! Never: depends on any volume.
+//! Owns: the work of the identity service. Promises: the capabilities are those that the instance
+//! was started with. Never: depends on a volume.
 
 use std::collections::BTreeMap;
 

@@ -1,9 +1,9 @@
 //! The driver: one instance, serving one node, of a CSI plugin on directories and images.
 //!
-//! Owns: what each call does, one file per pair of calls that undo each other. Promises: every call
-//! is idempotent, and the next call copes if its process is killed at any point. Calls that break a
-//! rule of order are refused. An ability that is switched off is neither
-//! advertised nor served. Never: deletes or moves a volume's data, except in `DeleteVolume`.
+//! Owns: the work of each call, in one file per pair of calls that undo each other. Promises: every
+//! call is idempotent, and succeeds after its process was killed at any point before. Calls that
+//! break a rule of order are refused. An ability that is switched off is neither advertised nor
+//! served. Never: deletes or moves a volume's data, except in `DeleteVolume`.
 //!
 //! ```text
 //! services    one row for each RPC: its ability and its function
@@ -76,7 +76,7 @@ impl Driver {
         Ok(volume)
     }
 
-    /// With `--bound`: refuses what belongs to another node.
+    /// With `--bound`: refuses what exists on another node only.
     fn check_home(&self, id: &str, node: Option<&str>) -> Result<(), Refusal> {
         if self.is_home(node) {
             return Ok(());
@@ -90,24 +90,24 @@ impl Driver {
         Err(Refusal::new(Code::NotFound, message))
     }
 
-    /// Whether a deletion is answered with OK, and nothing is deleted: what another node has is
-    /// unknown here, and CSI wants OK for what is unknown.
+    /// Whether a deletion is answered with OK although nothing is deleted. What another node has is
+    /// unknown here, and CSI requires OK for what is unknown.
     fn overlooks(&self, node: Option<&str>) -> bool {
         self.profile.lenient && !self.is_home(node)
     }
 
-    /// Whether this instance serves volumes of `node`.
+    /// Whether this instance has the volumes of `node`.
     fn is_home(&self, node: Option<&str>) -> bool {
         !self.profile.bound || node.is_none_or(|node| node == self.node_id())
     }
 
-    /// Everything in `capability` that the volume, or this instance, cannot do.
+    /// Everything in `capability` that the volume, or this instance, does not offer.
     fn unfit(&self, meta: &VolumeMeta, capability: &Capability) -> Vec<String> {
-        let mut asked = capability.clone();
+        let mut checked = capability.clone();
         if self.profile.ignores(IgnoredField::FsType) {
-            asked.fs = None;
+            checked.fs = None;
         }
-        let mut faults = asked.unfit(meta.backing, meta.fs);
+        let mut faults = checked.unfit(meta.backing, meta.fs);
         let needs = [
             (Ability::SingleNodeMultiWriter, capability.mode.is_single_node_multi_writer()),
             (Ability::MountGroup, capability.group.is_some()),
@@ -118,7 +118,7 @@ impl Driver {
         faults
     }
 
-    /// Refuses a capability that the volume, or this instance, cannot do.
+    /// Refuses a capability that the volume, or this instance, does not offer.
     fn check_fit(
         &self,
         code: Code,
@@ -167,7 +167,7 @@ impl Driver {
         if self.profile.no_publish_context {
             return BTreeMap::new();
         }
-        // A new value for each attachment, as a device path may be.
+        // A new value for each attachment, as real device paths may be.
         BTreeMap::from([(self.device_key(), format!("disk-{}", attachment.number))])
     }
 
@@ -175,7 +175,7 @@ impl Driver {
         format!("{}/device", self.profile.driver_name)
     }
 
-    /// Refuses a node call while the volume is not attached here, or if the call does not bring the
+    /// Refuses a node call while the volume is not attached here, or if the call does not have the
     /// publish context. Returns the attachment; `None` for a plugin that does not attach.
     fn check_attached<'a>(
         &self,
@@ -215,12 +215,13 @@ impl Driver {
 }
 
 /// Refuses a volume that `node`, with these segments, cannot reach.
-fn check_reach(meta: &VolumeMeta, node: &str, there: &Segments) -> Result<(), Refusal> {
-    if topology::is_within(there, &meta.topology) {
+fn check_reach(meta: &VolumeMeta, node: &str, segments: &Segments) -> Result<(), Refusal> {
+    if topology::is_within(segments, &meta.topology) {
         return Ok(());
     }
     let message = format!(
-        "volume {:?}: accessible from {:?} only, and node {node} is at {there:?}; use a node there",
+        "volume {:?}: accessible from {:?} only, and node {node} is at {segments:?}; use a node \
+         there",
         meta.volume_id, meta.topology
     );
     Err(Refusal::new(Code::FailedPrecondition, message))

@@ -10,7 +10,7 @@ use crate::ability::Ability;
 use crate::backend::encoding::LONGEST_ID_BYTES;
 use crate::topology::{Segments, parse_pair};
 
-/// CSI: at most 63 characters.
+/// Longest name, in characters (CSI).
 const LONGEST_NAME: usize = 63;
 
 /// Which of the plugin's services an instance serves. What the plugin can do is the same for all.
@@ -126,12 +126,12 @@ impl Profile {
         self.serve != ServedPart::Controller
     }
 
-    /// Where the node is; empty means that the plugin knows no topology.
+    /// The node's segments; empty if the plugin knows no topology.
     pub fn topology(&self) -> Segments {
         self.topology.iter().cloned().collect()
     }
 
-    /// Whether the plugin leaves this out of a publish.
+    /// Whether the plugin ignores this field.
     pub fn ignores(&self, field: IgnoredField) -> bool {
         self.ignore.contains(&field)
     }
@@ -178,8 +178,8 @@ mod tests {
 
     #[test]
     fn an_ability_is_off_without_the_abilities_it_needs() {
-        let all = with(&["--topology", "zone=a"]);
-        assert!(Ability::value_variants().iter().all(|ability| all.has(*ability)));
+        let profile = with(&["--topology", "zone=a"]);
+        assert!(Ability::value_variants().iter().all(|ability| profile.has(*ability)));
 
         let no_list = with(&["--without", "list"]);
         assert!(!no_list.has(Ability::List) && !no_list.has(Ability::PublishedNodes));

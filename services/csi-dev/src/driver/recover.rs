@@ -1,4 +1,4 @@
-//! Recovery when an instance starts.
+//! Recovery at the start of an instance.
 //!
 //! Owns: correcting the recorded state of this node by its mount table. Promises: a record without
 //! a mount is removed, as after a reboot. A record with a mount stays. An unused loop device is
@@ -35,14 +35,14 @@ impl Driver {
         Ok(holdings)
     }
 
-    /// True if a record was removed.
+    /// Removes the records without a mount. True if there was one.
     fn forget_what_is_gone(&self, volume: &Volume, state: &mut VolumeState) -> bool {
         let node = self.node_id();
         // If the content cannot be identified, its mounts may still exist.
         let Ok(content) = device::content(volume) else { return false };
         let is_gone = |path: &str| match mounts::resolve_place(path) {
-            Ok(Some(place)) => {
-                matches!(mounts::find_presence(&place, &content), Ok(Presence::Absent))
+            Ok(Some(mount_point)) => {
+                matches!(mounts::find_presence(&mount_point, &content), Ok(Presence::Absent))
             }
             Ok(None) => true,
             Err(_) => false,

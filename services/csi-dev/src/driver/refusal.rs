@@ -1,7 +1,7 @@
 //! Why a call fails.
 //!
-//! Owns: code and message of a failed call, and what the proxy in front notes of it. Promises: the
-//! message is one line and names the volume. Never: has a secret.
+//! Owns: code and message of a failed call, and the verdict that the proxy in front gets. Promises:
+//! the message is one line and names the volume. Never: has a secret.
 
 use berth_csi::Code;
 use berth_csi_proxy::chain;
@@ -21,7 +21,7 @@ use crate::tool::ToolError;
 pub(crate) struct Refusal {
     pub code: Code,
     pub message: String,
-    /// What was changed nevertheless.
+    /// The effect of the call.
     pub effect: CallEffect,
     pub violation: Option<OrderRule>,
 }
@@ -51,7 +51,7 @@ impl Refusal {
         Self { violation: Some(rule), ..Self::new(rule.code(), message) }
     }
 
-    /// Another process holds the lock, or removed what it protects.
+    /// Another process holds the lock, or removed the locked object.
     fn lock(error: &LockError, message: String) -> Self {
         match error {
             LockError::Held { .. } => Self { code: Code::Aborted, ..Self::uncertain(message) },

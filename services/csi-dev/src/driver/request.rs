@@ -24,7 +24,7 @@ pub(crate) struct RequestFields {
 pub(crate) trait RequestField {
     fn is_unset(&self) -> bool;
 
-    /// The length of a text.
+    /// The length of a text, in bytes; otherwise 0.
     fn text_bytes(&self) -> usize {
         0
     }
@@ -127,7 +127,7 @@ pub(crate) fn wrong_context(meta: &VolumeMeta, given: &BTreeMap<String, String>)
     wrong.map(|(key, _)| key.clone()).collect()
 }
 
-/// Refuses a request that does not bring the volume's context.
+/// Refuses a request without the volume's context.
 pub(crate) fn check_context(
     meta: &VolumeMeta,
     given: &BTreeMap<String, String>,

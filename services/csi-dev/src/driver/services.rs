@@ -43,7 +43,7 @@ macro_rules! services {
                 let rules = CallRules {
                     needs_one_of: &[$($(Ability::$ability),+)?],
                     check: |request: &v1::$request, fields: &mut RequestFields| {
-                        // Unused by a row without required fields.
+                        // A row without required fields does not use them.
                         let _ = (request, &fields);
                         $($(fields.required(stringify!($field), &request.$field);)+)?
                     },

@@ -11,9 +11,9 @@ use crate::backend::content::BLOCK_BYTES;
 use crate::backing::{Backing, FsType};
 use crate::driver::refusal::Refusal;
 
-/// The default size.
+/// Default size, in bytes.
 const USUAL_BYTES: i64 = 1 << 30;
-/// The largest size. Images are sparse, so it costs nothing.
+/// Largest size, in bytes. Images are sparse, so it costs nothing.
 pub(crate) const LARGEST_BYTES: i64 = 1 << 44;
 
 /// The smallest size of this kind of volume.

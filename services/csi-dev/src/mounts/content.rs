@@ -16,18 +16,18 @@ pub enum VolumeContent {
 }
 
 impl VolumeContent {
-    /// Whether the volume is what is visible at `place`.
-    pub(super) fn is_at(&self, place: &Path) -> io::Result<bool> {
-        let there = fs::metadata(place)?;
+    /// Whether the volume is visible at `mount_point`.
+    pub(super) fn is_at(&self, mount_point: &Path) -> io::Result<bool> {
+        let visible = fs::metadata(mount_point)?;
         match self {
             Self::Directory(data) => {
                 let own = fs::metadata(data)?;
-                Ok((there.dev(), there.ino()) == (own.dev(), own.ino()))
+                Ok((visible.dev(), visible.ino()) == (own.dev(), own.ino()))
             }
-            Self::Devices(numbers) if there.file_type().is_block_device() => {
-                Ok(numbers.contains(&there.rdev()))
+            Self::Devices(numbers) if visible.file_type().is_block_device() => {
+                Ok(numbers.contains(&visible.rdev()))
             }
-            Self::Devices(numbers) => Ok(numbers.contains(&there.dev())),
+            Self::Devices(numbers) => Ok(numbers.contains(&visible.dev())),
         }
     }
 }

@@ -1,11 +1,11 @@
-//! Why a mount could not be made, undone or looked at.
+//! Why a mount could not be made, undone or inspected.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-/// Why a mount could not be made, undone or looked at.
+/// Why a mount could not be made, undone or inspected.
 #[derive(Debug, Error)]
 pub enum MountError {
     #[error("{path:?} {wrong}")]

@@ -53,17 +53,20 @@ fn node_rpc(capability: v1::NodeServiceCapability) -> NodeRpc {
 #[tokio::test]
 async fn everything_is_on_until_it_is_switched_off() {
     let Some(world) = World::start("all", &["--topology", "zone=a"]).await else { return };
-    let all = advertised(&world.n1).await;
+    let advertised_by_n1 = advertised(&world.n1).await;
     assert_eq!(
-        all.services,
+        advertised_by_n1.services,
         [
             Service::ControllerService,
             Service::VolumeAccessibilityConstraints,
             Service::GroupControllerService
         ]
     );
-    assert_eq!((all.expansion, all.controller.len()), (Some(Expansion::Online), 15));
-    assert_eq!(all.node.len(), 6);
+    assert_eq!(
+        (advertised_by_n1.expansion, advertised_by_n1.controller.len()),
+        (Some(Expansion::Online), 15)
+    );
+    assert_eq!(advertised_by_n1.node.len(), 6);
     let info = world.n1.call(v1::GetPluginInfoRequest {}).await.unwrap();
     assert!(info.name == "dev.berth" && !info.vendor_version.is_empty(), "{info:?}");
     let info = world.n1.call(v1::NodeGetInfoRequest {}).await.unwrap();
@@ -139,8 +142,8 @@ async fn a_part_of_the_plugin_says_what_the_whole_can_do() {
     let Some(node) = World::start("node", &["--serve", "node"]).await else { return };
     let Some(whole) = World::start("whole", &[]).await else { return };
     let services = node.n1.call(v1::GetPluginCapabilitiesRequest {}).await.unwrap();
-    let all = whole.n1.call(v1::GetPluginCapabilitiesRequest {}).await.unwrap();
-    assert_eq!(services, all);
+    let reply = whole.n1.call(v1::GetPluginCapabilitiesRequest {}).await.unwrap();
+    assert_eq!(services, reply);
     node.n1.refused(v1::CreateVolumeRequest::default(), Code::Unimplemented).await;
 
     let controller = World::start("controller", &["--serve", "controller"]).await.unwrap();

@@ -54,9 +54,9 @@ async fn a_modification_takes_effect_as_a_whole_or_not_at_all() {
 
     // A repeated creation is compared with the request that made the volume.
     assert_eq!(made(node, request.clone()).await, id);
-    let mut other = request.clone();
-    other.mutable_parameters = map(&[("tier", "gold")]);
-    let message = node.refused(other, Code::AlreadyExists).await;
+    let mut other_request = request.clone();
+    other_request.mutable_parameters = map(&[("tier", "gold")]);
+    let message = node.refused(other_request, Code::AlreadyExists).await;
     assert!(message.contains("mutable_parameters"), "{message}");
     let mut bad = create("bad", &mounted(SingleNodeWriter, MountVolume::default()), MIB);
     bad.mutable_parameters = map(&[("color", "red")]);
@@ -108,11 +108,11 @@ async fn one_volume_and_one_snapshot_are_as_in_the_lists() {
     let capability = mounted(SingleNodeWriter, MountVolume::default());
     let id = made(node, create("data", &capability, MIB)).await;
     attach(node, &id, &capability).await;
-    let all = node.call(v1::ListVolumesRequest::default()).await.unwrap().entries;
-    let one = seen(node, &id).await;
-    let status = one.status.unwrap();
-    assert_eq!(all[0].volume, one.volume);
-    let listed = all[0].status.clone().unwrap();
+    let entries = node.call(v1::ListVolumesRequest::default()).await.unwrap().entries;
+    let stub = seen(node, &id).await;
+    let status = stub.status.unwrap();
+    assert_eq!(entries[0].volume, stub.volume);
+    let listed = entries[0].status.clone().unwrap();
     assert_eq!(listed.published_node_ids, status.published_node_ids);
     assert_eq!(status.published_node_ids, ["n1"]);
     assert_eq!(listed.volume_condition, status.volume_condition);
@@ -199,9 +199,9 @@ async fn usage_is_what_the_kernel_says() {
     };
     for path in [target.to_str().unwrap(), &node.staging(&id)] {
         fs::write(target.join("file"), vec![0; 1 << 20]).unwrap();
-        let told = node.call(stats(&id, path)).await.unwrap();
-        assert_eq!(told.volume_condition, None);
-        let [bytes, inodes] = &told.usage[..] else { panic!("{told:?}") };
+        let usage = node.call(stats(&id, path)).await.unwrap();
+        assert_eq!(usage.volume_condition, None);
+        let [bytes, inodes] = &usage.usage[..] else { panic!("{usage:?}") };
         assert_eq!((bytes.unit(), inodes.unit()), (Unit::Bytes, Unit::Inodes));
         assert!(bytes.total > 8 * MIB && bytes.total <= 16 * MIB, "{bytes:?}");
         assert!(bytes.used >= MIB && bytes.used + bytes.available <= bytes.total, "{bytes:?}");
@@ -215,8 +215,8 @@ async fn usage_is_what_the_kernel_says() {
     let capability = block(SingleNodeWriter);
     let id = made(node, create("device", &capability, 16 * MIB)).await;
     let target = up(node, &id, &capability).await;
-    let told = node.call(stats(&id, target.to_str().unwrap())).await.unwrap();
-    assert_eq!((told.usage.len(), told.usage[0].total), (1, 16 * MIB));
+    let usage = node.call(stats(&id, target.to_str().unwrap())).await.unwrap();
+    assert_eq!((usage.usage.len(), usage.usage[0].total), (1, 16 * MIB));
     down(node, &id).await;
     delete(node, &id).await;
     assert_eq!(world.findings(), []);

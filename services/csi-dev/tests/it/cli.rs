@@ -27,9 +27,9 @@ fn provision_makes_volumes_and_lists_them() {
     let backend = backend.to_str().unwrap();
     let provision = |args: &[&str]| run(&[&["provision", "--backend", backend], args].concat());
     let make = ["--volume", "a/b", "--capacity-bytes", "4096", "--context", "pool=fast"];
-    for said in ["made", "was there already"] {
+    for outcome in ["made", "was there already"] {
         let output = provision(&make);
-        assert!(output.status.success() && stderr(&output).contains(said), "{output:?}");
+        assert!(output.status.success() && stderr(&output).contains(outcome), "{output:?}");
     }
     let other = provision(&["--volume", "a/b", "--capacity-bytes", "1"]);
     assert_eq!(other.status.code(), Some(1));

@@ -31,17 +31,17 @@ async fn a_snapshot_keeps_what_was_and_a_clone_has_what_is() {
         let target = up(node, &id, &capability).await;
         fs::write(target.join("file"), "then").unwrap();
         // While it is mounted: what was written before the call is in it.
-        let taken = node.call(snapshot(name, &id)).await.unwrap().snapshot.unwrap();
-        assert!(taken.ready_to_use && taken.size_bytes == 16 * MIB, "{taken:?}");
-        let again = node.call(snapshot(name, &id)).await.unwrap().snapshot.unwrap();
-        assert_eq!(again, taken);
+        let cut = node.call(snapshot(name, &id)).await.unwrap().snapshot.unwrap();
+        assert!(cut.ready_to_use && cut.size_bytes == 16 * MIB, "{cut:?}");
+        let repeated = node.call(snapshot(name, &id)).await.unwrap().snapshot.unwrap();
+        assert_eq!(repeated, cut);
         fs::write(target.join("file"), "now").unwrap();
         down(node, &id).await;
 
         for (kind, from, expected) in [
             (
                 "restored",
-                Type::Snapshot(SnapshotSource { snapshot_id: taken.snapshot_id.clone() }),
+                Type::Snapshot(SnapshotSource { snapshot_id: cut.snapshot_id.clone() }),
                 "then",
             ),
             ("cloned", Type::Volume(VolumeSource { volume_id: id.clone() }), "now"),
@@ -61,7 +61,7 @@ async fn a_snapshot_keeps_what_was_and_a_clone_has_what_is() {
             node.refused(request, Code::OutOfRange).await;
         }
         delete(node, &id).await;
-        let snapshot_id = taken.snapshot_id;
+        let snapshot_id = cut.snapshot_id;
         node.call(v1::DeleteSnapshotRequest { snapshot_id, ..Default::default() }).await.unwrap();
     }
     assert_nothing_left(&world);
@@ -86,9 +86,9 @@ async fn the_same_name_is_the_same_volume_or_an_error() {
     assert_ne!(id, "data", "an id is no name");
     let exists = Code::AlreadyExists;
     node.refused(create("data", &capability, 17 * MIB), exists).await;
-    let mut other = request.clone();
-    other.parameters.insert("context/pool".into(), "slow".into());
-    let message = node.refused(other, exists).await;
+    let mut other_request = request.clone();
+    other_request.parameters.insert("context/pool".into(), "slow".into());
+    let message = node.refused(other_request, exists).await;
     assert!(message.contains("parameters"), "{message}");
     node.refused(create("data", &with_fs(SingleNodeWriter, FsType::Ext4), 16 * MIB), exists).await;
     let message = node.refused(create("more", &capability, 90 << 20), Code::ResourceExhausted);
@@ -141,8 +141,8 @@ async fn lists_come_in_pages() {
     let bad = v1::ListVolumesRequest { starting_token: "7".into(), ..Default::default() };
     node.refused(bad, Code::Aborted).await;
 
-    let all = v1::ListSnapshotsRequest { max_entries: 1, ..Default::default() };
-    let first = node.call(all).await.unwrap();
+    let first_page = v1::ListSnapshotsRequest { max_entries: 1, ..Default::default() };
+    let first = node.call(first_page).await.unwrap();
     let rest = v1::ListSnapshotsRequest { starting_token: first.next_token, ..Default::default() };
     assert_eq!((first.entries.len(), node.call(rest).await.unwrap().entries.len()), (1, 2));
     let of_one =
@@ -155,28 +155,33 @@ async fn a_group_is_there_as_a_whole_or_not_at_all() {
     let Some(world) = World::start("group", &[]).await else { return };
     let node = &world.n1;
     let capability = mounted(SingleNodeWriter, MountVolume::default());
-    let one = made(node, create("one", &capability, MIB)).await;
+    let first_id = made(node, create("one", &capability, MIB)).await;
     let two = made(node, create("two", &capability, MIB)).await;
     let request = v1::CreateVolumeGroupSnapshotRequest {
         name: "g".into(),
-        source_volume_ids: vec![one.clone(), two.clone()],
+        source_volume_ids: vec![first_id.clone(), two.clone()],
         ..Default::default()
     };
-    up(node, &one, &capability).await;
+    up(node, &first_id, &capability).await;
     let message = node.refused(request.clone(), Code::FailedPrecondition).await;
-    assert!(message.contains(&one), "{message}");
+    assert!(message.contains(&first_id), "{message}");
     let list = v1::ListSnapshotsRequest::default();
     assert!(node.call(list.clone()).await.unwrap().entries.is_empty(), "not even half of it");
-    down(node, &one).await;
+    down(node, &first_id).await;
 
     let group = node.call(request.clone()).await.unwrap().group_snapshot.unwrap();
     assert!(group.ready_to_use && group.snapshots.len() == 2, "{group:?}");
-    let again = world.n2.call(request.clone()).await.unwrap().group_snapshot.unwrap();
-    assert_eq!(again, group);
+    let repeated = world.n2.call(request.clone()).await.unwrap().group_snapshot.unwrap();
+    assert_eq!(repeated, group);
     let other = v1::CreateVolumeGroupSnapshotRequest { source_volume_ids: vec![two], ..request };
     node.refused(other, Code::AlreadyExists).await;
-    let ids: Vec<_> = group.snapshots.iter().map(|one| one.snapshot_id.clone()).collect();
-    assert!(group.snapshots.iter().all(|one| one.group_snapshot_id == group.group_snapshot_id));
+    let ids: Vec<_> = group.snapshots.iter().map(|snapshot| snapshot.snapshot_id.clone()).collect();
+    assert!(
+        group
+            .snapshots
+            .iter()
+            .all(|snapshot| snapshot.group_snapshot_id == group.group_snapshot_id)
+    );
     // Only as a whole.
     let single = v1::DeleteSnapshotRequest { snapshot_id: ids[0].clone(), ..Default::default() };
     node.refused(single, Code::InvalidArgument).await;
@@ -207,9 +212,9 @@ async fn bound_to_its_node_an_instance_knows_only_what_it_made() {
     let Some(world) = World::start("bound", &flags).await else { return };
     let capability = mounted(SingleNodeWriter, MountVolume::default());
     let mut request = create("data", &capability, MIB);
-    let here = v1::Topology { segments: [("zone".to_owned(), "a".to_owned())].into() };
+    let own_zone = v1::Topology { segments: [("zone".to_owned(), "a".to_owned())].into() };
     request.accessibility_requirements =
-        Some(v1::TopologyRequirement { requisite: vec![here], ..Default::default() });
+        Some(v1::TopologyRequirement { requisite: vec![own_zone], ..Default::default() });
     let volume = world.n1.call(request.clone()).await.unwrap().volume.unwrap();
     assert_eq!(volume.accessible_topology[0].segments["rack"], "1");
     // The same name on another node is another volume.

@@ -43,7 +43,7 @@ async fn killed<T: std::fmt::Debug, F: Future<Output = Result<T, CallError>>>(
 /// Waits until the call in flight has done its work, and only its delay is left.
 async fn worked(node: &Node, rpc: Rpc) {
     let backend = node.backend();
-    let look = async || {
+    let is_worked = async || {
         let state = backend.volume("v").unwrap().unwrap().read_state().unwrap();
         let staged = state.staged_on("n1").map(|staged| staged.settled);
         let targets = state.on("n1").map(|on| on.published.values().any(|target| target.settled));
@@ -58,7 +58,7 @@ async fn worked(node: &Node, rpc: Rpc) {
         };
         if is_done { Ok(()) } else { Err(format!("{state:?}")) }
     };
-    wait::until(&format!("{rpc} has done its work"), TIMEOUT, look).await;
+    wait::until(&format!("{rpc} has done its work"), TIMEOUT, is_worked).await;
 }
 
 #[tokio::test]

@@ -101,7 +101,7 @@ async fn answers_are_wrong_in_small_ways() {
 
     node.plant(wrong(WrongAnswer::UnknownEnum));
     let answer = node.call(v1::NodeGetCapabilitiesRequest {}).await.unwrap();
-    let kinds = answer.capabilities.iter().filter_map(|one| one.r#type.as_ref());
+    let kinds = answer.capabilities.iter().filter_map(|capability| capability.r#type.as_ref());
     let unknown = |kind: &&v1::node_service_capability::Type| {
         let v1::node_service_capability::Type::Rpc(rpc) = kind;
         v1::node_service_capability::rpc::Type::try_from(rpc.r#type).is_err()

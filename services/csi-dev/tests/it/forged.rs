@@ -94,9 +94,10 @@ async fn a_second_volume_is_made_for_the_name() {
         ids.insert(created(node, &request).await.volume_id);
     }
     ids.insert(created(node, &request).await.volume_id);
-    let there = world.backend().volumes().unwrap();
-    let there: BTreeSet<_> = there.iter().map(|volume| volume.meta().volume_id.clone()).collect();
-    assert_eq!((ids.len(), &ids), (3, &there));
+    let volumes = world.backend().volumes().unwrap();
+    let volumes: BTreeSet<_> =
+        volumes.iter().map(|volume| volume.meta().volume_id.clone()).collect();
+    assert_eq!((ids.len(), &ids), (3, &volumes));
 }
 
 #[tokio::test]
@@ -104,13 +105,13 @@ async fn a_source_and_a_topology_are_not_what_was_requested() {
     let Some(world) = World::start("elsewhere", &["--topology", "zone=a"]).await else { return };
     let node = &world.n1;
     let mut request = create("data", &directory(), MIB);
-    let here = v1::Topology { segments: [("zone".to_owned(), "a".to_owned())].into() };
+    let own_zone = v1::Topology { segments: [("zone".to_owned(), "a".to_owned())].into() };
     request.accessibility_requirements =
-        Some(v1::TopologyRequirement { requisite: vec![here.clone()], ..Default::default() });
+        Some(v1::TopologyRequirement { requisite: vec![own_zone.clone()], ..Default::default() });
     plant(node, Rpc::CreateVolume, WrongAnswer::OtherTopology);
     let volume = created(node, &request).await;
     assert_eq!(volume.accessible_topology[0].segments["zone"], "a-elsewhere");
-    assert_eq!(created(node, &request).await.accessible_topology, [here]);
+    assert_eq!(created(node, &request).await.accessible_topology, [own_zone]);
 
     request.name = "copy".into();
     let kind = Type::Volume(VolumeSource { volume_id: volume.volume_id });

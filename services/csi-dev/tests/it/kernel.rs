@@ -22,9 +22,12 @@ impl World {
     #[track_caller]
     fn reports_falsely(&self, rules: &[&str]) {
         let findings = self.findings();
-        assert!(findings.iter().all(|one| one.kind == FindingKind::FalseReport), "{findings:?}");
-        let found: Vec<_> = findings.iter().map(|one| one.rule.name.as_str()).collect();
-        assert_eq!(found, rules, "{findings:?}");
+        assert!(
+            findings.iter().all(|finding| finding.kind == FindingKind::FalseReport),
+            "{findings:?}"
+        );
+        let broken: Vec<_> = findings.iter().map(|finding| finding.rule.name.as_str()).collect();
+        assert_eq!(broken, rules, "{findings:?}");
     }
 
     /// The volume published on `n1`, at `t`.
@@ -84,9 +87,9 @@ async fn a_read_only_publication_that_became_writable() {
     world.reports_falsely(&[]);
     let remounted = Command::new("mount").args(["-o", "remount,bind,rw", &target]).status();
     assert!(remounted.unwrap().success());
-    let mut again = publish("v", (&staging, &target), SingleNodeWriter, &context);
-    again.readonly = true;
-    world.n1.call(again).await.unwrap();
+    let mut repeated = publish("v", (&staging, &target), SingleNodeWriter, &context);
+    repeated.readonly = true;
+    world.n1.call(repeated).await.unwrap();
     world.reports_falsely(&["mounted-writable"]);
 }
 
@@ -97,12 +100,12 @@ async fn the_log_says_what_the_kernel_has() {
     let Some(world) = World::start("kernel", &[]).await else { return };
     world.publish(false).await;
     let node = &world.n1;
-    let seen = node.last_end().kernel.unwrap();
-    let paths: Vec<_> = seen.iter().map(|there| there.path.clone()).collect();
+    let observed = node.last_end().kernel.unwrap();
+    let paths: Vec<_> = observed.iter().map(|at_path| at_path.path.clone()).collect();
     assert_eq!(paths, [node.staging("v"), node.target("t")]);
-    assert!(seen.iter().all(|there| there.mounts.len() == 1), "{seen:?}");
-    assert_eq!(seen[0].mounts, seen[1].mounts);
-    assert!(Path::new(&seen[0].mounts[0].root).ends_with("data"), "{seen:?}");
+    assert!(observed.iter().all(|at_path| at_path.mounts.len() == 1), "{observed:?}");
+    assert_eq!(observed[0].mounts, observed[1].mounts);
+    assert!(Path::new(&observed[0].mounts[0].root).ends_with("data"), "{observed:?}");
 
     let odd = node.target(r"t \ of three");
     let mode = berth_csi_dev::capability::AccessMode::SingleNodeMultiWriter;
@@ -110,7 +113,11 @@ async fn the_log_says_what_the_kernel_has() {
     let context = world.stage(node, "w", mode).await;
     let staging = node.staging("w");
     node.call(publish("w", (&staging, &odd), mode, &context)).await.unwrap();
-    let seen = node.last_end().kernel.unwrap();
-    assert_eq!((seen[1].path.as_str(), seen[1].mounts.len()), (odd.as_str(), 1), "{seen:?}");
+    let observed = node.last_end().kernel.unwrap();
+    assert_eq!(
+        (observed[1].path.as_str(), observed[1].mounts.len()),
+        (odd.as_str(), 1),
+        "{observed:?}"
+    );
     world.reports_falsely(&[]);
 }

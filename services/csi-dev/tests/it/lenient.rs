@@ -15,7 +15,7 @@ impl World {
     /// The rules that the judge finds broken by the CO, each once. It finds no fault of the driver.
     fn broken_by_the_co(&self) -> BTreeSet<String> {
         let findings = self.findings();
-        let all_the_cos = findings.iter().all(|one| one.kind == FindingKind::Violation);
+        let all_the_cos = findings.iter().all(|finding| finding.kind == FindingKind::Violation);
         assert!(all_the_cos, "{findings:?}");
         findings.into_iter().map(|finding| finding.rule.name).collect()
     }

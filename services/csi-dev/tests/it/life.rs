@@ -65,8 +65,12 @@ async fn what_one_node_wrote_the_next_one_reads() {
             }
             _ => None,
         });
-        let of: Vec<_> = calls.flatten().collect();
-        assert!(!of.is_empty() && of.iter().all(|id| id == volume), "{}: {of:?}", node.id);
+        let volume_ids: Vec<_> = calls.flatten().collect();
+        assert!(
+            !volume_ids.is_empty() && volume_ids.iter().all(|id| id == volume),
+            "{}: {volume_ids:?}",
+            node.id
+        );
     }
 }
 

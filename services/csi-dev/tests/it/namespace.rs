@@ -55,16 +55,16 @@ async fn mounts_in_a_user_namespace() {
 
     let target = dir.join("t").to_str().unwrap().to_owned();
     // Where the mount is seen: its process's root.
-    let seen = PathBuf::from(format!("/proc/{}/root{target}", daemon.pid()));
+    let seen_from_here = PathBuf::from(format!("/proc/{}/root{target}", daemon.pid()));
     let mut request = publish("v", ("", &target), SingleNodeWriter, &Context::new());
     client.call(request.clone(), TIMEOUT).await.unwrap();
-    fs::write(seen.join("file"), "x").unwrap();
+    fs::write(seen_from_here.join("file"), "x").unwrap();
     client.call(unpublish("v", &target), TIMEOUT).await.unwrap();
 
     request.readonly = true;
     client.call(request, TIMEOUT).await.unwrap();
-    assert_eq!(fs::read_to_string(seen.join("file")).unwrap(), "x");
-    fs::write(seen.join("file"), "y").unwrap_err();
+    assert_eq!(fs::read_to_string(seen_from_here.join("file")).unwrap(), "x");
+    fs::write(seen_from_here.join("file"), "y").unwrap_err();
     client.call(unpublish("v", &target), TIMEOUT).await.unwrap();
     assert!(!Path::new(&target).exists());
 }

@@ -14,7 +14,7 @@ impl World {
     /// The rules that the judge finds broken. The driver has to have noticed each, and to agree.
     fn broken(&self) -> Vec<String> {
         let findings = self.findings();
-        let agreed = |one: &Finding| one.noticed && one.kind == FindingKind::Violation;
+        let agreed = |finding: &Finding| finding.noticed && finding.kind == FindingKind::Violation;
         assert!(findings.iter().all(agreed), "{findings:?}");
         findings.into_iter().map(|finding| finding.rule.name).collect()
     }
@@ -123,12 +123,12 @@ pub async fn begun(node: &Node, rpc: Rpc) {
     let what = format!("{rpc} is in flight");
     let look = async || {
         let entries = node.entries();
-        let seen = entries.iter().rev().find_map(|entry| match entry {
+        let last_of_rpc = entries.iter().rev().find_map(|entry| match entry {
             LogEntry::Begin(begin) if begin.call.rpc == rpc => Some(true),
             LogEntry::End(end) if end.call.rpc == rpc => Some(false),
             _ => None,
         });
-        if seen == Some(true) { Ok(()) } else { Err(format!("{entries:?}")) }
+        if last_of_rpc == Some(true) { Ok(()) } else { Err(format!("{entries:?}")) }
     };
     wait::until(&what, TIMEOUT, look).await;
 }
@@ -171,7 +171,7 @@ async fn a_group_snapshot_is_a_call_about_each_of_its_volumes() {
     };
     world.n1.plant(delay(Rpc::CreateVolumeGroupSnapshot));
     let first = world.n1.call(group("g", &["v", "w"]));
-    let others = async {
+    let other_calls = async {
         begun(&world.n1, Rpc::CreateVolumeGroupSnapshot).await;
         let message = world.n2.refused(detach("w", "n1"), Code::Aborted).await;
         assert!(message.contains("CreateVolumeGroupSnapshot"), "{message}");
@@ -179,7 +179,7 @@ async fn a_group_snapshot_is_a_call_about_each_of_its_volumes() {
         // A refused group leaves its other volumes free.
         world.n2.call(attach("x", "n1", SingleNodeWriter)).await.unwrap();
     };
-    let (first, ()) = tokio::join!(first, others);
+    let (first, ()) = tokio::join!(first, other_calls);
     first.unwrap();
     world.n1.plant(delay(Rpc::ControllerPublishVolume));
     let first = world.n1.call(attach("v", "n1", SingleNodeWriter));
@@ -202,14 +202,14 @@ async fn two_node_calls_at_once_and_a_detach_beside_one() {
     let staging = node.staging("v");
     node.plant(delay(Rpc::NodeStageVolume));
     let first = node.call(stage("v", &staging, SingleNodeWriter, &context));
-    let others = async {
+    let other_calls = async {
         begun(node, Rpc::NodeStageVolume).await;
         node.refused(unstage("v", &staging), Code::Aborted).await;
         let refused = world.n2.refused(detach("v", "n1"), Code::FailedPrecondition);
         let message = refused.await;
         assert!(message.contains("NodeStageVolume"), "{message}");
     };
-    let (first, ()) = tokio::join!(first, others);
+    let (first, ()) = tokio::join!(first, other_calls);
     first.unwrap();
     assert_eq!(world.broken(), ["detach-before-unstage", "overlapping-node-calls"]);
 }

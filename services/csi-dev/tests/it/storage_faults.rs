@@ -143,7 +143,8 @@ async fn calls_about_snapshots() {
     };
     sabotaged(node, &b, group.clone()).await;
     let group = node.call(group).await.unwrap().group_snapshot.unwrap();
-    let snapshot_ids: Vec<_> = group.snapshots.iter().map(|one| one.snapshot_id.clone()).collect();
+    let snapshot_ids: Vec<_> =
+        group.snapshots.iter().map(|snapshot| snapshot.snapshot_id.clone()).collect();
     let id = &*group.group_snapshot_id;
     let get = v1::GetVolumeGroupSnapshotRequest {
         group_snapshot_id: id.to_owned(),

@@ -136,11 +136,11 @@ impl Node {
     where
         R::Response: std::fmt::Debug,
     {
-        let place = std::panic::Location::caller();
+        let caller = std::panic::Location::caller();
         async move {
             match self.call(request).await {
                 Err(error) if error.code() == Some(code) => error.to_string(),
-                other => panic!("{place}: {} instead of {code}: {other:?}", R::RPC),
+                other => panic!("{caller}: {} instead of {code}: {other:?}", R::RPC),
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Attaching and detaching a volume.
 //!
 //! Owns: `ControllerPublishVolume` and `ControllerUnpublishVolume`. Promises: an attachment is one
-//! record, written atomically, so a killed call has done all or nothing. Never: touches the node
+//! record, written atomically, so a killed call has attached or not. Never: touches the node
 //! itself.
 
 use berth_csi::Code;
@@ -33,7 +33,8 @@ pub(in crate::driver) fn publish(
     let node = driver.backend.node(node_id)?.filter(|node| driver.is_home(Some(&node.node_id)));
     let node = node.ok_or_else(|| unknown_node(volume_id, node_id))?;
     check_reach(volume.meta(), node_id, &node.topology)?;
-    // Held until the attachment is recorded, so that two calls cannot exceed the limit of a node.
+    // Held until the attachment is recorded, so that two calls together cannot exceed a node's
+    // limit.
     let _counting = if node.max_volumes > 0 { Some(driver.backend.lock()?) } else { None };
 
     let locked = volume.lock()?;

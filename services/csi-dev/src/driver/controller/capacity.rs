@@ -31,9 +31,9 @@ pub(in crate::driver) fn get(
     let meta = VolumeMeta { backing, fs, ..VolumeMeta::default() };
     let possible = capabilities.iter().all(|capability| driver.unfit(&meta, capability).is_empty());
     let reachable = match &request.accessible_topology {
-        Some(asked) => {
+        Some(topology) => {
             let mut nodes = driver.backend.nodes()?.into_iter();
-            nodes.any(|node| topology::is_within(&node.topology, &asked.segments))
+            nodes.any(|node| topology::is_within(&node.topology, &topology.segments))
         }
         None => true,
     };

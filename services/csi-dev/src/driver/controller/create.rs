@@ -39,7 +39,7 @@ pub(in crate::driver) fn create(
         Type::Snapshot(source) => ContentSource::Snapshot(source.snapshot_id),
         Type::Volume(source) => ContentSource::Volume(source.volume_id),
     });
-    let asked = CreationRequest {
+    let creation = CreationRequest {
         name: request.name.clone(),
         parameters: request.parameters.clone(),
         mutable_parameters: request.mutable_parameters.clone(),
@@ -47,10 +47,10 @@ pub(in crate::driver) fn create(
     };
     let node = driver.profile.bound.then(|| driver.node_id().to_owned());
     if let Some(volume) = driver.backend.volume(&volume_id)? {
-        return repeated(driver, volume.meta(), &asked, request, &capabilities);
+        return repeated(driver, volume.meta(), &creation, request, &capabilities);
     }
 
-    let origin = asked.source.as_ref().map(|source| origin::find(driver, source)).transpose()?;
+    let origin = creation.source.as_ref().map(|source| origin::find(driver, source)).transpose()?;
     let (backing, fs) = choose_kind(&parameters, &capabilities, origin.as_ref());
     let least =
         origin.as_ref().map_or(0, |origin| origin.size_bytes).max(size::smallest(backing, fs));
@@ -63,20 +63,20 @@ pub(in crate::driver) fn create(
         mutable_parameters: merge_mutable(parameters.mutable, &request.mutable_parameters),
         topology: choose_topology(driver, request)?,
         node,
-        asked: Some(asked.clone()),
+        asked: Some(creation.clone()),
     };
     check_kind(driver, &meta, &capabilities, origin.as_ref())?;
     let _reserved = capacity::reserve(driver, meta.capacity_bytes)?;
     let _kept = origin.as_ref().map(|origin| directory::lock(&origin.dir)).transpose()?;
     let from = origin.as_ref().map(|origin| &*origin.dir);
     match driver.backend.make_volume(&meta, from)? {
-        // A concurrent call with this name was faster.
-        Some(existing) => repeated(driver, &existing, &asked, request, &capabilities),
+        // A concurrent call with this name created it first.
+        Some(existing) => repeated(driver, &existing, &creation, request, &capabilities),
         None => Ok(CreateVolumeResponse { volume: Some(answer::volume(driver, &meta)) }),
     }
 }
 
-/// Checks what can be checked by the request alone.
+/// Checks the request on its own.
 fn read(
     driver: &Driver,
     request: &CreateVolumeRequest,
@@ -124,8 +124,8 @@ fn check_kind(
         let faults = driver.unfit(meta, capability).into_iter();
         fields.faults(faults.map(|fault| format!("volume_capabilities[{index}].{fault}")));
     }
-    let other = origin.filter(|origin| origin.backing != meta.backing);
-    if let Some(origin) = other {
+    let other_kind = origin.filter(|origin| origin.backing != meta.backing);
+    if let Some(origin) = other_kind {
         let (backing, own) = (meta.backing, origin.backing);
         fields.faults([format!("volume_content_source: a {own:?} cannot become a {backing:?}")]);
     }
@@ -134,38 +134,40 @@ fn check_kind(
 
 /// The topology of the new volume.
 fn choose_topology(driver: &Driver, request: &CreateVolumeRequest) -> Result<Segments, Refusal> {
-    let Some(asked) = &request.accessibility_requirements else { return Ok(Segments::new()) };
+    let Some(requirements) = &request.accessibility_requirements else {
+        return Ok(Segments::new());
+    };
     if driver.profile.bound {
         return Ok(driver.profile.topology());
     }
     let nodes: Vec<_> = driver.backend.nodes()?.into_iter().map(|node| node.topology).collect();
-    let areas = topology::areas(asked);
+    let areas = topology::areas(requirements);
     topology::choose(&areas, &nodes).ok_or_else(|| {
         let message = format!("accessibility_requirements: no node is within any of {areas:?}");
         Refusal::new(Code::ResourceExhausted, message)
     })
 }
 
-/// The answer if the name is taken: the volume, if it was created by the same request.
+/// The answer if the name is taken: the volume, if the same request created it.
 fn repeated(
     driver: &Driver,
     meta: &VolumeMeta,
-    asked: &CreationRequest,
+    creation: &CreationRequest,
     request: &CreateVolumeRequest,
     capabilities: &[Capability],
 ) -> Result<CreateVolumeResponse, Refusal> {
     let mut differs = Vec::new();
-    let made = meta.asked.clone().unwrap_or_default();
-    if made.name != asked.name {
+    let original = meta.asked.clone().unwrap_or_default();
+    if original.name != creation.name {
         differs.push("it was provisioned beforehand");
     }
-    if made.parameters != asked.parameters {
+    if original.parameters != creation.parameters {
         differs.push("its parameters");
     }
-    if made.mutable_parameters != asked.mutable_parameters {
+    if original.mutable_parameters != creation.mutable_parameters {
         differs.push("its mutable_parameters");
     }
-    if made.source != asked.source {
+    if original.source != creation.source {
         differs.push("its volume_content_source");
     }
     if !size::is_within(meta.capacity_bytes, request.capacity_range.as_ref()) {
@@ -174,9 +176,11 @@ fn repeated(
     if !capabilities.iter().all(|capability| driver.unfit(meta, capability).is_empty()) {
         differs.push("what it is capable of");
     }
-    if let Some(asked) = &request.accessibility_requirements
+    if let Some(requirements) = &request.accessibility_requirements
         && !meta.topology.is_empty()
-        && !topology::areas(asked).iter().any(|area| topology::is_within(&meta.topology, area))
+        && !topology::areas(requirements)
+            .iter()
+            .any(|area| topology::is_within(&meta.topology, area))
     {
         differs.push("where it is accessible from");
     }
@@ -216,7 +220,7 @@ pub(in crate::driver) fn delete(
         );
         return Err(Refusal::new(Code::FailedPrecondition, message));
     }
-    // A killed stage may have left a device. One that is mounted stays until it is unmounted.
+    // A killed stage may have left a device. A mounted one stays until it is unmounted.
     let released = device::release(&volume, &state, &[]);
     if !driver.profile.lenient {
         released?;

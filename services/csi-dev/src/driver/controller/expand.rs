@@ -20,7 +20,7 @@ pub(in crate::driver) fn expand(
 ) -> Result<ControllerExpandVolumeResponse, Refusal> {
     let ControllerExpandVolumeRequest { volume_id, capacity_range, .. } = request;
     let capability = request.volume_capability.as_ref();
-    let capability = capability.map(|given| read_capability(Some(given))).transpose()?;
+    let capability = capability.map(|capability| read_capability(Some(capability))).transpose()?;
     let volume = driver.volume(volume_id)?;
     if let Some(capability) = &capability {
         driver.check_fit(Code::InvalidArgument, volume.meta(), capability)?;

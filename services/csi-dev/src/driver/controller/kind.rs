@@ -1,7 +1,7 @@
-//! Which kind of content a new volume gets.
+//! The kind of content that a new volume gets.
 //!
-//! Owns: choosing directory or image, and the file system. Promises: the same choice for
-//! `CreateVolume` and `GetCapacity`. Never: makes a volume.
+//! Owns: the choice of directory or image, and of the file system. Promises: `CreateVolume` and
+//! `GetCapacity` choose the same. Never: makes a volume.
 
 use berth_csi::v1::VolumeCapability;
 
@@ -24,15 +24,15 @@ pub(super) fn read_capabilities(
     read
 }
 
-/// The content and file system of a volume: as requested, or as its source has it, or as the
-/// capabilities need it.
+/// The content and file system of a volume: as requested, otherwise as its source has it, otherwise
+/// as the capabilities need it.
 pub(super) fn choose_kind(
     parameters: &VolumeParameters,
     capabilities: &[Capability],
     origin: Option<&CopySource>,
 ) -> (Backing, Option<FsType>) {
-    let asked = parameters.fs.or_else(|| capabilities.iter().find_map(|asked| asked.fs));
-    let needs_image = asked.is_some() || capabilities.iter().any(|asked| asked.block);
+    let fs = parameters.fs.or_else(|| capabilities.iter().find_map(|capability| capability.fs));
+    let needs_image = fs.is_some() || capabilities.iter().any(|capability| capability.block);
     let usual = if needs_image { Backing::Image } else { Backing::Directory };
     let backing = parameters.backing.or(origin.map(|origin| origin.backing)).unwrap_or(usual);
     if backing == Backing::Directory {
@@ -41,6 +41,7 @@ pub(super) fn choose_kind(
     if let Some(origin) = origin {
         return (backing, origin.fs);
     }
-    let is_mounted = capabilities.is_empty() || capabilities.iter().any(|asked| !asked.block);
-    (backing, is_mounted.then(|| asked.unwrap_or(FsType::Ext4)))
+    let is_mounted =
+        capabilities.is_empty() || capabilities.iter().any(|capability| !capability.block);
+    (backing, is_mounted.then(|| fs.unwrap_or(FsType::Ext4)))
 }

@@ -1,6 +1,6 @@
-//! What is done to volumes from anywhere.
+//! The calls for volumes that any instance can serve.
 //!
-//! Owns: the work of the controller service. Promises: each call is in a file with the call that
+//! Owns: the work of the controller service. Promises: each call is in one file with the call that
 //! undoes it. Never: mounts.
 
 pub(super) mod answer;
@@ -41,7 +41,7 @@ pub(super) fn capabilities(driver: &Driver) -> ControllerGetCapabilitiesResponse
         (Ability::GetSnapshot, Type::GetSnapshot),
         (Ability::SingleNodeMultiWriter, Type::SingleNodeMultiWriter),
     ];
-    // Only the answers of these two calls have it.
+    // Only the answers of these two calls have a condition.
     let has_condition = driver.has(Ability::Condition)
         && (driver.has(Ability::List) || driver.has(Ability::GetVolume));
     let capability = |kind: Type| ControllerServiceCapability {

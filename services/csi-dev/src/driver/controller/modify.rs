@@ -1,7 +1,7 @@
 //! Modifying a volume.
 //!
 //! Owns: `ControllerModifyVolume`, and which mutable parameters are in effect. Promises: all
-//! parameters of a request take effect, or none. Never: changes what a volume holds.
+//! parameters of a request take effect, or none. Never: changes the content of a volume.
 
 use std::collections::BTreeMap;
 

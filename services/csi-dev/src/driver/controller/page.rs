@@ -7,7 +7,7 @@ use berth_csi::Code;
 
 use crate::driver::refusal::Refusal;
 
-/// Starts a token; the rest is the id of the last entry.
+/// Prefix of a token; the rest is the id of the last entry.
 const AFTER: &str = "after:";
 
 /// The entries of one page and the token of the next. `all` is ordered by id.
@@ -45,20 +45,20 @@ mod tests {
     #[test]
     fn pages_go_on_where_the_last_one_ended() {
         let long = "x/".repeat(128);
-        let all = ["a", "b/ü", &long];
-        let page = |all: &[&str], token: &str, most| {
-            let all = all.iter().map(ToString::to_string).collect();
-            page(all, |id: &String| id.as_str(), token, most)
+        let ids = ["a", "b/ü", &long];
+        let page = |ids: &[&str], token: &str, most| {
+            let ids = ids.iter().map(ToString::to_string).collect();
+            page(ids, |id: &String| id.as_str(), token, most)
         };
-        let (first, token) = page(&all, "", 2).unwrap();
+        let (first, token) = page(&ids, "", 2).unwrap();
         assert_eq!(first, ["a", "b/ü"]);
-        // The entry in the token is gone, and there is a new one.
+        // The entry in the token was deleted, and there is a new one.
         let (second, next) = page(&["a", "c", &long], &token, 2).unwrap();
         assert_eq!((second, next), (vec!["c".to_owned(), long.clone()], String::new()));
-        let (all_at_once, next) = page(&all, "", 0).unwrap();
+        let (all_at_once, next) = page(&ids, "", 0).unwrap();
         assert_eq!((all_at_once.len(), next.as_str()), (3, ""));
 
-        assert_eq!(page(&all, "invalid-token", 0).unwrap_err().code, Code::Aborted);
-        assert_eq!(page(&all, "", -1).unwrap_err().code, Code::InvalidArgument);
+        assert_eq!(page(&ids, "invalid-token", 0).unwrap_err().code, Code::Aborted);
+        assert_eq!(page(&ids, "", -1).unwrap_err().code, Code::InvalidArgument);
     }
 }

@@ -12,7 +12,7 @@ use clap::ValueEnum;
 use crate::backing::{Backing, FsType};
 
 const OF_KUBERNETES: &str = "csi.storage.k8s.io/";
-/// A minute: more than a test waits.
+/// Longest delay, in milliseconds: more than a test waits.
 const LONGEST_MS: u64 = 60_000;
 
 /// The highest `iops`.
@@ -25,7 +25,7 @@ pub(super) struct VolumeParameters {
     pub backing: Option<Backing>,
     pub fs: Option<FsType>,
     pub context: BTreeMap<String, String>,
-    /// Those that can be modified later.
+    /// The mutable ones among them.
     pub mutable: BTreeMap<String, String>,
 }
 
@@ -34,7 +34,7 @@ impl VolumeParameters {
     pub fn read(given: &BTreeMap<String, String>, faults: &mut Vec<String>) -> Self {
         let mut read = Self::default();
         for (key, value) in given {
-            let known = match key.as_str() {
+            let is_known = match key.as_str() {
                 "backing" => {
                     read.backing = Backing::from_str(value, false).ok();
                     read.backing.is_some()
@@ -55,7 +55,7 @@ impl VolumeParameters {
                     None => key.starts_with(OF_KUBERNETES),
                 },
             };
-            if !known {
+            if !is_known {
                 faults.push(format!(
                     "parameters[{key:?}]: known are backing (directory, image), fs-type (ext4, \
                      xfs), context/<key>, {}",
@@ -67,7 +67,7 @@ impl VolumeParameters {
     }
 }
 
-/// What is wrong with these `mutable_parameters`, one line each.
+/// The faults of these `mutable_parameters`, one line each.
 pub(super) fn mutable_faults(given: &BTreeMap<String, String>) -> Vec<String> {
     let wrong = given.iter().filter(|(key, value)| !is_mutable(key, value));
     let fault =
@@ -75,7 +75,7 @@ pub(super) fn mutable_faults(given: &BTreeMap<String, String>) -> Vec<String> {
     wrong.map(|(key, _)| fault(key)).collect()
 }
 
-/// Whether the volume can get this parameter later, too.
+/// Whether `ControllerModifyVolume` accepts this parameter.
 fn is_mutable(key: &str, value: &str) -> bool {
     match key {
         "iops" => value.parse().is_ok_and(|iops: u32| (1..=HIGHEST_IOPS).contains(&iops)),
@@ -112,16 +112,16 @@ mod tests {
     #[test]
     fn what_is_not_known_is_named() {
         let mut faults = Vec::new();
-        let given = [("backing", "image"), ("fs-type", "xfs"), ("context/pool", "fast")];
-        let read = VolumeParameters::read(&map(&given), &mut faults);
+        let accepted = [("backing", "image"), ("fs-type", "xfs"), ("context/pool", "fast")];
+        let read = VolumeParameters::read(&map(&accepted), &mut faults);
         assert_eq!((read.backing, read.fs), (Some(Backing::Image), Some(FsType::Xfs)));
         assert_eq!(read.context, map(&[("pool", "fast")]));
         let kubernetes = map(&[("csi.storage.k8s.io/pvc/name", "x")]);
         VolumeParameters::read(&kubernetes, &mut faults);
         assert_eq!(faults, [""; 0]);
 
-        let given = map(&[("backing", "tape"), ("fs-type", "fat"), ("context/", ""), ("x", "y")]);
-        VolumeParameters::read(&given, &mut faults);
+        let faulty = map(&[("backing", "tape"), ("fs-type", "fat"), ("context/", ""), ("x", "y")]);
+        VolumeParameters::read(&faulty, &mut faults);
         assert_eq!(faults.len(), 4, "{faults:?}");
     }
 

@@ -37,7 +37,7 @@ pub(in crate::driver) fn create(
     let _reserved = capacity::reserve(driver, meta.size_bytes)?;
     let _kept = directory::lock(volume.dir())?;
     match driver.backend.take_snapshot(&volume, &meta)? {
-        // A concurrent call with this name was faster.
+        // A concurrent call with this name created it first.
         Some(existing) => repeated(&existing, source),
         None => Ok(CreateSnapshotResponse { snapshot: Some(answer::snapshot(&meta)) }),
     }

@@ -42,7 +42,7 @@ pub(in crate::driver) fn validate(
     Ok(ValidateVolumeCapabilitiesResponse { confirmed: Some(confirmed), message })
 }
 
-/// What the volume does not have or cannot do, field by field.
+/// What the volume does not have or offer, field by field.
 fn doubts(
     driver: &Driver,
     meta: &VolumeMeta,
@@ -59,14 +59,14 @@ fn doubts(
     for key in wrong_context(meta, &request.volume_context) {
         doubts.push(format!("volume_context[{key:?}] is not the volume's"));
     }
-    let none = BTreeMap::new();
-    let own = meta.asked.as_ref().map_or(&none, |asked| &asked.parameters);
+    let no_parameters = BTreeMap::new();
+    let own_parameters = meta.asked.as_ref().map_or(&no_parameters, |asked| &asked.parameters);
     for (key, value) in &request.parameters {
-        if own.get(key) != Some(value) {
+        if own_parameters.get(key) != Some(value) {
             doubts.push(format!("parameters[{key:?}] is not the volume's"));
         }
     }
-    // What ControllerModifyVolume would take.
+    // The faults that ControllerModifyVolume would find.
     doubts.extend(mutable_faults(&request.mutable_parameters));
     if !request.mutable_parameters.is_empty() && !driver.has(Ability::Modify) {
         let modify = Ability::Modify;

@@ -1,15 +1,15 @@
 //! Images as devices of this node.
 //!
-//! Owns: which loop device belongs to which volume. Promises: a device is recorded under the lock
-//! that it is bound under. A device without a record was bound by a killed call; it is reused or
-//! released. Never: touches a device that another node records.
+//! Owns: which loop device belongs to which volume. Promises: a device is bound and recorded under
+//! one lock. A device without a record was bound by a killed call; it is reused or released. Never:
+//! touches a device that another node records.
 
 use crate::backend::{Volume, VolumeState};
 use crate::backing::Backing;
 use crate::loops::{self, LoopDevice, LoopError};
 use crate::mounts::VolumeContent;
 
-/// What identifies the volume's mounts.
+/// The content that identifies the volume's mounts.
 pub(crate) fn content(volume: &Volume) -> Result<VolumeContent, LoopError> {
     match volume.meta().backing {
         Backing::Directory => Ok(VolumeContent::Directory(volume.data())),
@@ -39,13 +39,14 @@ pub(super) fn acquire(
     readonly: bool,
 ) -> Result<String, LoopError> {
     let image = volume.data();
-    let others = state.devices();
+    let recorded_devices = state.devices();
     let mut usable = loops::find(&image)?;
     usable.retain(|device| !device.going && (readonly || !device.readonly));
-    let mine = |device: &&LoopDevice| Some(&*device.device) == recorded;
-    let left =
-        |device: &&LoopDevice| device.readonly == readonly && !others.contains(&*device.device);
-    match usable.iter().find(mine).or_else(|| usable.iter().find(left)) {
+    let is_recorded = |device: &&LoopDevice| Some(&*device.device) == recorded;
+    let is_unrecorded = |device: &&LoopDevice| {
+        device.readonly == readonly && !recorded_devices.contains(&*device.device)
+    };
+    match usable.iter().find(is_recorded).or_else(|| usable.iter().find(is_unrecorded)) {
         Some(device) => {
             loops::refresh_size(&image, &device.device)?;
             Ok(device.device.clone())
@@ -54,7 +55,7 @@ pub(super) fn acquire(
     }
 }
 
-/// Binds a read-only device beside the writable one.
+/// Binds a read-only device in addition to the writable one.
 pub(super) fn acquire_readonly(
     volume: &Volume,
     recorded: Option<&str>,

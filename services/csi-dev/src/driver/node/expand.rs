@@ -31,7 +31,7 @@ pub(in crate::driver) fn expand(
     let volume = driver.volume(volume_id)?;
     let node = driver.node_id();
     let state = volume.read_state()?;
-    let place = find(&volume, &state, node, path)?;
+    let mount_point = find(&volume, &state, node, path)?;
     let wanted = size::choose_grown(volume.meta(), request.capacity_range.as_ref())?;
     let capacity_bytes = enlarge(driver, &volume, wanted)?;
     if volume.meta().backing == Backing::Directory {
@@ -42,17 +42,17 @@ pub(in crate::driver) fn expand(
             loops::refresh_size(&volume.data(), &device)?;
         }
     }
-    let is_block = is_block(&state, node, &place);
+    let is_block = is_block(&state, node, &mount_point);
     if let (Some(fs), Some(device), false) = (volume.meta().fs, state.device_on(node), is_block) {
-        // The stage, because a target may be read-only.
+        // The stage is grown, because a target may be read-only.
         let staging = state.staged_on(node).map(|staged| staged.path.clone());
-        let place = staging.map_or(place, Into::into);
-        mount::grow_mounted(&volume, fs, device, &place).map_err(Refusal::midway)?;
+        let mount_point = staging.map_or(mount_point, Into::into);
+        mount::grow_mounted(&volume, fs, device, &mount_point).map_err(Refusal::midway)?;
     }
     Ok(NodeExpandVolumeResponse { capacity_bytes })
 }
 
-/// Resolves `path` if the volume is there; else `NOT_FOUND`.
+/// Resolves `path` if the volume is mounted there; otherwise `NOT_FOUND`.
 pub(super) fn find(
     volume: &Volume,
     state: &VolumeState,
@@ -64,22 +64,22 @@ pub(super) fn find(
         let message = format!("volume {volume_id:?} is not at {path:?} on {node}; check the path");
         Refusal::new(Code::NotFound, message)
     };
-    let place = mounts::resolve_place(path).ok().flatten().ok_or_else(nowhere)?;
-    let presence = mounts::find_presence(&place, &device::content(volume)?);
+    let mount_point = mounts::resolve_place(path).ok().flatten().ok_or_else(nowhere)?;
+    let presence = mounts::find_presence(&mount_point, &device::content(volume)?);
     if presence.map_err(|error| Refusal::mount(volume_id, &error))? == Presence::Volume {
-        return Ok(place);
+        return Ok(mount_point);
     }
     // A staged block device has no mount.
     let is_stage = state.staged_on(node).is_some_and(|on| on.path == path && on.capability.block);
-    if is_stage && stage::is_staged(volume, state, node, &place)? {
-        return Ok(place);
+    if is_stage && stage::is_staged(volume, state, node, &mount_point)? {
+        return Ok(mount_point);
     }
     Err(nowhere())
 }
 
-/// Whether the volume is a block device there. A staged block device has no mount.
-fn is_block(state: &VolumeState, node: &str, place: &Path) -> bool {
-    !place.is_dir() || state.staged_on(node).is_some_and(|staged| staged.capability.block)
+/// Whether the volume is a block device at that path. A staged block device has no mount.
+fn is_block(state: &VolumeState, node: &str, mount_point: &Path) -> bool {
+    !mount_point.is_dir() || state.staged_on(node).is_some_and(|staged| staged.capability.block)
 }
 
 /// Enlarges the volume itself, for plugins without a controller expansion.

@@ -1,6 +1,6 @@
-//! What is done to volumes on the node of this instance.
+//! The calls for volumes on the node of this instance.
 //!
-//! Owns: the work of the node service. Promises: each call is in a file with the call that undoes
+//! Owns: the work of the node service. Promises: each call is in one file with the call that undoes
 //! it. Never: attaches.
 
 pub(super) mod device;
@@ -24,25 +24,30 @@ use crate::backend::Volume;
 use crate::mounts::{self, Presence};
 
 impl Driver {
-    /// The volume that an unpublish or unstage undoes: the one that the call names. With a lenient
-    /// instance it is what is mounted at the place, whatever the call names, as with a plugin that
-    /// looks at the path alone; `None` if no volume is left to undo, and nothing is mounted.
-    fn volume_to_undo(&self, id: &str, place: Option<&Path>) -> Result<Option<Volume>, Refusal> {
+    /// The volume that an unpublish or unstage undoes: the one that the call names. A lenient
+    /// instance undoes the volume that is mounted at the path, whatever the call names, as a plugin
+    /// does that only looks at the path. `None` if no volume is left to undo, and nothing is
+    /// mounted.
+    fn volume_to_undo(
+        &self,
+        id: &str,
+        mount_point: Option<&Path>,
+    ) -> Result<Option<Volume>, Refusal> {
         if !self.profile.lenient {
             return self.volume(id).map(Some);
         }
         let named = self.backend.volume(id)?;
-        let Some(place) = place else { return Ok(named) };
+        let Some(mount_point) = mount_point else { return Ok(named) };
         let failed = |error| Refusal::mount(id, &error);
         for volume in self.backend.volumes()? {
             let content = device::content(&volume)?;
-            if mounts::find_presence(place, &content).map_err(failed)? == Presence::Volume {
+            if mounts::find_presence(mount_point, &content).map_err(failed)? == Presence::Volume {
                 return Ok(Some(volume));
             }
         }
         if named.is_none() {
-            // What is mounted there was deleted.
-            mounts::unmount_any(place).map_err(failed)?;
+            // The mounted volume was deleted.
+            mounts::unmount_any(mount_point).map_err(failed)?;
         }
         Ok(named)
     }

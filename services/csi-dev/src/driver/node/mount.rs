@@ -24,7 +24,7 @@ use crate::tool::{E2FSCK, RESIZE2FS, ToolError, XFS_GROWFS};
 pub(super) fn mount_volume(
     volume: &Volume,
     source: MountSource<'_>,
-    place: &Path,
+    mount_point: &Path,
     flags: &BTreeSet<String>,
     is_first: bool,
 ) -> Result<(), Refusal> {
@@ -36,13 +36,13 @@ pub(super) fn mount_volume(
     };
     if let Some((device, fs)) = written.filter(|_| is_first) {
         // A killed call may have left a mount.
-        mounts::unmount_content(place, &content).map_err(failed)?;
+        mounts::unmount_content(mount_point, &content).map_err(failed)?;
         grow_unmounted(volume, fs, device)?;
     }
-    mounts::mount_content(source, &content, place, flags).map_err(failed)?;
+    mounts::mount_content(source, &content, mount_point, flags).map_err(failed)?;
     match written {
         Some((device, FsType::Xfs)) if !flags.contains(READ_ONLY) => {
-            grow_mounted(volume, FsType::Xfs, device, place).map_err(Refusal::midway)
+            grow_mounted(volume, FsType::Xfs, device, mount_point).map_err(Refusal::midway)
         }
         _ => Ok(()),
     }
@@ -59,16 +59,16 @@ fn grow_unmounted(volume: &Volume, fs: FsType, device: &str) -> Result<(), Refus
     grown.map(drop).map_err(|error| Refusal::tool(&error, chain(&error)))
 }
 
-/// Grows the file system on `device`, mounted at `place`, to the size of the device.
+/// Grows the file system on `device`, mounted at `mount_point`, to the size of the device.
 pub(super) fn grow_mounted(
     volume: &Volume,
     fs: FsType,
     device: &str,
-    place: &Path,
+    mount_point: &Path,
 ) -> Result<(), Refusal> {
     let grown = match fs {
         FsType::Ext4 => RESIZE2FS.run(volume.dir(), [device]),
-        FsType::Xfs => XFS_GROWFS.run(volume.dir(), [place]),
+        FsType::Xfs => XFS_GROWFS.run(volume.dir(), [mount_point]),
     };
     grown.map(drop).map_err(|error| {
         let mut refusal = Refusal::tool(&error, chain(&error));
@@ -96,24 +96,28 @@ fn ext4_fills(device: &str) -> io::Result<bool> {
     };
     let blocks = number(0x4) | number(0x150) << 32;
     let block_bytes = 1024_u64 << number(0x18).min(6);
-    // A rest smaller than 64 blocks is not worth growing for.
+    // Fewer than 64 blocks are not worth growing for.
     let device_bytes = device.seek(SeekFrom::End(0))?;
     Ok(device_bytes.saturating_sub(blocks.saturating_mul(block_bytes)) < 64 * block_bytes)
 }
 
-/// Lets `group` read and write the top directory at `place`. New entries inherit the group.
-pub(super) fn give_to_group(volume_id: &str, place: &Path, group: u32) -> Result<(), Refusal> {
+/// Lets `group` read and write the top directory at `mount_point`. New entries inherit the group.
+pub(super) fn give_to_group(
+    volume_id: &str,
+    mount_point: &Path,
+    group: u32,
+) -> Result<(), Refusal> {
     const READ_WRITE_INHERIT: u32 = 0o2070;
     let give = || {
-        let meta = fs::metadata(place)?;
+        let meta = fs::metadata(mount_point)?;
         if meta.gid() != group {
-            chown(place, None, Some(group))?;
+            chown(mount_point, None, Some(group))?;
         }
         if meta.mode() & READ_WRITE_INHERIT == READ_WRITE_INHERIT {
             return Ok(());
         }
         let mode = (meta.mode() | READ_WRITE_INHERIT) & 0o7777;
-        fs::set_permissions(place, Permissions::from_mode(mode))
+        fs::set_permissions(mount_point, Permissions::from_mode(mode))
     };
     give().map_err(|error: io::Error| {
         let message = format!("volume {volume_id:?}: cannot give it to the group {group}: {error}");

@@ -1,8 +1,8 @@
 //! Publishing a volume to a workload on a node.
 //!
 //! Owns: `NodePublishVolume` and `NodeUnpublishVolume`. Promises: the target (a directory, or a
-//! file for a block device) is created and removed here. State and mount table change in the order
-//! of a stage. Never: removes a target that has files or another mount.
+//! file for a block device) is created and removed here. State and mount table change in the same
+//! order as in a stage. Never: removes a target that has files or another mount.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -39,8 +39,8 @@ pub(in crate::driver) fn publish(
     check_context(volume.meta(), &request.volume_context)?;
     let node = driver.node_id();
     let failed = |error| Refusal::mount(volume_id, &error);
-    let place = mounts::resolve_place(target).map_err(failed)?;
-    let place = place.ok_or_else(|| no_parent(volume_id, target))?;
+    let mount_point = mounts::resolve_place(target).map_err(failed)?;
+    let mount_point = mount_point.ok_or_else(|| no_parent(volume_id, target))?;
 
     let locked = volume.lock()?;
     let mut state = locked.state()?;
@@ -57,7 +57,7 @@ pub(in crate::driver) fn publish(
             return Err(incompatible(volume_id, target, published));
         }
         let content = device::content(&volume)?;
-        if mounts::find_presence(&place, &content).map_err(failed)? == Presence::Volume {
+        if mounts::find_presence(&mount_point, &content).map_err(failed)? == Presence::Volume {
             return Ok(NodePublishVolumeResponse {});
         }
     }
@@ -74,16 +74,17 @@ pub(in crate::driver) fn publish(
     drop(locked);
 
     let is_first = state.targets_on(node).len() == 1;
-    let mounted = mount_at(&volume, staging, device.as_deref(), &place, &wanted, &flags, is_first);
+    let mounted =
+        mount_at(&volume, staging, device.as_deref(), &mount_point, &wanted, &flags, is_first);
     if let Err(error) = mounted {
         if error.effect == CallEffect::None {
-            // Nothing was changed, so the old state is still true.
+            // Nothing was changed, so the old state still holds.
             undo(&volume, node, target, before)?;
         }
         return Err(error);
     }
     if let Some(group) = wanted.capability.group {
-        mount::give_to_group(volume_id, &place, group)?;
+        mount::give_to_group(volume_id, &mount_point, group)?;
     }
     update_state(&volume, |state| state.publish(node, target, wanted))?;
     Ok(NodePublishVolumeResponse {})
@@ -100,18 +101,18 @@ fn staging(
         return Ok(None);
     }
     let volume_id = &volume.meta().volume_id;
-    // Also by a lenient instance: there is nothing to publish.
+    // A lenient instance refuses, too: there is nothing to publish.
     rules::check_publish(state, driver.node_id(), staging)
         .map_err(|broken| Refusal::violation(volume_id, broken))?;
 
-    let place =
+    let mount_point =
         mounts::resolve_place(staging).map_err(|error| Refusal::mount(volume_id, &error))?;
-    if let Some(place) = place
-        && stage::is_staged(volume, state, driver.node_id(), &place)?
+    if let Some(mount_point) = mount_point
+        && stage::is_staged(volume, state, driver.node_id(), &mount_point)?
     {
-        return Ok(Some(place));
+        return Ok(Some(mount_point));
     }
-    // No violation of the CO: the volume was unmounted by hand.
+    // The CO is not to blame: the volume was unmounted by hand.
     let gone = format!(
         "volume {volume_id:?}: no longer mounted at the staging path {staging:?}; call \
          NodeStageVolume again"
@@ -155,7 +156,7 @@ fn mount_at(
     volume: &Volume,
     staging: Option<PathBuf>,
     device: Option<&str>,
-    place: &Path,
+    mount_point: &Path,
     wanted: &PublishedVolume,
     flags: &BTreeSet<String>,
     is_first: bool,
@@ -163,7 +164,8 @@ fn mount_at(
     let meta = volume.meta();
     let kind =
         if wanted.capability.block { MountPointKind::File } else { MountPointKind::Directory };
-    mounts::make_place(place, kind).map_err(|error| Refusal::mount(&meta.volume_id, &error))?;
+    mounts::make_place(mount_point, kind)
+        .map_err(|error| Refusal::mount(&meta.volume_id, &error))?;
     let data = staging.unwrap_or_else(|| volume.data());
     let source = match (device, meta.fs) {
         (Some(device), _) if wanted.capability.block => MountSource::Bind(Path::new(device)),
@@ -173,7 +175,7 @@ fn mount_at(
         }
         _ => MountSource::Bind(&data),
     };
-    mount::mount_volume(volume, source, place, flags, is_first)
+    mount::mount_volume(volume, source, mount_point, flags, is_first)
 }
 
 /// Restores the earlier state. Releases the devices if the volume was not published before.
@@ -209,16 +211,16 @@ fn forget(
     let own = state.on(node).and_then(|on| on.readonly_devices.get(target)).cloned();
     state.unpublish(node, target);
     let is_last = state.staged_on(node).is_none() && state.targets_on(node).is_empty();
-    let last = state.device_on(node).filter(|_| is_last).map(str::to_owned);
-    let mine: Vec<_> = own.iter().chain(&last).map(String::as_str).collect();
-    device::release(volume, state, &mine)?;
+    let shared_device = state.device_on(node).filter(|_| is_last).map(str::to_owned);
+    let released: Vec<_> = own.iter().chain(&shared_device).map(String::as_str).collect();
+    device::release(volume, state, &released)?;
     if is_last {
         state.set_device(node, None);
     }
     Ok(())
 }
 
-/// The mount flags. Read-only if the request, the access mode or the attachment says so.
+/// The mount flags. Read-only if the request, the access mode or the attachment is.
 fn flags(
     driver: &Driver,
     wanted: &PublishedVolume,
@@ -247,14 +249,13 @@ fn check_other_targets(
 ) -> Result<(), Refusal> {
     let Some(on) = state.on(driver.node_id()) else { return Ok(()) };
     let one_only = |published: &PublishedVolume| !published.capability.mode.allows_many_targets();
-    let in_the_way = on
-        .published
-        .iter()
-        .find(|(other, published)| *other != target && (one_only(wanted) || one_only(published)));
-    let Some((other, published)) = in_the_way else { return Ok(()) };
+    let in_the_way = on.published.iter().find(|(other_target, published)| {
+        *other_target != target && (one_only(wanted) || one_only(published))
+    });
+    let Some((other_target, published)) = in_the_way else { return Ok(()) };
     let message = format!(
-        "volume {volume_id:?}: published on {} at {other} ({}), and this mode allows one target; \
-         call NodeUnpublishVolume for it first, or use SINGLE_NODE_MULTI_WRITER",
+        "volume {volume_id:?}: published on {} at {other_target} ({}), and this mode allows one \
+         target; call NodeUnpublishVolume for it first, or use SINGLE_NODE_MULTI_WRITER",
         driver.node_id(),
         published.capability.mode
     );
@@ -284,9 +285,11 @@ pub(in crate::driver) fn unpublish(
 ) -> Result<NodeUnpublishVolumeResponse, Refusal> {
     let NodeUnpublishVolumeRequest { volume_id, target_path: target } = request;
     let (failed, node) = (|error| Refusal::mount(volume_id, &error), driver.node_id());
-    let place = mounts::resolve_place(target).map_err(failed)?;
-    let Some(volume) = driver.volume_to_undo(volume_id, place.as_deref())? else {
-        place.map_or(Ok(()), |place| mounts::remove_place(&place)).map_err(failed)?;
+    let mount_point = mounts::resolve_place(target).map_err(failed)?;
+    let Some(volume) = driver.volume_to_undo(volume_id, mount_point.as_deref())? else {
+        mount_point
+            .map_or(Ok(()), |mount_point| mounts::remove_place(&mount_point))
+            .map_err(failed)?;
         return Ok(NodeUnpublishVolumeResponse {});
     };
 
@@ -298,9 +301,9 @@ pub(in crate::driver) fn unpublish(
     drop(locked);
 
     // Also if the state has no publication: a killed call may have mounted.
-    if let Some(place) = place {
-        mounts::unmount_content(&place, &device::content(&volume)?)
-            .and_then(|()| mounts::remove_place(&place))
+    if let Some(mount_point) = mount_point {
+        mounts::unmount_content(&mount_point, &device::content(&volume)?)
+            .and_then(|()| mounts::remove_place(&mount_point))
             .map_err(failed)?;
     }
     let locked = volume.lock()?;

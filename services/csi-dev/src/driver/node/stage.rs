@@ -1,8 +1,8 @@
 //! Staging a volume on a node.
 //!
-//! Owns: `NodeStageVolume` and `NodeUnstageVolume`. Promises: the state says "unsettled" before the
-//! mount table changes and "settled" afterwards, so the next call finds what a killed call left.
-//! Never: creates or removes the staging directory; that is the CO's.
+//! Owns: `NodeStageVolume` and `NodeUnstageVolume`. Promises: the state is unsettled before the
+//! mount table changes and settled afterwards, so the next call finds what a killed call left.
+//! Never: creates or removes the staging directory; the CO does.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -36,16 +36,18 @@ pub(in crate::driver) fn stage(
     check_context(volume.meta(), &request.volume_context)?;
     let node = driver.node_id();
     let failed = |error| Refusal::mount(volume_id, &error);
-    let place = mounts::resolve_place(path).map_err(failed)?.filter(|place| place.is_dir());
-    let place = place.ok_or_else(|| not_a_directory(volume_id, path))?;
+    let mount_point =
+        mounts::resolve_place(path).map_err(failed)?.filter(|mount_point| mount_point.is_dir());
+    let mount_point = mount_point.ok_or_else(|| not_a_directory(volume_id, path))?;
 
     let locked = volume.lock()?;
     let mut state = locked.state()?;
     driver.check_reach(&volume)?;
     driver.check_fence(volume_id)?;
     let attached = driver.check_attached(volume.meta(), &state, &request.publish_context)?;
-    let readonly = capability.mode.is_reader_only() || attached.is_some_and(|it| it.readonly);
-    // A stage alone writes nothing, so it counts as a reader.
+    let readonly =
+        capability.mode.is_reader_only() || attached.is_some_and(|attachment| attachment.readonly);
+    // A stage writes nothing by itself, so it counts as a reader.
     driver.insist(volume_id, rules::check_use(&state, node, capability.mode, true))?;
     driver.insist(volume_id, rules::check_stage(&state, node, path))?;
     let before = state.staged_on(node).cloned();
@@ -53,7 +55,7 @@ pub(in crate::driver) fn stage(
         if staged.capability != capability {
             return Err(incompatible(volume_id, node, staged));
         }
-        if is_staged(&volume, &state, node, &place)? {
+        if is_staged(&volume, &state, node, &mount_point)? {
             return Ok(NodeStageVolumeResponse {});
         }
     }
@@ -74,40 +76,40 @@ pub(in crate::driver) fn stage(
     drop(locked);
 
     if !staged.capability.block {
-        let mounted = mount_at(&volume, state.device_on(node), &place, readonly);
+        let mounted = mount_at(&volume, state.device_on(node), &mount_point, readonly);
         if let Err(error) = mounted {
             if error.effect == CallEffect::None {
-                // Nothing was changed, so the old state is still true.
+                // Nothing was changed, so the old state still holds.
                 undo(&volume, node, before)?;
             }
             return Err(error);
         }
-        // A fence set since the state was saved found no mount to abort.
+        // If a fence was set since the state was saved, it found no mount to abort.
         if let Err(fenced) = driver.check_fence(volume_id) {
             if volume.meta().fs == Some(FsType::Ext4) {
-                mounts::abort(&place).map_err(|error| Refusal::mount(volume_id, &error))?;
+                mounts::abort(&mount_point).map_err(|error| Refusal::mount(volume_id, &error))?;
             }
             return Err(fenced);
         }
         if let Some(group) = staged.capability.group {
-            mount::give_to_group(volume_id, &place, group)?;
+            mount::give_to_group(volume_id, &mount_point, group)?;
         }
     }
     update_state(&volume, |state| state.stage(node, StagedVolume { settled: true, ..staged }))?;
     Ok(NodeStageVolumeResponse {})
 }
 
-/// Whether the state is true: the content is mounted at `place`, or its device is bound.
+/// Whether the state holds: the content is mounted at `mount_point`, or its device is bound.
 pub(super) fn is_staged(
     volume: &Volume,
     state: &VolumeState,
     node: &str,
-    place: &Path,
+    mount_point: &Path,
 ) -> Result<bool, Refusal> {
     if state.staged_on(node).is_some_and(|staged| staged.capability.block) {
         return Ok(device::current(volume, state.device_on(node))?.is_some());
     }
-    let presence = mounts::find_presence(place, &device::content(volume)?);
+    let presence = mounts::find_presence(mount_point, &device::content(volume)?);
     let presence = presence.map_err(|error| Refusal::mount(&volume.meta().volume_id, &error))?;
     Ok(presence == Presence::Volume)
 }
@@ -116,7 +118,7 @@ pub(super) fn is_staged(
 fn mount_at(
     volume: &Volume,
     device: Option<&str>,
-    place: &Path,
+    mount_point: &Path,
     readonly: bool,
 ) -> Result<(), Refusal> {
     let data = volume.data();
@@ -124,7 +126,7 @@ fn mount_at(
         (Some(fs), Some(device)) => MountSource::Device { device, fs, readonly },
         _ => MountSource::Bind(&data),
     };
-    mount::mount_volume(volume, source, place, &BTreeSet::new(), true)
+    mount::mount_volume(volume, source, mount_point, &BTreeSet::new(), true)
 }
 
 /// Restores the earlier state. Releases the device if the volume was not staged before.
@@ -174,8 +176,8 @@ pub(in crate::driver) fn unstage(
 ) -> Result<NodeUnstageVolumeResponse, Refusal> {
     let NodeUnstageVolumeRequest { volume_id, staging_target_path: path } = request;
     let (failed, node) = (|error| Refusal::mount(volume_id, &error), driver.node_id());
-    let place = mounts::resolve_place(path).map_err(failed)?;
-    let Some(volume) = driver.volume_to_undo(volume_id, place.as_deref())? else {
+    let mount_point = mounts::resolve_place(path).map_err(failed)?;
+    let Some(volume) = driver.volume_to_undo(volume_id, mount_point.as_deref())? else {
         return Ok(NodeUnstageVolumeResponse {});
     };
 
@@ -190,8 +192,8 @@ pub(in crate::driver) fn unstage(
     drop(locked);
 
     // Also if the state has no stage: a killed call may have mounted.
-    if let Some(place) = place {
-        mounts::unmount_content(&place, &device::content(&volume)?).map_err(failed)?;
+    if let Some(mount_point) = mount_point {
+        mounts::unmount_content(&mount_point, &device::content(&volume)?).map_err(failed)?;
     }
     let locked = volume.lock()?;
     let mut state = locked.state()?;

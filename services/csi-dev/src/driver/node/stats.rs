@@ -1,6 +1,6 @@
 //! The usage of a volume and its condition on a node.
 //!
-//! Owns: `NodeGetVolumeStats`. Promises: the kernel's figures. Where conditions are reported, a
+//! Owns: `NodeGetVolumeStats`. Promises: the kernel's figures. If the plugin reports conditions, a
 //! volume that was staged or published at the path and is no longer there is abnormal. Never:
 //! changes anything.
 
@@ -29,8 +29,8 @@ pub(in crate::driver) fn get(
     let state = volume.read_state()?;
     let node = driver.node_id();
     let volume_condition = answer::condition(driver, &volume)?;
-    let place = match find(&volume, &state, node, path) {
-        Ok(place) => place,
+    let mount_point = match find(&volume, &state, node, path) {
+        Ok(mount_point) => mount_point,
         Err(refusal) => {
             let condition = volume_condition.filter(|_| is_recorded(&state, node, path));
             let condition = condition.map(|condition| add_absence(condition, node, path));
@@ -40,7 +40,8 @@ pub(in crate::driver) fn get(
             });
         }
     };
-    let usage = if driver.has(Ability::Stats) { measure(&volume, &place)? } else { Vec::new() };
+    let usage =
+        if driver.has(Ability::Stats) { measure(&volume, &mount_point)? } else { Vec::new() };
     Ok(NodeGetVolumeStatsResponse { usage, volume_condition })
 }
 
@@ -57,31 +58,31 @@ fn is_recorded(state: &VolumeState, node: &str, path: &str) -> bool {
     staged || published.is_some_and(|published| published.settled)
 }
 
-/// The usage of the file system at `place`, or the size of the block device.
-fn measure(volume: &Volume, place: &Path) -> Result<Vec<VolumeUsage>, Refusal> {
-    if !place.is_dir() {
+/// The usage of the file system at `mount_point`, or the size of the block device.
+fn measure(volume: &Volume, mount_point: &Path) -> Result<Vec<VolumeUsage>, Refusal> {
+    if !mount_point.is_dir() {
         let total = volume.meta().capacity_bytes;
         let unit = Unit::Bytes.into();
         return Ok(vec![VolumeUsage { total, unit, ..VolumeUsage::default() }]);
     }
-    let there = statvfs(place).map_err(|errno| {
+    let stat = statvfs(mount_point).map_err(|errno| {
         let message = format!("volume {:?}: cannot measure it: {errno}", volume.meta().volume_id);
         Refusal::new(Code::Internal, message)
     })?;
-    let block = there.fragment_size();
+    let block = stat.fragment_size();
     Ok(vec![
         describe_usage(
             Unit::Bytes,
-            there.blocks(),
-            there.blocks_free(),
-            there.blocks_available(),
+            stat.blocks(),
+            stat.blocks_free(),
+            stat.blocks_available(),
             block,
         ),
-        describe_usage(Unit::Inodes, there.files(), there.files_free(), there.files_available(), 1),
+        describe_usage(Unit::Inodes, stat.files(), stat.files_free(), stat.files_available(), 1),
     ])
 }
 
-/// `free` has what only root may take; `available` has not.
+/// `free` includes the blocks that only root may use; `available` does not.
 fn describe_usage(unit: Unit, total: u64, free: u64, available: u64, each: u64) -> VolumeUsage {
     let signed = |count: u64| i64::try_from(count.saturating_mul(each)).unwrap_or(i64::MAX);
     VolumeUsage {
