@@ -63,7 +63,7 @@ fn of_record(facts: &Facts, volume: &VolumeStatus, subject: &str) -> Diagnosis {
     let diagnosis = |state: String, finding| Diagnosis::new(subject, state, finding);
     let worst = worst(facts, &volume.claims);
     let of_volume = of_volume(facts, volume, worst.is_some());
-    let mut told = match (worst, of_volume) {
+    let mut decisive = match (worst, of_volume) {
         (Some((case, of_claim)), of_volume) => {
             let finding =
                 of_volume.filter(|finding| finding.cause < of_claim.cause).unwrap_or(of_claim);
@@ -72,10 +72,10 @@ fn of_record(facts: &Facts, volume: &VolumeStatus, subject: &str) -> Diagnosis {
                 Cause::RecordUnreadable => "not known".to_owned(),
                 _ => claim::state(&case),
             };
-            let told = diagnosis(state, finding);
+            let diagnosed = diagnosis(state, finding);
             let since = Some(case.claim.since);
             let also = also(facts, &volume.claims, case.claim);
-            Diagnosis { since, also, not_known: not_known(&case), ..told }
+            Diagnosis { since, also, not_known: not_known(&case), ..diagnosed }
         }
         (None, Some(finding)) => diagnosis("not claimed".to_owned(), finding),
         (None, None) => {
@@ -90,19 +90,20 @@ fn of_record(facts: &Facts, volume: &VolumeStatus, subject: &str) -> Diagnosis {
     };
     if let Some((word, since)) = storage::state(volume) {
         if volume.claims.is_empty() {
-            (told.state, told.since) = (word, since);
+            (decisive.state, decisive.since) = (word, since);
         } else {
-            told.state = format!("{word}; {}", told.state);
+            decisive.state = format!("{word}; {}", decisive.state);
         }
     }
-    add_snapshots(facts, volume, &mut told);
+    add_snapshots(facts, volume, &mut decisive);
     if let Some(closing) = &volume.closing {
-        told.state += ", being deregistered";
-        told.since = told.since.or(Some(closing.since));
-        told.also
+        decisive.state += ", being deregistered";
+        decisive.since = decisive.since.or(Some(closing.since));
+        decisive
+            .also
             .push(format!("it is deregistered once its last claim is gone: {}", closing.reason));
     }
-    told
+    decisive
 }
 
 /// Adds the snapshots that are not ready. They cause no other fault, so they decide only if the
