@@ -1,21 +1,21 @@
-//! Whom a request is from, and until when it is answered.
+//! The context of a request: its sender and its deadline.
 
 use berth_contract::actor::Actor;
 use berth_contract::trace::TraceContext;
 use berth_domain::NodeId;
 use tokio::time::Instant;
 
-/// The context of a request: all but what it asks for.
+/// What is known of a request besides its body.
 #[derive(Debug, Clone)]
 pub struct Caller {
-    /// Who sent it.
+    /// The sender; none if it is unknown.
     pub actor: Option<Actor>,
     pub trace: TraceContext,
     pub deadline: Instant,
 }
 
 impl Caller {
-    /// As records and events name the sender.
+    /// The name of the sender in records and events.
     pub fn by(&self) -> Option<String> {
         self.actor.as_ref().map(Actor::tokens)
     }

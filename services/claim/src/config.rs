@@ -10,14 +10,14 @@ use berth_domain::retry::Schedule;
 use berth_domain::volume::Policy;
 use serde_json::Value;
 
-/// What may be configured. All replicas must have the same policy.
+/// The configuration of the service. All replicas must have the same policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
-    /// How long things take.
+    /// Timeouts and intervals.
     pub policy: Policy,
-    /// The file with the keys that secrets are sealed for; without it no volume has secrets.
+    /// The file with the keys for which secrets are sealed; without it no volume has secrets.
     pub key_file: Option<PathBuf>,
-    /// How long requests under way may go on after the shutdown.
+    /// How long requests may still run after the shutdown.
     pub drain: Duration,
 }
 

@@ -30,9 +30,9 @@ use crate::volume::detach;
 use crate::volume::register;
 use crate::work;
 
-/// Requests of one verb under way at once. Takes may wait for minutes, and cost little meanwhile.
+/// Requests of one verb that are handled at once. Takes may wait for minutes, which costs little.
 const MAX_IN_FLIGHT: u32 = 1024;
-/// Pages of events that are read at once. Each may read much of the stream.
+/// Pages of events that are read at once. Each may read a large part of the stream.
 const EVENT_PAGES_MAX: u32 = 32;
 
 /// Answers each verb with the handler behind its arrow.
@@ -127,9 +127,9 @@ pub async fn serve(state: &State, process: &Process) -> Result<Service, ServeErr
     Ok(service)
 }
 
-/// Whether a refused request of the sender was for whom the alloc was registered by: an agent asks
-/// for the allocs of its node, and Berth's own services for all. Who else names an alloc is told as
-/// what it is.
+/// Whether the sender of a refused request sends it for the alloc's registrant: an agent does for
+/// the allocs of its node, Berth's own services do for all. Any other sender that names an alloc
+/// appears in the event as itself.
 fn is_sent_for(alloc: &Alloc, sender: Option<&Actor>) -> bool {
     match sender {
         Some(Actor::Node(node)) => alloc.node == *node,
@@ -144,7 +144,7 @@ fn caller<V>(request: &VerbRequest<V>) -> Caller {
     Caller { actor: request.actor.clone(), trace, deadline }
 }
 
-/// Requests about no namespace: classes, and what plugins have room for.
+/// Requests about no namespace: classes, and the capacity of plugins.
 async fn serve_fleet(service: &Service, state: &State) -> Result<(), ServeError> {
     let shared = state.clone();
     let put = move |request: VerbRequest<verb::ClassPut>| {
@@ -221,7 +221,7 @@ struct Endpoints<'a> {
 }
 
 impl Endpoints<'_> {
-    /// Answers a verb about objects of a namespace. A refused change becomes an event.
+    /// Answers a verb about objects of a namespace. A refused change is published as an event.
     async fn verb<V: Verb<To = Namespace>, F>(
         &self,
         handler: impl Fn(State, Namespace, VerbRequest<V>) -> F + Send + Sync + 'static,

@@ -1,5 +1,5 @@
 //! `berth-claim`: registers volumes, takes requests for volumes at their storage, grants claims,
-//! records every transition.
+//! and records every transition.
 //!
 //! **Owns** the buckets of volumes, allocs and secrets: no other service writes to them. Any number
 //! of replicas may run: each write is guarded, and a replica that loses a race reads and decides
@@ -9,11 +9,11 @@
 //!
 //! - A claim is recorded before the controller is called (B5).
 //! - A claim that was answered as granted or released is stored as such.
-//! - A request may always be repeated: the same request gives the same claim (B4).
+//! - A request may always be repeated: the same request gets the same claim (B4).
 //!
-//! **Never** decides by itself: `domain::volume::step` decides, and this service loads, commits,
-//! calls the controller, and feeds the outcome back. It never calls a node, and never detaches a
-//! volume: the volumewatcher releases claims, and asks for each step through `work.checkpoint`.
+//! **Never** decides by itself: `domain::volume::step` decides; this service loads, commits, calls
+//! the controller, and feeds the outcome back. It never calls a node, and never detaches a volume:
+//! the volumewatcher releases claims, and requests each step through `work.checkpoint`.
 
 mod alloc;
 mod caller;
@@ -39,7 +39,7 @@ pub use store::handle;
 pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
     let shutdown = process.shutdown.clone();
     let state = process.prepare(state::State::open(&config, &process)).await?;
-    // After all buckets were made: what one of them has shows that.
+    // After all buckets were created, which a record in one of them shows.
     raise_level::begin(&state).await;
     let service = endpoints::serve(&state, &process).await?;
     let told = state.clone();

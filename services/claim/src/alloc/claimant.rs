@@ -1,8 +1,8 @@
 //! The alloc for which a claim is requested (B1).
 //!
-//! **Promises** that a claim is refused, and a grant given, by the alloc's record at the leader: in
+//! **Promises** that a claim is refused, and a grant given, by the alloc's record at the leader. In
 //! the mirror an alloc may still look live after it ended, or absent after another alloc was
-//! registered by its name.
+//! registered under its name.
 
 use berth_contract::code::Code;
 use berth_contract::message::claim::Take;
@@ -49,9 +49,9 @@ impl StateInner {
         Ok(alloc)
     }
 
-    /// Refuses a mount group that the plugin does not support, before anything is attached. It is
-    /// not checked for an alloc that has a claim already. Where the plugin's abilities are not
-    /// known, the node's agent refuses.
+    /// Refuses a mount group that the plugin does not support, before anything is attached. An
+    /// alloc that already has a claim is not checked. If the plugin's abilities are unknown, the
+    /// node's agent refuses.
     fn check_mount_group(
         &self,
         volume: &VolumeKey,
@@ -92,7 +92,7 @@ impl StateInner {
     }
 }
 
-/// Refuses what is asked for an alloc that has ended.
+/// Refuses requests for an alloc that has ended.
 pub fn check_live(id: &AllocId, alloc: &Alloc) -> Result<(), Problem> {
     if !alloc.state.is_terminal() {
         return Ok(());

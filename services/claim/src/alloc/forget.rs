@@ -1,11 +1,11 @@
 //! `alloc.forget`: deletes the record of an alloc that has ended and has no claim (F2).
 //!
-//! **Promises** that an alloc which lives, ended too recently, has a claim or may still be mounted
-//! stays: a node's report of a mount counts only while the alloc's record exists. The record is
+//! **Promises** that an alloc stays if it lives, ended too recently, has a claim or may still be
+//! mounted: a node's report of a mount counts only while the alloc's record exists. The record is
 //! read at the leader, and deleted under the revision that was read.
 //!
-//! A replica that does not know yet that the alloc ended may create a claim just after the check.
-//! It is then a claim of an alloc that does not exist, and is released as such.
+//! A replica that does not know yet that the alloc has ended may create a claim just after the
+//! check. Then that claim is released, like any claim without an alloc.
 
 use berth_bus::Mirror;
 use berth_contract::code::Code;
@@ -25,7 +25,7 @@ use crate::caller::Caller;
 use crate::store::events::alloc_event;
 use crate::store::state::State;
 
-/// Deletes the alloc's record, unless it is still needed. An alloc without a record is forgotten.
+/// Deletes the alloc's record, unless it is still needed. A missing record counts as deleted.
 pub async fn forget(
     state: &State,
     namespace: &Namespace,
@@ -45,8 +45,8 @@ async fn delete_record(
     deadline: Instant,
 ) -> Result<Forgotten, StoreError> {
     let key = key::alloc(namespace, id);
-    let (revision, known) = state.allocs.read::<Alloc>(&key).await?;
-    let Some(alloc) = known else {
+    let (revision, alloc) = state.allocs.read::<Alloc>(&key).await?;
+    let Some(alloc) = alloc else {
         state.allocs.confirm_absence(&key, revision, trace).await?;
         return Ok(Forgotten { known: false });
     };
@@ -108,7 +108,7 @@ fn check_unmounted(
 }
 
 impl State {
-    /// Waits until this replica knows all that was stored of any volume.
+    /// Waits until this replica has everything that was stored about any volume.
     async fn catch_up_with_volumes(&self, deadline: Instant) -> Result<(), Problem> {
         let newest = self.volumes.bucket.newest().await?;
         let reached = self.volumes.mirror.reach(newest, deadline).await;

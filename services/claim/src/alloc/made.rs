@@ -1,8 +1,8 @@
-//! What Docker's plugin made: it ends and changes nothing else.
+//! What Docker's plugin may end: only what it made.
 //!
-//! **Promises** that whoever has the identity of a host's plugin ends no volume of others, and no
-//! alloc of others on that host. What a plugin of the last release made is known by its names:
-//! records of then do not say who made them.
+//! **Promises** that the identity of one host's plugin ends no volume of others, and no alloc of
+//! others on that host. What a plugin of the last release made is recognised by its name: those
+//! records do not store who made them.
 
 use std::fmt;
 
@@ -17,28 +17,32 @@ use berth_domain::{AllocId, NodeId};
 /// Refuses Docker's plugin a volume that it did not create.
 pub fn check_made_volume(actor: Option<&Actor>, spec: &VolumeSpec) -> Result<(), Problem> {
     let Some(Actor::Docker(node)) = actor else { return Ok(()) };
-    let made = spec.provision().is_some_and(|provision| match &provision.by {
+    let is_own = spec.provision().is_some_and(|provision| match &provision.by {
         Some(by) => *by == plugin_of(node),
         None => is_volume_title(&spec.name, node),
     });
     let by = spec.provision().and_then(|provision| provision.by.as_deref());
-    if made { Ok(()) } else { Err(not_made(node, "the volume", by)) }
+    if is_own { Ok(()) } else { Err(not_made(node, "the volume", by)) }
 }
 
 /// Refuses Docker's plugin an alloc that it did not register.
 pub fn check_made_alloc(actor: Option<&Actor>, id: &AllocId, alloc: &Alloc) -> Result<(), Problem> {
     let Some(Actor::Docker(node)) = actor else { return Ok(()) };
-    let made = match &alloc.by {
+    let is_own = match &alloc.by {
         Some(by) if *by == plugin_of(node) => true,
-        // Before the plugin was a process of its own, the agent of the node registered them.
+        // Before the plugin was a process of its own, the node's agent registered them.
         Some(by) => is_alloc_id(id) && *by == Actor::Node(node.clone()).tokens(),
         None => is_alloc_id(id) && alloc.node == *node,
     };
-    if made { Ok(()) } else { Err(not_made(node, format_args!("alloc {id}"), alloc.by.as_deref())) }
+    if is_own {
+        Ok(())
+    } else {
+        Err(not_made(node, format_args!("alloc {id}"), alloc.by.as_deref()))
+    }
 }
 
-/// Refuses Docker's plugin an id that it gives to no alloc. By the refusal of an id that is taken
-/// it could learn which allocs other nodes have; its own ids cannot be guessed.
+/// Refuses Docker's plugin an id that it gives to no alloc. Otherwise the refusal of a taken id
+/// would tell it which allocs other nodes have; its own ids cannot be guessed.
 pub fn check_own_id(actor: Option<&Actor>, id: &AllocId) -> Result<(), Problem> {
     let Some(Actor::Docker(node)) = actor else { return Ok(()) };
     if is_alloc_id(id) { Ok(()) } else { Err(not_made(node, format_args!("alloc {id}"), None)) }
@@ -108,8 +112,8 @@ mod tests {
             if let Err(problem) = decided {
                 assert_eq!(problem.code, Code::NotAllowed);
             }
-            for other in [Some(Actor::user("anna")), Some(Actor::Node(node("n1"))), None] {
-                assert!(check_made_volume(other.as_ref(), &spec).is_ok());
+            for other_actor in [Some(Actor::user("anna")), Some(Actor::Node(node("n1"))), None] {
+                assert!(check_made_volume(other_actor.as_ref(), &spec).is_ok());
             }
         }
     }

@@ -1,7 +1,7 @@
-//! Requests about many allocs at once.
+//! Requests about several allocs at once.
 //!
-//! **Promises** that each alloc of a request is changed as if it had been asked for alone, and that
-//! one that fails keeps no other from being changed.
+//! **Promises** that each alloc of a request is changed as by a request of its own, and that an
+//! alloc that fails does not keep the others from being changed.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -25,7 +25,7 @@ use crate::read::Reader;
 use crate::store::owner_leases::LeaseHolder;
 use crate::store::state::State;
 
-/// Allocs of one request that are changed at once.
+/// Allocs of one request that are changed at once, at most.
 const AT_ONCE_MAX: usize = 16;
 
 /// Registers many allocs.
@@ -35,9 +35,9 @@ pub async fn register_many(
     request: RegisterMany,
     caller: &Caller,
 ) -> Result<AllocAnswers, Problem> {
-    let work = request.allocs.into_iter().map(|one| async move {
-        let id = one.id.clone();
-        let done = super::register(state, namespace, one, caller).await;
+    let work = request.allocs.into_iter().map(|register| async move {
+        let id = register.id.clone();
+        let done = super::register(state, namespace, register, caller).await;
         answer(id, done.map_err(|error| error.at_step(super::REGISTER)))
     });
     Ok(AllocAnswers { answers: stream::iter(work).buffered(AT_ONCE_MAX).collect().await })
@@ -50,9 +50,9 @@ pub async fn stop_many(
     request: StopMany,
     caller: &Caller,
 ) -> Result<AllocAnswers, Problem> {
-    let work = request.stops.into_iter().map(|one| async move {
-        let id = one.id.clone();
-        let done = super::stop(state, namespace, one, caller).await;
+    let work = request.stops.into_iter().map(|stop| async move {
+        let id = stop.id.clone();
+        let done = super::stop(state, namespace, stop, caller).await;
         answer(id, done.map_err(|error| error.at_step(super::STOP)))
     });
     Ok(AllocAnswers { answers: stream::iter(work).buffered(AT_ONCE_MAX).collect().await })
@@ -81,9 +81,9 @@ pub async fn stop_owned(
             && node.as_ref().is_none_or(|node| *node == alloc.node)
     };
     let meant = live_allocs(state, namespace, caller, is_meant).await?;
-    let decide = |id: &AllocId, revision: u64, known: &Alloc| {
-        known.check_change(revision, guard).map_err(|refusal| refused(id, &refusal))?;
-        Ok(Some(end(known, ended, note.as_deref())))
+    let decide = |id: &AllocId, revision: u64, alloc: &Alloc| {
+        alloc.check_change(revision, guard).map_err(|refusal| refused(id, &refusal))?;
+        Ok(Some(end(alloc, ended, note.as_deref())))
     };
     let change = Change { event: end_event(ended), decide };
     change_each(state, namespace, meant, caller, change).await
@@ -100,28 +100,30 @@ pub async fn adopt(
     let by = caller.by();
     let leased = state.has_lease(namespace, &owner, by.as_deref(), caller.trace).await?;
     let holder = state.surely_held_by(namespace, &from, caller.trace).await?;
-    let taken = |alloc: &Alloc| {
+    let is_taken = |alloc: &Alloc| {
         let is_own = alloc.is_owned_by(&owner, by.as_deref());
         is_own && alloc.owner.as_ref().is_some_and(|owner| owner.unowned_since.is_none())
     };
     let is_meant = |id: &AllocId, alloc: &Alloc| {
         let is_from = alloc.owner.as_ref().is_some_and(|owner| owner.name == from);
-        is_from && !taken(alloc) && (ids.is_empty() || ids.contains(id))
+        is_from && !is_taken(alloc) && (ids.is_empty() || ids.contains(id))
     };
     let meant = live_allocs(state, namespace, caller, is_meant).await?;
-    let decide = |id: &AllocId, _: u64, known: &Alloc| {
-        let Some(of) = known.owner.as_ref().filter(|of| of.name == from && !taken(known)) else {
+    let decide = |id: &AllocId, _: u64, alloc: &Alloc| {
+        let Some(old_owner) =
+            alloc.owner.as_ref().filter(|old_owner| old_owner.name == from && !is_taken(alloc))
+        else {
             return Ok(None);
         };
-        check_adoptable(id, known, of, &holder, &owner, by.as_deref())?;
+        check_adoptable(id, alloc, old_owner, &holder, &owner, by.as_deref())?;
         let owner = Some(AllocOwner::new(owner.clone(), leased));
-        Ok(Some(Alloc { owner, by: by.clone(), ..known.clone() }))
+        Ok(Some(Alloc { owner, by: by.clone(), ..alloc.clone() }))
     };
     let change = Change { event: EventName::AllocAdopted, decide };
     change_each(state, namespace, meant, caller, change).await
 }
 
-/// Refuses to take an alloc from an owner that has it.
+/// Refuses to take an alloc from an owner that holds its lease.
 fn check_adoptable(
     id: &AllocId,
     alloc: &Alloc,
@@ -142,8 +144,8 @@ fn check_adoptable(
     Err(Problem::new(Code::OwnerHeld, message))
 }
 
-/// The first live allocs that are meant, and whether there are more. All that was stored before the
-/// request counts.
+/// The first live allocs for which `is_meant` holds, and whether there are more. Everything that
+/// was stored before the request counts.
 async fn live_allocs(
     state: &State,
     namespace: &Namespace,
@@ -164,14 +166,14 @@ async fn live_allocs(
     Ok((ids, more))
 }
 
-/// A change of each of some allocs.
+/// A change of several allocs.
 struct Change<D> {
     event: EventName,
     decide: D,
 }
 
-/// Changes live allocs, each by itself. What was changed has to be told, so one that fails counts
-/// as one of those that are left: if none was changed, the reply is the first error.
+/// Changes live allocs, each by itself. The caller must learn what was changed, so an alloc that
+/// fails counts as one of those that are left. If none was changed, the reply is the first error.
 async fn change_each<D>(
     state: &State,
     namespace: &Namespace,
@@ -185,11 +187,11 @@ where
     let Change { event, decide } = &change;
     let work = ids.into_iter().map(|id| async move {
         let has_changed = AtomicBool::new(false);
-        let decide = |revision: u64, known: Option<&Alloc>| {
-            let Some(known) = known.filter(|known| !known.state.is_terminal()) else {
+        let decide = |revision: u64, alloc: Option<&Alloc>| {
+            let Some(alloc) = alloc.filter(|alloc| !alloc.state.is_terminal()) else {
                 return Ok(None);
             };
-            let next = decide(&id, revision, known)?;
+            let next = decide(&id, revision, alloc)?;
             has_changed.store(next.is_some(), Ordering::Relaxed);
             Ok(next)
         };
@@ -198,8 +200,8 @@ where
     });
     let done: Vec<_> = stream::iter(work).buffered(AT_ONCE_MAX).collect().await;
     let (mut changed, mut failed) = (Vec::new(), None);
-    for one in done {
-        match one {
+    for result in done {
+        match result {
             Ok(stub) => changed.extend(stub),
             Err(error) => failed = failed.or(Some(error)),
         }

@@ -1,12 +1,12 @@
 //! Allocs: registered, changed, stopped, adopted.
 //!
-//! **Owns** the records of allocs. [`many`] has the requests about many at once, [`owner`] the
-//! leases of those whom allocs belong to, and [`unowned`] notices the end of a lease.
+//! **Owns** the records of allocs. [`many`] has the requests about several at once, [`owner`] the
+//! leases of owners, and [`unowned`] notices the end of a lease.
 //!
-//! **Promises** that an alloc with an owner is changed as [`berth_domain::owner`] says, by its
-//! record at the leader.
+//! **Promises** that an alloc with an owner is changed only as [`berth_domain::owner`] allows, by
+//! its record at the leader.
 //!
-//! **Never** stops an alloc because a time has passed.
+//! **Never** stops an alloc because of its age.
 
 pub mod claimant;
 pub mod forget;
@@ -48,8 +48,8 @@ pub use unowned::mark_unowned;
 const REGISTER: &str = verb::AllocRegister::STEP;
 const STOP: &str = verb::AllocStop::STEP;
 
-/// Registers an alloc. The same registration again changes nothing. Only the note and the labels
-/// may be others: an alloc is one run. One that has ended is refused.
+/// Registers an alloc. Repeating the registration changes nothing. Only the note and the labels may
+/// differ, because an alloc is one run. An alloc that has ended is refused.
 pub async fn register(
     state: &State,
     namespace: &Namespace,
@@ -77,37 +77,37 @@ pub async fn register(
     check_mountable(&wanted, request.task_driver_mounts)?;
     if !request.allow_missing
         && let Some(missing) = missing_objects(state, namespace, &wanted, caller.trace).await?
-        // A registered alloc stays registered when its volumes are gone.
+        // A registered alloc stays registered if its volumes are gone.
         && state.read_alloc(namespace, &request.id).await?.1.is_none()
     {
         return Err(missing);
     }
-    let decide = |revision: u64, known: Option<&Alloc>| {
-        let Some(known) = known else {
+    let decide = |revision: u64, recorded: Option<&Alloc>| {
+        let Some(recorded) = recorded else {
             return match request.revision {
                 None | Some(0) => Ok(Some(wanted.clone())),
                 Some(seen) => Err(refused(&request.id, &GuardRefusal::Changed { seen, now: 0 })),
             };
         };
-        check_live(&request.id, known)?;
-        check_made_alloc(caller.actor.as_ref(), &request.id, known)?;
+        check_live(&request.id, recorded)?;
+        check_made_alloc(caller.actor.as_ref(), &request.id, recorded)?;
         changed_registration(&request.id, (revision, known), &wanted, request.revision)
     };
     state.change(namespace, &request.id, caller, EventName::AllocRegistered, &decide).await
 }
 
-/// The record with the note and the labels of another registration; none if they are the same.
+/// The record with the note and the labels of a repeated registration; none if they are the same.
 fn changed_registration(
     id: &AllocId,
-    (revision, known): (u64, &Alloc),
+    (revision, recorded): (u64, &Alloc),
     wanted: &Alloc,
     seen: Option<u64>,
 ) -> Result<Option<Alloc>, Problem> {
     let owner = wanted.owner.as_ref().map(|owner| &owner.name);
     let guard = ChangeGuard { by: wanted.by.as_deref(), owner, revision: None };
-    // By another owner it is another alloc, whatever it has seen.
-    known.check_change(revision, guard).map_err(|refusal| refused(id, &refusal))?;
-    let differing = differing_fields(known, wanted);
+    // Another owner's registration is for another alloc, whatever revision it has seen.
+    recorded.check_change(revision, guard).map_err(|refusal| refused(id, &refusal))?;
+    let differing = differing_fields(recorded, wanted);
     if !differing.is_empty() {
         let differing = differing.join(", ");
         let message = format!("alloc {id} is registered with other {differing}");
@@ -115,19 +115,19 @@ fn changed_registration(
             .next("register the alloc under another id, or stop this one first"));
     }
     let next = Alloc {
-        note: wanted.note.clone().or_else(|| known.note.clone()),
+        note: wanted.note.clone().or_else(|| recorded.note.clone()),
         meta: wanted.meta.clone(),
-        ..known.clone()
+        ..recorded.clone()
     };
-    if next == *known {
+    if next == *recorded {
         return Ok(None);
     }
     let guard = ChangeGuard { revision: seen, ..guard };
-    known.check_change(revision, guard).map_err(|refusal| refused(id, &refusal))?;
+    recorded.check_change(revision, guard).map_err(|refusal| refused(id, &refusal))?;
     Ok(Some(next))
 }
 
-/// The refusal of a change by someone who may not make it.
+/// The refusal of a change that the sender may not make.
 fn refused(id: &AllocId, refusal: &GuardRefusal) -> Problem {
     let code = match refusal {
         GuardRefusal::Changed { .. } => Code::Changed,
@@ -164,11 +164,11 @@ async fn missing_objects(
         let problem = format!("no agent has reported node {node}");
         faults.push(Fault { path: "node".to_owned(), problem, line: None });
     }
-    let mut known = BTreeSet::new();
+    let mut checked = BTreeSet::new();
     for (at, request) in wanted.volumes.iter().enumerate() {
         let Ok(id) = request.volume(wanted.index) else { continue };
         let volume = VolumeKey::new(namespace.clone(), id);
-        if !known.insert(volume.volume.clone()) || state.has_volume(&volume) {
+        if !checked.insert(volume.volume.clone()) || state.has_volume(&volume) {
             continue;
         }
         let confirmed = state.catch_up_surely(&volume, trace).await;
@@ -187,8 +187,8 @@ async fn missing_objects(
     Ok(Some(Problem { faults, ..Problem::new(code, messages.join("; ")).next(next) }))
 }
 
-/// Records that an alloc has ended. From then on the volumewatcher releases its claims. An alloc
-/// that is not registered cannot be stopped. One that has ended keeps its end.
+/// Records that an alloc has ended. Then the volumewatcher releases its claims. An alloc that is
+/// not registered cannot be stopped. An alloc that has ended keeps its state.
 pub async fn stop(
     state: &State,
     namespace: &Namespace,
@@ -198,21 +198,21 @@ pub async fn stop(
     let StopAlloc { id, state: ended, note, owner, revision } = request;
     check_is_end(ended)?;
     let by = caller.by();
-    let decide = |current: u64, known: Option<&Alloc>| {
+    let decide = |current: u64, recorded: Option<&Alloc>| {
         let own = caller.actor.as_ref().and_then(Actor::node);
-        if known.is_some_and(|known| !is_known_to(known, own)) {
+        if recorded.is_some_and(|recorded| !is_known_to(recorded, own)) {
             return Err(no_such_alloc(&id));
         }
-        let Some(known) = known.filter(|known| !known.state.is_terminal()) else {
+        let Some(recorded) = recorded.filter(|recorded| !recorded.state.is_terminal()) else {
             return Ok(None);
         };
         match &caller.actor {
-            // The agent of its node knows that it has ended.
+            // The node's agent knows that the alloc has ended.
             Some(Actor::Node(_)) => {}
             actor => {
-                check_made_alloc(actor.as_ref(), &id, known)?;
+                check_made_alloc(actor.as_ref(), &id, recorded)?;
                 let guard = ChangeGuard { by: by.as_deref(), owner: owner.as_ref(), revision };
-                known.check_change(current, guard).map_err(|refusal| refused(&id, &refusal))?;
+                recorded.check_change(current, guard).map_err(|refusal| refused(&id, &refusal))?;
             }
         }
         Ok(Some(end(known, ended, note.as_deref())))
@@ -220,7 +220,7 @@ pub async fn stop(
     state.change(namespace, &id, caller, end_event(ended), &decide).await
 }
 
-/// Refuses an end that is none.
+/// Refuses a state that is no end.
 fn check_is_end(ended: AllocState) -> Result<(), Problem> {
     if ended.is_terminal() {
         return Ok(());
@@ -228,9 +228,9 @@ fn check_is_end(ended: AllocState) -> Result<(), Problem> {
     Err(Problem::new(Code::BadInput, "`state` must be complete, failed or stopped"))
 }
 
-fn end(known: &Alloc, state: AllocState, note: Option<&str>) -> Alloc {
-    let note = note.map(str::to_owned).or_else(|| known.note.clone());
-    Alloc { state, since: clock::now(), note, ..known.clone() }
+fn end(recorded: &Alloc, state: AllocState, note: Option<&str>) -> Alloc {
+    let note = note.map(str::to_owned).or_else(|| recorded.note.clone());
+    Alloc { state, since: clock::now(), note, ..recorded.clone() }
 }
 
 const fn end_event(state: AllocState) -> EventName {
@@ -246,13 +246,15 @@ impl State {
     /// its spec.
     fn has_volume(&self, volume: &VolumeKey) -> bool {
         self.volumes.mirror.read(|volumes| {
-            let found = volumes.get(volume);
-            found.is_some_and(|one| one.volume.spec.is_some() || !one.unreadable.is_empty())
+            let subtree = volumes.get(volume);
+            subtree.is_some_and(|subtree| {
+                subtree.volume.spec.is_some() || !subtree.unreadable.is_empty()
+            })
         })
     }
 
-    /// Changes one alloc as `decide` says of its revision and its record at the leader; `decide`
-    /// returns the new record, or none for no change. It is asked again after a lost race.
+    /// Changes one alloc by `decide`, which gets its revision and its record at the leader, and
+    /// returns the new record, or none for no change. After a lost race `decide` is called again.
     async fn change(
         &self,
         namespace: &Namespace,
@@ -276,7 +278,7 @@ impl State {
         let (key, trace) = (key::alloc(namespace, id), caller.trace);
         let (mut revision, known) = self.allocs.read(&key).await?;
         let changed = match decide(revision, known.as_ref()) {
-            // Of another node's alloc: answered as an alloc that is absent.
+            // An alloc of another node: answered like an alloc that does not exist.
             Err(hidden) if hidden.code == Code::NoSuchAlloc => {
                 let own = caller.actor.as_ref().and_then(Actor::node);
                 self.conceal_alloc(namespace, id, own, trace).await?;

@@ -2,11 +2,11 @@
 //!
 //! **Owns** the keys `owner.<ns>.<owner>` in the bucket of leases.
 //!
-//! **Promises** that a holder may ask again: a lease that this very process and identity hold is
+//! **Promises** that a holder may retry: a lease that the same process and identity hold is
 //! renewed. Any replica answers; the guard of the write lets one of two requests pass. A request
-//! past its deadline writes nothing: the lease that a later one took would end too early.
+//! past its deadline writes nothing: otherwise the lease that a later one took would end too early.
 //!
-//! **Never** counts a lease as an owner's that another identity holds under the same name.
+//! **Never** takes a lease that another identity holds under the same name for the owner's.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -33,9 +33,9 @@ use crate::read::Reader;
 use crate::store::owner_leases::{LeaseHolder, OwnerLeases, read_holder};
 use crate::store::state::{State, StateInner};
 
-/// How long a write may take. The caller asks again, for as long as it holds the lease.
+/// How long a write may take. The holder retries for as long as it wants the lease.
 const WRITE_WITHIN: Duration = Duration::from_secs(2);
-/// Tries to write a lease whose key changes meanwhile.
+/// Attempts to write a lease whose key changes meanwhile.
 const TRIES_MAX: usize = 3;
 
 /// Takes the lease, or renews it.
@@ -65,8 +65,8 @@ pub async fn hold(
         match state.owners.bucket.hold(&terms, over, within).await {
             Ok(revision) => return Ok(OwnerHeld { revision }),
             Err(LeaseError::Held { holder: entry, .. }) => {
-                let known = check_own(&owner, &entry, &wanted)?;
-                wanted.since = known.map_or(wanted.since, |known| known.since);
+                let present = check_own(&owner, &entry, &wanted)?;
+                wanted.since = present.map_or(wanted.since, |present| present.since);
                 terms.value = json!(wanted).to_string().into();
                 over = Some(entry.revision);
             }
@@ -78,23 +78,23 @@ pub async fn hold(
     Err(Problem::new(Code::OwnerHeld, message).retryable())
 }
 
-/// The present holder, if that is the process that asks; none for a value that no holder wrote,
-/// which is overwritten.
+/// The present holder, if it is the process that asks; none for a value that no holder wrote, which
+/// is overwritten.
 fn check_own(
     owner: &OwnerId,
     entry: &Entry,
     wanted: &OwnerHolder,
 ) -> Result<Option<OwnerHolder>, Problem> {
-    let Some(known) = read_holder(owner, entry.value.as_deref().unwrap_or_default()) else {
+    let Some(present) = read_holder(owner, entry.value.as_deref().unwrap_or_default()) else {
         return Ok(None);
     };
-    if known.holder == wanted.holder && known.by == wanted.by {
-        return Ok(Some(known));
+    if present.holder == wanted.holder && present.by == wanted.by {
+        return Ok(Some(present));
     }
-    let by = known.by.map(|by| format!(" of {by}")).unwrap_or_default();
+    let by = present.by.map(|by| format!(" of {by}")).unwrap_or_default();
     let message = format!(
         "the lease of owner {owner} is held by process {}{by} since {}",
-        known.holder, known.since
+        present.holder, present.since
     );
     Err(Problem::new(Code::OwnerHeld, message).retryable())
 }
@@ -108,7 +108,8 @@ pub async fn give_up(
 ) -> Result<OwnerYielded, Problem> {
     let YieldOwner { owner, holder } = request;
     let key = key::owner_lease(namespace, &owner);
-    // A lease that stays although its owner was told otherwise keeps others out for its time.
+    // A lease that stays although its owner was told that it ended would keep others out until it
+    // expires.
     let entry = state.owners.bucket.get_surely(&key, caller.trace).await;
     let entry = entry?;
     let Some(entry) = entry.filter(|entry| entry.value.is_some()) else {
@@ -126,8 +127,8 @@ pub async fn give_up(
 }
 
 impl StateInner {
-    /// Whether the owner holds its lease: the owner with this identity. That it does not is
-    /// confirmed at a quorum: such an alloc is kept for nobody.
+    /// Whether this identity holds the owner's lease. That it does not is confirmed at a quorum,
+    /// because an alloc is kept for it otherwise.
     pub(super) async fn has_lease(
         &self,
         namespace: &Namespace,
@@ -136,16 +137,17 @@ impl StateInner {
         trace: TraceContext,
     ) -> Result<bool, Problem> {
         let is_held = |holder: &OwnerHolder| holder.by.as_deref() == by;
-        let known = self.owners.mirror.read(|owners| owners.holder(namespace, owner).map(is_held));
-        if known == Some(true) {
+        let is_mirrored =
+            self.owners.mirror.read(|owners| owners.holder(namespace, owner).map(is_held));
+        if is_mirrored == Some(true) {
             return Ok(true);
         }
-        // The mirror may be behind a lease that was just taken.
+        // The mirror may lag behind a lease that was just taken.
         let holder = self.surely_held_by(namespace, owner, trace).await?;
         Ok(matches!(holder, LeaseHolder::By(holder) if holder.as_deref() == by))
     }
 
-    /// Who holds the lease. That it is not held is confirmed at a quorum.
+    /// The holder of the lease. That there is none is confirmed at a quorum.
     pub(super) async fn surely_held_by(
         &self,
         namespace: &Namespace,
@@ -187,7 +189,7 @@ pub async fn list_owners(
     Ok(Owners { owners: page.entries.into_iter().flatten().collect(), next: page.next })
 }
 
-/// The owners by name and identity. Two identities may use one name.
+/// The owners by name and identity. Two identities may use the same name.
 fn count_owners(
     state: &State,
     namespace: &Namespace,

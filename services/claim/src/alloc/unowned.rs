@@ -1,9 +1,9 @@
-//! Notices that an owner has lost its lease: its live allocs are unowned from then on.
+//! Notices that an owner has lost its lease: then its live allocs are unowned.
 //!
-//! **Promises** one event for each alloc, whichever replica notices it first, also when no replica
+//! **Promises** one event for each alloc, whichever replica notices it first, even if no replica
 //! ran while the lease ended.
 //!
-//! **Never** stops an alloc. What runs goes on, until the next owner or a person decides.
+//! **Never** stops an alloc. It runs on until the next owner or a person decides.
 
 use std::time::Duration;
 
@@ -20,9 +20,9 @@ use crate::caller::Caller;
 use crate::store::owner_leases::OwnerLeases;
 use crate::store::state::{State, StateInner};
 
-/// How often it is looked whether a lease has ended.
+/// Interval at which it is checked whether a lease has ended.
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);
-/// How often all allocs are compared with the leases, whatever was noticed.
+/// Interval at which all allocs are compared with the leases. It repairs what was missed.
 const RESCAN: Duration = Duration::from_secs(10);
 
 /// Marks allocs as unowned until the process ends.
@@ -75,13 +75,13 @@ impl State {
     ) -> Result<(), Problem> {
         let trace = clock::begin_trace();
         let holder = self.surely_held_by(namespace, owner, trace).await?;
-        let decide = |_: u64, known: Option<&Alloc>| {
-            let Some(known) = known else { return Ok(None) };
-            let left = leased_owner(known).filter(|left| left.name == *owner);
-            let left = left.filter(|_| !holder.is_held_by(known.by.as_deref()));
-            Ok(left.map(|left| Alloc {
+        let decide = |_: u64, recorded: Option<&Alloc>| {
+            let Some(recorded) = recorded else { return Ok(None) };
+            let lost = leased_owner(recorded).filter(|lost| lost.name == *owner);
+            let lost = lost.filter(|_| !holder.is_held_by(recorded.by.as_deref()));
+            Ok(lost.map(|lost| Alloc {
                 owner: Some(AllocOwner { unowned_since: Some(clock::now()), ..left.clone() }),
-                ..known.clone()
+                ..recorded.clone()
             }))
         };
         let caller = Caller { actor: None, trace, deadline: Instant::now() + REQUEST_TIMEOUT };

@@ -1,10 +1,10 @@
-//! Allocs that wait for each other's volumes, which they ask for one by one.
+//! Finds allocs that wait for each other's volumes, because they ask for them one by one.
 //!
-//! **Promises** that of the allocs in a circle one is refused, by whichever replica, and that the
-//! refusal names them all. Mirrors may be behind, so a circle may be noticed late: the request is
-//! looked at again for as long as it waits.
+//! **Promises** that one alloc of a circle is refused, the same by every replica, and that the
+//! refusal names them all. Mirrors may lag, so a circle may be noticed late: a request is checked
+//! repeatedly while it waits.
 //!
-//! **Never** releases what an alloc holds.
+//! **Never** releases a claim that an alloc holds.
 
 use berth_contract::code::Code;
 use berth_contract::problem::Problem;
@@ -15,9 +15,9 @@ use berth_domain::{AllocId, Namespace, VolumeKey};
 use crate::store::state::StateInner;
 
 impl StateInner {
-    /// Refuses an alloc that waits in a circle and is the one to give up.
+    /// Refuses an alloc that waits in a circle, if it is the one that must give up.
     pub fn check_no_deadlock(&self, namespace: &Namespace, alloc: &AllocId) -> Result<(), Problem> {
-        // The usual alloc wants one volume, or holds nothing yet.
+        // A usual alloc wants one volume, or holds none yet.
         let lines = self.lines(namespace, alloc);
         if lines.is_empty() || !self.holds_some(namespace, alloc) {
             return Ok(());
@@ -29,16 +29,16 @@ impl StateInner {
         Err(Problem::new(Code::Deadlock, deadlock))
     }
 
-    /// Where a live alloc waits in line.
+    /// The lines in which a live alloc waits.
     fn lines(&self, namespace: &Namespace, alloc: &AllocId) -> Vec<InLine> {
-        self.each_volume_of(namespace, alloc, |volume, found| found.in_line(&volume.volume, alloc))
+        self.each_volume_of(namespace, alloc, |volume, now| now.in_line(&volume.volume, alloc))
     }
 
     fn holds_some(&self, namespace: &Namespace, alloc: &AllocId) -> bool {
-        let held = self.each_volume_of(namespace, alloc, |_, found| {
-            found.claims.get(alloc).is_some_and(Claim::is_held).then_some(())
+        let held_volumes = self.each_volume_of(namespace, alloc, |_, now| {
+            now.claims.get(alloc).is_some_and(Claim::is_held).then_some(())
         });
-        !held.is_empty()
+        !held_volumes.is_empty()
     }
 
     fn each_volume_of<T>(
@@ -48,13 +48,14 @@ impl StateInner {
         look: impl Fn(&VolumeKey, &Volume) -> Option<T>,
     ) -> Vec<T> {
         let requested: Vec<VolumeKey> = self.allocs.mirror.read(|allocs| {
-            let live = allocs.get(namespace, alloc).filter(|(_, one)| !one.state.is_terminal());
-            let requests = live.into_iter().flat_map(|(_, one)| one.requests());
+            let live =
+                allocs.get(namespace, alloc).filter(|(_, record)| !record.state.is_terminal());
+            let requests = live.into_iter().flat_map(|(_, record)| record.requests());
             requests.map(|(volume, _)| VolumeKey::new(namespace.clone(), volume)).collect()
         });
         self.volumes.mirror.read(|volumes| {
-            let found = requested.iter().filter_map(|key| Some((key, volumes.get(key)?)));
-            found.filter_map(|(key, subtree)| look(key, &subtree.volume)).collect()
+            let subtrees = requested.iter().filter_map(|key| Some((key, volumes.get(key)?)));
+            subtrees.filter_map(|(key, subtree)| look(key, &subtree.volume)).collect()
         })
     }
 }

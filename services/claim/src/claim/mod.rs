@@ -1,4 +1,4 @@
-//! Claims: taken, granted, given up, and what stands in for a node that is gone.
+//! Claims: taken, granted, given up; and the proofs that stand in for a node that is gone.
 
 pub mod deadlock;
 pub mod locate;

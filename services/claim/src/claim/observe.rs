@@ -1,5 +1,5 @@
-//! `claim.observe`: stores with a granted claim what its node reports of the mount. Every view of
-//! the claim shows the report.
+//! `claim.observe`: stores the node's report of the mount with a granted claim. Every status of the
+//! claim shows the report.
 
 use berth_contract::message::claim::{Observe, Observed};
 use berth_contract::problem::Problem;

@@ -2,9 +2,9 @@
 //!
 //! **Promises**
 //!
-//! - A proof is used only for a claim that was seen before the proof was read: the node may be back
-//!   meanwhile, and may have mounted the volume for a later claim.
-//! - The proof is read at the leader. A mirror that shows one is only a reason to ask.
+//! - A proof is used only for a claim that was read before the proof: otherwise the node may have
+//!   come back between the reads, and may have mounted the volume for a later claim.
+//! - The proof is read at the leader. A proof in a mirror is only a reason to ask the leader.
 //! - The claim's alloc ends before the proof frees the claim. Otherwise the alloc would seem to run
 //!   without its volume once the node is back.
 
@@ -46,7 +46,7 @@ pub async fn proof_for_claim(
 }
 
 /// Ends the alloc of a claim before a proof frees the claim. A crash in between leaves an ended
-/// alloc with a claim, which the volumewatcher releases, and not a live alloc without its claim.
+/// alloc with a claim, which the volumewatcher releases, not a live alloc without its claim.
 pub async fn end_alloc_by_proof(
     state: &State,
     namespace: &Namespace,
@@ -57,7 +57,7 @@ pub async fn end_alloc_by_proof(
 ) -> Result<(), Problem> {
     let note = Some(format!("its node is gone: {}", proven.proof));
     let stop = StopAlloc::new(id.clone(), AllocState::Failed, note);
-    // As the node's agent would, which is gone.
+    // In the name of the node's agent, which is gone.
     let actor = Some(Actor::Node(proven.node.clone()));
     let caller = Caller { actor, trace, deadline };
     match alloc::stop(state, namespace, stop, &caller).await {

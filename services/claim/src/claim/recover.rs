@@ -1,9 +1,9 @@
-//! `claim.recover`: an agent is about to unmount, for an operator, what no claim covers; or the
-//! node that has such a mount counts as gone. The lost claim is recorded in release, and released
-//! by the same steps as any other.
+//! `claim.recover`: records a lost claim again, in release; it is then released like any other.
+//! Either an agent is about to unmount, for an operator, a mount that no claim covers, or the node
+//! with such a mount counts as gone.
 //!
-//! **Never** records a claim on the word of a node alone: that would keep every other node from the
-//! volume. The alloc's record names both, or the mount is on the node's record.
+//! **Never** records a claim only because a node reports it: that would keep every other node from
+//! the volume. Either the alloc's record names both, or the mount is on the node's record.
 
 use berth_contract::code::Code;
 use berth_contract::message::claim::{Recover, Recovered};
@@ -49,8 +49,8 @@ async fn check_shown(
     alloc: &AllocId,
     node: &NodeId,
 ) -> Result<(), Problem> {
-    let (_, known) = state.read_alloc(&volume.namespace, alloc).await?;
-    if known.is_some_and(|known| known.may_use(&volume.volume, node)) {
+    let (_, alloc_record) = state.read_alloc(&volume.namespace, alloc).await?;
+    if alloc_record.is_some_and(|alloc_record| alloc_record.may_use(&volume.volume, node)) {
         return Ok(());
     }
     let is_it = |mount: &UnaccountedMount| mount.is_of(volume, alloc);

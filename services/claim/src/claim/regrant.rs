@@ -1,8 +1,8 @@
-//! A grant that is given again, for a claim that was taken by an earlier request.
+//! A grant that is given again for a claim that an earlier request took.
 //!
-//! Such a grant writes nothing, so no guard stops one that rests on an outdated mirror.
+//! Such a grant writes nothing, so no guard stops a grant that rests on an outdated mirror.
 //!
-//! **Promises** that it is given only after a look at the leader, and only
+//! **Promises** that it is given only after the leader was asked, and only
 //!
 //! - for a claim that still exists;
 //! - to an alloc that has not ended;
@@ -10,8 +10,8 @@
 //! - while no other node has a mount of the volume that no claim covers, or may have one after a
 //!   restore.
 //!
-//! Otherwise a claim could be mounted again while a proof releases it (rule 12). Or a replica that
-//! is behind could grant a released claim to an agent that has lost its journal (rule 10).
+//! Otherwise a claim could be mounted again while a proof releases it (rule 12). Or a lagging
+//! replica could grant a released claim to an agent that has lost its journal (rule 10).
 
 use berth_contract::code::Code;
 use berth_contract::message::claim::Take;
@@ -22,7 +22,7 @@ use berth_domain::volume::State as ClaimState;
 
 use crate::store::state::State;
 
-/// Refuses to grant the claim again, unless the leader confirms that it may be.
+/// Refuses to grant the claim again, unless the leader confirms that this is allowed.
 pub async fn check_regrant(
     state: &State,
     volume: &VolumeKey,
@@ -32,8 +32,7 @@ pub async fn check_regrant(
 ) -> Result<(), Problem> {
     state.check_alloc_lives(&volume.namespace, &request.alloc, trace).await?;
     state.check_mounts_elsewhere(volume, &request.node)?;
-    // A release before this request is seen after the catch-up. A later release is journalled by
-    // the agent.
+    // The catch-up shows each release before this request. The agent journals a later release.
     let caught_up = state.catch_up(volume).await;
     caught_up.map_err(|error| state.problem(error, volume))?;
     let since = state.volumes.mirror.read(|volumes| {

@@ -13,7 +13,7 @@ use crate::store::transact::TransactError;
 /// The epoch of no claim.
 const NO_EPOCH: Option<u64> = Some(0);
 
-/// Records that a claim is no longer wanted. Once this is answered, the release will happen.
+/// Records that a claim is no longer wanted. After the answer, the release is certain to happen.
 pub async fn release(
     state: &State,
     namespace: &Namespace,
@@ -30,8 +30,8 @@ pub async fn release(
     let command = |now: &Volume| {
         let (alloc, reason) = (request.alloc.clone(), reason.to_owned());
         let is_of = |node: &NodeId| now.claims.get(&alloc).is_none_or(|claim| claim.node == *node);
-        // An agent gives up what it took for an alloc of its own node. A claim on another node is
-        // answered as one that is gone (G1).
+        // An agent may only give up claims for allocs of its own node. For a claim on another node
+        // the answer is that the claim is gone (G1).
         let epoch = if sender.as_ref().is_none_or(is_of) { request.epoch } else { NO_EPOCH };
         Ok(Command::Release { alloc, epoch, reason })
     };
@@ -43,7 +43,7 @@ pub async fn release(
     };
     match state.transact_until(&volume, trace, deadline, command).await {
         Ok(_) => Ok(Released { state: show_state() }),
-        // A claim that is gone is released, so the request may be repeated.
+        // A missing claim is released already, so the request may be repeated.
         Err(TransactError::Refused(Refusal::NoSuchClaim(_))) => Ok(Released { state: None }),
         Err(error) => Err(state.problem(error, &volume)),
     }

@@ -9,8 +9,8 @@
 //!   ◀── grant ── grant
 //! ```
 //!
-//! **Promises** that a caller that repeats the request joins the work that is under way, and that
-//! the record of a caller that gave up names what is to be resumed or undone.
+//! **Promises** that a repeated request joins the work that is under way. If the caller gives up,
+//! the record shows what is to be resumed or undone.
 
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ use crate::store::refuse;
 use crate::store::state::State;
 use crate::store::transact::{Committed, TransactError};
 
-/// Longest time between two tries. A replica that lags may miss the change that a caller waits for.
+/// Longest time between two tries. A lagging replica may miss the change that a caller waits for.
 const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 /// Longest time between two requests of a waiter to the leader.
 const ASK_LEADER_INTERVAL: Duration = Duration::from_secs(5);
@@ -52,7 +52,7 @@ const ASK_LEADER_INTERVAL: Duration = Duration::from_secs(5);
 const RECORD_RETRY: Duration = Duration::from_millis(200);
 
 /// Grants the claim, or says by the caller's deadline why there is no grant. A caller that waits
-/// for others is told so after [`HELD_MAX`], and keeps its place by asking again.
+/// for others is told so after [`HELD_MAX`], and keeps its place in line by retrying.
 pub async fn take(
     state: &State,
     namespace: &Namespace,
@@ -77,19 +77,20 @@ struct ClaimRequest<'a> {
     own: Option<NodeId>,
     trace: TraceContext,
     deadline: Instant,
-    /// When it is answered that the caller has to wait, and ask again.
+    /// When a caller that waits is told to retry.
     held_until: Instant,
 }
 
-/// The earlier tries of one request.
+/// What the earlier tries of one request have found.
 struct EarlierTries {
-    /// Changes of the bucket since the last try.
+    /// Counts changes of the bucket since the last try.
     changes: watch::Receiver<u64>,
     is_alloc_checked: bool,
-    /// The controller attached the volume for this request, so the claim is new.
+    /// Whether the controller attached the volume for this request: then the claim is new.
     has_attached: bool,
     has_waited: bool,
-    /// Why the last try ended without a grant: the answer if the deadline comes during the next.
+    /// Why the last try ended without a grant: this is the answer if the deadline comes during the
+    /// next one.
     refusal: Option<Problem>,
 }
 
@@ -97,9 +98,9 @@ struct EarlierTries {
 enum Reservation {
     /// It is reserved, and this request has to make the controller call of the attempt.
     Publishing { attempt: Attempt, revision: u64 },
-    /// It is taken, by this write or by an earlier one.
+    /// It is taken, by this write or an earlier one.
     Taken { grant: Box<Grant>, is_written: bool },
-    /// It is in line, or another call for the volume is under way, at most until this time.
+    /// It is in line, or another call for the volume is under way, until this time at the latest.
     Queued { until: Option<Timestamp> },
     /// The volume, the plugin or the node is missing, and the caller waits for it.
     Lacking(Problem),
@@ -116,16 +117,16 @@ impl ClaimRequest<'_> {
         };
         loop {
             earlier.changes.mark_unchanged();
-            // Read in each round: the alloc may end while its claim waits (B1).
+            // Read in each round, because the alloc may end while its claim waits (B1).
             let Self { state, volume, request, own, trace, .. } = self;
             let alloc = state.claiming_alloc(volume, request, own.as_ref(), *trace).await?;
             match self.reserve(&alloc, &mut earlier).await? {
                 Reservation::Publishing { attempt, revision } => {
-                    // A reservation that was undone meanwhile has no call; the next round sees
+                    // A reservation that was undone meanwhile has no call; the next round finds
                     // that.
                     if let Some(call) = self.controller_call(&alloc, &attempt, revision) {
                         let (state, trace) = (self.state.clone(), self.trace);
-                        // A task of its own: the answer is recorded also after the caller gave up.
+                        // A separate task: the answer is recorded even if the caller gives up.
                         let answered = tokio::spawn(async move {
                             let outcome = publish(&state, &call, trace).await;
                             record_answer(&state, &call, &attempt, &outcome, trace).await;
@@ -159,8 +160,8 @@ impl ClaimRequest<'_> {
         let others = state.count_other_volumes(volume, &request.node);
         let stored = state
             .transact_until(volume, *trace, *deadline, |now| Ok(self.command(now, alloc, others)));
-        // The guard covers the volume alone, and this replica may learn late that the alloc has
-        // ended. So the leader is asked, beside the first decision.
+        // The guard covers only the volume, and this replica may lag behind the end of the alloc.
+        // So the leader is asked in parallel with the first decision.
         let is_alloc_checked = std::mem::replace(&mut earlier.is_alloc_checked, true);
         let alloc_lives =
             async { if is_alloc_checked { Ok(()) } else { self.check_alloc_lives().await } };
@@ -181,7 +182,7 @@ impl ClaimRequest<'_> {
             Err(TransactError::Refused(Refusal::Busy { until, .. })) => {
                 Ok(Reservation::Queued { until: Some(until) })
             }
-            // It is claimed as soon as it is created, also without `wait`.
+            // The claim follows as soon as the volume is created, even without `wait`.
             Err(TransactError::Refused(refusal)) if refusal.is_of_creation() => {
                 Ok(Reservation::Queued { until: None })
             }
@@ -200,8 +201,8 @@ impl ClaimRequest<'_> {
         }
     }
 
-    /// Where the plugin limits the volumes of a node, takes of this node wait for each other, so
-    /// that its last room is not given twice. Takes at other replicas do not wait: there the plugin
+    /// If the plugin limits the volumes of a node, the takes of this node wait for each other, so
+    /// that its last room is not given twice. Takes at other replicas do not wait: then the plugin
     /// itself refuses (A7).
     async fn lock_node_limit(&self) -> Result<Option<KeyGuard<(PluginId, NodeId)>>, Problem> {
         let node = &self.request.node;
@@ -213,7 +214,7 @@ impl ClaimRequest<'_> {
         lock.map(Some).map_err(|_| self.why_not_granted())
     }
 
-    /// The controller call of an attempt that is on the record; none if the reservation was undone.
+    /// The controller call of an attempt on the record; none if the reservation was undone.
     fn controller_call(
         &self,
         alloc: &Alloc,
@@ -270,7 +271,7 @@ impl ClaimRequest<'_> {
         state.check_alloc_lives(&volume.namespace, &request.alloc, *trace).await
     }
 
-    /// Waits for a volume, a plugin or a node that is missing. It is looked for at intervals.
+    /// Waits for a missing volume, plugin or node, by checking at intervals.
     async fn wait_for_missing(
         &self,
         problem: Problem,
@@ -280,9 +281,9 @@ impl ClaimRequest<'_> {
         wait_aside(sleep(just_after(RETRY_INTERVAL))).await
     }
 
-    /// Waits until it is worth asking the leader again. Each change of the bucket wakes all waiters
-    /// of a long line. They look at what this replica knows, and only the waiter whose turn has
-    /// come asks the leader.
+    /// Waits until the leader should be asked again. Each change of the bucket wakes all waiters of
+    /// a long line. They check this replica's mirror, and only the waiter whose turn has come asks
+    /// the leader.
     async fn wait_for_turn(
         &self,
         alloc: &Alloc,
@@ -296,7 +297,7 @@ impl ClaimRequest<'_> {
         wait_aside(self.watch_for_turn(alloc, pause, earlier)).await
     }
 
-    /// Returns when another try is due. Looks only at what this replica knows.
+    /// Returns when another try is due. Reads only this replica's mirror.
     async fn watch_for_turn(&self, alloc: &Alloc, pause: Duration, earlier: &mut EarlierTries) {
         let Self { state, volume, request, .. } = self;
         let ask_leader_at = Instant::now() + clock::jittered(ASK_LEADER_INTERVAL);
@@ -320,8 +321,8 @@ impl ClaimRequest<'_> {
         }
     }
 
-    /// Refuses an alloc that waits in a circle of allocs and is the one to give up. Its place in
-    /// line is given up at once, so that the others go on when its volumes are free.
+    /// Refuses an alloc that waits in a circle of allocs, if it is the one that must give up. It
+    /// leaves the line at once, so that the others go on when its volumes are free.
     async fn give_up_in_deadlock(&self) -> Result<(), Problem> {
         let Self { state, volume, request, trace, deadline, .. } = self;
         let Err(problem) = state.check_no_deadlock(&volume.namespace, &request.alloc) else {
@@ -343,8 +344,8 @@ impl ClaimRequest<'_> {
         }
     }
 
-    /// Keeps why this try ended without a grant. Fails with that reason if the request is held no
-    /// longer than the pause before the next try.
+    /// Keeps the reason why this try ended without a grant. Fails with that reason if the request's
+    /// time ends before the next try.
     fn keep_refusal(
         &self,
         refusal: Problem,
@@ -359,7 +360,7 @@ impl ClaimRequest<'_> {
         Ok(())
     }
 
-    /// Whether another claim is before this one in the line. The first in line wakes the next.
+    /// Whether another claim is ahead of this one in line. The first in line wakes the next.
     fn is_behind_others(&self) -> bool {
         let alloc = &self.request.alloc;
         self.state.volumes.mirror.read(|volumes| {
@@ -370,7 +371,8 @@ impl ClaimRequest<'_> {
         })
     }
 
-    /// The command for the volume as it is. `others` counts the node's other volumes of the plugin.
+    /// The command for the volume's present state. `others` is the number of the node's other
+    /// volumes of the plugin.
     fn command(&self, now: &Volume, alloc: &Alloc, others: Option<u64>) -> Command {
         let Self { state, volume, request, .. } = self;
         let route = now
@@ -402,13 +404,14 @@ impl ClaimRequest<'_> {
         })
     }
 
-    /// The answer at the deadline: how far the claim has come.
+    /// The answer at the deadline: what the claim waits for.
     fn why_not_granted(&self) -> Problem {
         let Self { state, volume, request, .. } = self;
         let problem = state.volumes.mirror.read(|volumes| {
             let now = volumes.get(volume).map(|subtree| &subtree.volume)?;
             if let Some(spec) = now.spec.as_ref().filter(|spec| spec.stage() != Stage::Ready) {
-                let failure = spec.operation().and_then(|it| it.progress.calls.failure.clone());
+                let failure =
+                    spec.operation().and_then(|operation| operation.progress.calls.failure.clone());
                 let refusal = Refusal::NotReady { stage: spec.stage(), failure };
                 return Some(refuse::to_problem(volume, &refusal));
             }
@@ -439,8 +442,8 @@ async fn publish(state: &State, call: &ClaimCall, trace: TraceContext) -> Outcom
     call::make(&state.bus, &call.clone().into(), trace).await
 }
 
-/// The arrow `taken`: records the controller's answer, for as long as its attempt may still act. A
-/// later answer does not matter: another attempt may follow by then (rule 6).
+/// The arrow `taken`: records the controller's answer for as long as its attempt may still act. A
+/// later answer does not count: by then another attempt may have followed (rule 6).
 async fn record_answer(
     state: &State,
     call: &ClaimCall,
@@ -478,7 +481,7 @@ async fn record_answer(
     }
 }
 
-/// A little more than the pause, so that what is due then is due.
+/// A little more than the pause, so that something that is due at its end is due.
 fn just_after(pause: Duration) -> Duration {
     pause + Duration::from_millis(1)
 }
