@@ -17,8 +17,8 @@ use crate::caller::Caller;
 use crate::store::records::{is_known_to, no_such_alloc};
 use crate::store::state::{State, StateInner};
 
-/// One alloc with its claims, as the leader has them. `own` is the node that the sender acts for,
-/// if it acts for one.
+/// One alloc with its claims, from the leader. `own` is the node that the sender acts for, if it
+/// acts for one.
 pub async fn alloc_status(
     state: &State,
     namespace: &Namespace,
@@ -73,8 +73,8 @@ fn unowned_since(alloc: &Alloc) -> Option<Timestamp> {
     alloc.owner.as_ref().filter(|_| alloc.is_unowned())?.unowned_since
 }
 
-/// The revision of the alloc's record and the newest ones of its volumes, together. None of them
-/// falls while the alloc has a claim there.
+/// The revision of the alloc's record plus the newest ones of its volumes. None of them falls while
+/// the alloc has a claim there.
 fn status_index(state: &StateInner, namespace: &Namespace, alloc: &Alloc, revision: u64) -> u64 {
     state.volumes.mirror.read(|volumes| {
         let key = |volume| VolumeKey::new(namespace.clone(), volume);
@@ -95,17 +95,17 @@ impl StateInner {
         own: Option<&NodeId>,
     ) -> Result<(), Problem> {
         let index = || {
-            let found = self.allocs.mirror.read(|allocs| {
-                let found = allocs.get(namespace, id).filter(|(_, it)| is_known_to(it, own));
-                found.map(|(revision, alloc)| (revision, alloc.clone()))
+            let record = self.allocs.mirror.read(|allocs| {
+                let record = allocs.get(namespace, id).filter(|(_, alloc)| is_known_to(alloc, own));
+                record.map(|(revision, alloc)| (revision, alloc.clone()))
             });
-            found.map(|(revision, alloc)| status_index(self, namespace, &alloc, revision))
+            record.map(|(revision, alloc)| status_index(self, namespace, &alloc, revision))
         };
         let is_newer = |than: u64| index().map_or(than > 0, |index| index > than);
         self.wait_for_alloc_change(reader, is_newer).await
     }
 
-    /// Waits until it is so, looking again after each change of an alloc or a volume.
+    /// Waits until `is_so` holds, and tests it after each change of an alloc or a volume.
     pub(super) async fn wait_for_alloc_change(
         &self,
         reader: Reader,
@@ -140,7 +140,7 @@ pub async fn list_allocs(
     let after = after(&query.page, key::parse_alloc)?;
     let reader = Reader::new(query.newer, deadline);
     let show_page = |allocs: &Allocs| {
-        let meant = allocs
+        let matching = allocs
             .iter()
             .filter(|(their, ..)| namespace.covers(their))
             .filter(|(their, id, _)| {
@@ -153,7 +153,7 @@ pub async fn list_allocs(
             Some(stub(state, namespace, id, alloc, revision))
         };
         let token = |(namespace, id): &(&Namespace, &AllocId)| key::alloc(namespace, id);
-        let page = page(meant, Room::for_page(&query.page), show, token);
+        let page = page(matching, Room::for_page(&query.page), show, token);
         let unreadable = allocs.unreadable().filter(|(their, id, _)| {
             namespace.covers(their) && id.as_str().starts_with(&query.prefix)
         });
@@ -191,10 +191,10 @@ fn stub(
     revision: u64,
 ) -> AllocStub {
     let volumes: Vec<_> = alloc.requests().map(|(volume, _)| volume).collect();
-    let claims = state.volumes.mirror.read(|known| {
+    let claims = state.volumes.mirror.read(|mirror| {
         let claimed = volumes.iter().filter(|volume| {
             let key = VolumeKey::new(namespace.clone(), (*volume).clone());
-            known.get(&key).is_some_and(|subtree| {
+            mirror.get(&key).is_some_and(|subtree| {
                 subtree.volume.claims.contains_key(id)
                     || subtree.unreadable.contains_key(&key::claim(&key, id))
             })

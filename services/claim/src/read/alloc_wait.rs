@@ -1,7 +1,7 @@
-//! `alloc.wait`: answered when an alloc is as far as its reader needs it.
+//! `alloc.wait`: answered when an alloc is in the state that its reader waits for.
 //!
-//! **Promises** that a change of anything else wakes no reader, and that the answer is as the
-//! leader has it.
+//! **Promises** that a change of anything else wakes no reader, and that the answer is the
+//! leader's.
 
 use berth_contract::code::Code;
 use berth_contract::message::alloc::{AllocQuery, AllocStatus, Wait, WaitUntil, Waited};
@@ -15,7 +15,7 @@ use super::Reader;
 use crate::caller::Caller;
 use crate::store::state::{State, StateInner};
 
-/// Waits until the alloc is as far as that, until it can never be, or until the wait is over.
+/// Waits until the alloc is in that state, until it can never be, or until the wait is over.
 pub async fn wait_for_alloc(
     state: &State,
     namespace: &Namespace,
@@ -24,7 +24,7 @@ pub async fn wait_for_alloc(
 ) -> Result<Waited, Problem> {
     let (deadline, anyone) = (caller.deadline, Caller { actor: None, ..caller.clone() });
     let Wait { id, until, wait_ms } = query;
-    // An alloc that was registered a moment ago may not be here yet, and is not one that ended.
+    // An alloc that was just registered may be missing in this mirror, and does not count as ended.
     let read = super::alloc_status(state, namespace, AllocQuery::current(id.clone()), &anyone);
     if let Some(answer) = answer(read.await, until)? {
         return Ok(answer);
@@ -32,10 +32,10 @@ pub async fn wait_for_alloc(
     let reader = Reader::new(LongPoll { than: Some(0), wait_ms }, deadline);
     state.wait_for_alloc_change(reader, |_| state.is_decided(namespace, &id, until)).await?;
     let last = super::alloc_status(state, namespace, AllocQuery::current(id), &anyone).await;
-    let left = last.clone();
+    let alloc = last.clone();
     Ok(match answer(last, until)? {
         Some(answer) => answer,
-        None => Waited { reached: false, alloc: left.ok() },
+        None => Waited { reached: false, alloc: alloc.ok() },
     })
 }
 
@@ -53,11 +53,12 @@ fn answer(read: Result<AllocStatus, Problem>, until: WaitUntil) -> Result<Option
         claim.state == ClaimState::Taken
             && claim.mount.as_ref().is_some_and(|mount| mount.state == NodeMountState::Mounted)
     };
-    let asked = berth_domain::alloc::each_volume(&alloc.volumes, alloc.index);
+    let requested = berth_domain::alloc::each_volume(&alloc.volumes, alloc.index);
     let reached = match until {
         WaitUntil::Mounted => {
-            let mounted = |id| alloc.claims.iter().any(|one| one.volume == id && is_mounted(one));
-            !has_ended && asked.into_iter().all(|(volume, _)| mounted(volume))
+            let mounted =
+                |id| alloc.claims.iter().any(|claim| claim.volume == id && is_mounted(claim));
+            !has_ended && requested.into_iter().all(|(volume, _)| mounted(volume))
         }
         WaitUntil::Ended => has_ended,
         WaitUntil::Free => has_ended && alloc.claims.is_empty() && alloc.unreadable.is_empty(),

@@ -41,7 +41,7 @@ pub async fn list_claims(
         let later = |(volume, alloc): &ClaimRef<'_>| {
             after.as_ref().is_none_or(|(v, a)| (*volume, *alloc) > (v, a))
         };
-        // Claims of one volume follow each other, so its line is built once.
+        // Claims of one volume follow each other, so its line is built only once.
         let last: RefCell<Option<ShownVolume<'_>>> = RefCell::new(None);
         let records = ReplyRecords::new(state);
         let show = |(key, alloc): &ClaimRef<'_>| {
@@ -70,7 +70,7 @@ pub async fn list_claims(
     Ok(Claims { index, incarnation, claims, next: page.next, unreadable })
 }
 
-/// Whether a change may change what the query lists.
+/// Whether the change may affect what the query lists.
 fn changes_list(namespace: &Namespace, query: &ListClaims, change: &VolumeChange) -> bool {
     let VolumeChange { volume, plugin, claim } = change;
     let is_meant = namespace.covers(&volume.namespace)
@@ -87,7 +87,7 @@ fn changes_list(namespace: &Namespace, query: &ListClaims, change: &VolumeChange
         })
 }
 
-/// Unreadable claims that may match the query. Their nodes and states are not known.
+/// Unreadable claims that may match the query: their nodes and states are unknown.
 fn unreadable<'a>(
     volumes: &'a Volumes,
     namespace: &'a Namespace,
@@ -112,13 +112,13 @@ fn matching<'a>(
     query: &'a ListClaims,
     first: Option<&VolumeKey>,
 ) -> impl Iterator<Item = ClaimRef<'a>> {
-    let one = query.volume.as_ref().filter(|_| !namespace.is_wildcard());
-    let one = one.map(|volume| VolumeKey::new(namespace.clone(), volume.clone()));
-    let found = one.as_ref().and_then(|key| volumes.get_key_value(key));
-    let all = one.is_none().then(|| volumes.iter_from(first)).into_iter().flatten();
-    found
+    let wanted = query.volume.as_ref().filter(|_| !namespace.is_wildcard());
+    let wanted = wanted.map(|volume| VolumeKey::new(namespace.clone(), volume.clone()));
+    let wanted_subtree = wanted.as_ref().and_then(|key| volumes.get_key_value(key));
+    let all_subtrees = wanted.is_none().then(|| volumes.iter_from(first)).into_iter().flatten();
+    wanted_subtree
         .into_iter()
-        .chain(all)
+        .chain(all_subtrees)
         .filter(|(key, _)| namespace.covers(&key.namespace))
         .filter(|(key, _)| query.volume.as_ref().is_none_or(|volume| *volume == key.volume))
         .filter(|(key, _)| key.volume.as_str().starts_with(&query.prefix))
@@ -128,9 +128,9 @@ fn matching<'a>(
         })
         .flat_map(|(key, subtree)| {
             let claims = &subtree.volume.claims;
-            let one = query.alloc.as_ref().and_then(|alloc| claims.get_key_value(alloc));
-            let all = query.alloc.is_none().then(|| claims.iter()).into_iter().flatten();
-            one.into_iter().chain(all).map(move |(alloc, claim)| ((key, alloc), claim))
+            let wanted = query.alloc.as_ref().and_then(|alloc| claims.get_key_value(alloc));
+            let all_claims = query.alloc.is_none().then(|| claims.iter()).into_iter().flatten();
+            wanted.into_iter().chain(all_claims).map(move |(alloc, claim)| ((key, alloc), claim))
         })
         .filter(|(_, claim)| {
             query.node.as_ref().is_none_or(|node| claim.node == *node)
@@ -139,7 +139,7 @@ fn matching<'a>(
                     || claim.plugin.is_none()
                     || claim.plugin == query.plugin)
         })
-        .map(|(place, _)| place)
+        .map(|(claim_ref, _)| claim_ref)
 }
 
 /// All claims of one alloc. An alloc has claims only on volumes that it requested.
@@ -154,11 +154,11 @@ pub fn claims_of(
     requested.sort();
     let records = ReplyRecords::new(state);
     state.volumes.mirror.read(|volumes| {
-        let known = requested.iter().filter_map(|key| volumes.get_key_value(key));
-        let shown = known.filter_map(|(key, subtree)| {
+        let subtrees = requested.iter().filter_map(|key| volumes.get_key_value(key));
+        let statuses = subtrees.filter_map(|(key, subtree)| {
             ShownVolume::new(&records, volumes, key, subtree).show_claim(id)
         });
-        shown.collect()
+        statuses.collect()
     })
 }
 
@@ -170,11 +170,11 @@ pub fn unreadable_claims_of(
     alloc: &Alloc,
 ) -> Vec<UnreadableRecord> {
     state.volumes.mirror.read(|volumes| {
-        let of = |volume| {
+        let unreadable_claim = |volume| {
             let key = VolumeKey::new(namespace.clone(), volume);
             volumes.get(&key)?.unreadable.get(&key::claim(&key, id)).cloned()
         };
-        alloc.requests().filter_map(|(volume, _)| of(volume)).collect()
+        alloc.requests().filter_map(|(volume, _)| unreadable_claim(volume)).collect()
     })
 }
 
@@ -191,7 +191,7 @@ pub fn show_claims<'a>(
     allocs.into_iter().filter_map(|alloc| volume.show_claim(alloc)).collect()
 }
 
-/// The first claims of one volume, as many as there is room for.
+/// The first claims of one volume, as many as fit.
 pub(super) fn show_first_claims(
     state: &StateInner,
     volumes: &Volumes,
@@ -236,9 +236,9 @@ impl<'a> ShownVolume<'a> {
     }
 
     fn show_claim(&self, alloc: &AllocId) -> Option<ClaimStatus> {
-        let mut shown = self.show_without_hint(alloc)?;
-        shown.hint = self.hint(&shown);
-        Some(shown)
+        let mut status = self.show_without_hint(alloc)?;
+        status.hint = self.hint(&status);
+        Some(status)
     }
 
     fn show_without_hint(&self, alloc: &AllocId) -> Option<ClaimStatus> {
@@ -284,7 +284,7 @@ impl<'a> ShownVolume<'a> {
         })
     }
 
-    /// What the claim waits for, with words for people.
+    /// What the claim waits for, in words.
     fn waits_for(
         &self,
         alloc: &AllocId,
@@ -292,7 +292,7 @@ impl<'a> ShownVolume<'a> {
     ) -> Option<(ClaimWait, String)> {
         let state = self.records.state;
         let words = |reason: WaitReason<'_>| (reason.kind(), reason.to_string());
-        // Also for a claim at rest: the release that was requested may be what cannot be stored.
+        // Also for a claim at rest: its requested release may be what cannot be stored.
         if let Some(fault) = state.volumes.bucket.store_fault() {
             return Some(words(WaitReason::Store(fault.since, &fault.reason)));
         }
@@ -318,11 +318,11 @@ impl<'a> ShownVolume<'a> {
         let leaves = claim.state == ClaimState::NodeDetached
             && claim.controller
             && claim.progress.attempt.is_none();
-        let known = leaves.then(|| handle::current_use(self.volumes, self.key))?;
-        known.in_the_way(claim, clock::now(), self.records.state.policy.clock_margin).cloned()
+        let handle_use = leaves.then(|| handle::current_use(self.volumes, self.key))?;
+        handle_use.in_the_way(claim, clock::now(), self.records.state.policy.clock_margin).cloned()
     }
 
-    /// What an operator can do, by the records alone.
+    /// What an operator can do, from the records alone.
     fn hint(&self, shown: &ClaimStatus) -> Option<String> {
         let state = self.records.state;
         let unreadable = self.subtree.first_unreadable();
@@ -352,7 +352,7 @@ impl<'a> ShownVolume<'a> {
         berth_explain::find_claim(&facts, shown).hint()
     }
 
-    /// Adds the claims that those in line wait for, with what explains them.
+    /// Adds the claims that claims in line wait for, with the facts that explain them.
     fn add_holders(&self) {
         if self.records.facts.borrow().holders.contains_key(self.key) {
             return;
@@ -375,7 +375,7 @@ fn plugin_of<'a>(subtree: &'a Subtree, claim: &'a Claim) -> Option<&'a PluginId>
     claim.plugin.as_ref().or_else(|| Some(&subtree.volume.spec.as_ref()?.plugin))
 }
 
-/// Whether the volume that was granted is not registered under this name any more.
+/// Whether the volume of the grant is no longer registered under this name.
 fn is_stray(key: &VolumeKey, subtree: &Subtree, claim: &Claim) -> bool {
     let handle = subtree.volume.spec.as_ref().and_then(|spec| spec.handle(&key.volume));
     claim.is_held() && (handle.is_none() || claim.is_of_other_than(handle.as_ref()))

@@ -1,7 +1,7 @@
-//! `history.list`: events, read from the stream for callers who may not read it themselves.
+//! `history.list`: events, read from the stream for callers that may not read it themselves.
 //!
 //! **Promises** that a reply has only events of the namespaces that the request's subject names.
-//! The subject of an event says its namespace.
+//! The subject of an event names its namespace.
 //!
 //! **Never** decides anything by an event.
 
@@ -19,14 +19,14 @@ use tokio::time::Instant;
 
 use crate::store::state::State;
 
-/// The longest a page is read. What was not read by then is left to the next page.
+/// Longest time for reading a page. What was not read by then is on the next page.
 const READ_MAX: Duration = Duration::from_secs(5);
-/// How long before the deadline a page is answered.
+/// A page is answered this long before the deadline.
 const ANSWER_MARGIN: Duration = Duration::from_millis(250);
-/// Events on one page, unless the request says fewer or more.
+/// Events on one page, unless the request names another limit.
 const PAGE_DEFAULT: usize = 100;
 
-/// Which way a page leads, by its token.
+/// The direction in which a page leads, by its token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Direction {
     /// To events before this sequence.
@@ -75,7 +75,7 @@ pub async fn list_events(
     };
     let text = searched_text(&query);
     let keep = |message: &Message| {
-        // A message that no page has room for is no event of ours.
+        // A message that fits no page is no event of Berth's.
         message.body.len() <= limits::PAGE_BYTES_MAX
             && contains(&message.body, &text)
             && EventBody::read(&message.body).is_some_and(|body| matches(&query, body.event()))
@@ -128,17 +128,17 @@ fn filters(namespace: &Namespace, query: &ListEvents) -> Vec<String> {
         Some(only) if only.is_wildcard() => vec![EventsOf::All],
         Some(only) => vec![EventsOf::Namespace(only), EventsOf::None],
     };
-    let mut all = BTreeSet::new();
-    for of in scopes {
+    let mut subjects = BTreeSet::new();
+    for scope in scopes {
         if query.kinds.is_empty() {
             // Kinds of a newer version are included.
-            all.extend(each(of, None, query.volumes.iter().map(VolumeId::as_str)));
+            subjects.extend(each(scope, None, query.volumes.iter().map(VolumeId::as_str)));
         }
         for kind in &query.kinds {
-            all.extend(filters_of_kind(of, *kind, query));
+            subjects.extend(filters_of_kind(scope, *kind, query));
         }
     }
-    all.into_iter().collect()
+    subjects.into_iter().collect()
 }
 
 fn filters_of_kind(of: EventsOf<'_>, kind: EventKind, query: &ListEvents) -> Vec<String> {
@@ -160,7 +160,7 @@ fn filters_of_kind(of: EventsOf<'_>, kind: EventKind, query: &ListEvents) -> Vec
     }
 }
 
-/// A filter for each id; for all ids when none is given.
+/// A filter for each id; one for all ids if none is given.
 fn each<'a>(
     of: EventsOf<'_>,
     kind: Option<&str>,
@@ -170,7 +170,7 @@ fn each<'a>(
     if filters.is_empty() { vec![event_filter(of, kind, None)] } else { filters }
 }
 
-/// A text that is in the JSON of each wanted event; most events belong to others and need no
+/// A text that the JSON of each wanted event contains; most events do not contain it, and need no
 /// decoding.
 fn searched_text(query: &ListEvents) -> Vec<u8> {
     let alloc = || match query.allocs.as_slice() {
@@ -186,10 +186,10 @@ fn contains(body: &[u8], text: &[u8]) -> bool {
     text.is_empty() || body.windows(text.len()).any(|part| part == text)
 }
 
-/// Whether the event matches everything that is given.
+/// Whether the event matches every given field.
 fn matches(query: &ListEvents, event: &Event) -> bool {
-    fn is_one_of<T: PartialEq>(wanted: &[T], found: Option<&T>) -> bool {
-        wanted.is_empty() || found.is_some_and(|found| wanted.contains(found))
+    fn is_one_of<T: PartialEq>(wanted: &[T], actual: Option<&T>) -> bool {
+        wanted.is_empty() || actual.is_some_and(|actual| wanted.contains(actual))
     }
     let of_trace = |trace: &String| {
         [&event.trace, &event.claim_trace].into_iter().any(|own| own.as_ref() == Some(trace))

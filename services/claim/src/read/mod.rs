@@ -2,8 +2,8 @@
 //!
 //! **Promises**
 //!
-//! - A reply shows all that any replica stored before the request. The stream's leader is asked
-//!   each time; if it does not answer, the request fails.
+//! - A reply shows everything that any replica stored before the request. The stream's leader is
+//!   asked each time; if it does not answer, the request fails.
 //! - A list shows one revision, and names it.
 //! - Derived facts are in the reply's type only, and never stored (D8).
 
@@ -45,7 +45,7 @@ pub use storage::{show_snapshot, show_storage};
 pub use volume::{list_volumes, volume_status};
 pub use wait::{ClaimContext, VolumeQueue};
 
-/// What the node's record says, with these of its instances; or why there is none.
+/// The node's record, with these of its instances; or why there is none.
 pub fn read_node(
     nodes: &Nodes,
     id: &NodeId,
@@ -59,7 +59,7 @@ pub fn read_node(
     Ok(node_status(id, (node, nodes.revision(id)), instances))
 }
 
-/// A reader, and the time that it waits.
+/// A reader, and how long it waits.
 #[derive(Debug, Clone, Copy)]
 pub struct Reader {
     newer: LongPoll,
@@ -72,14 +72,14 @@ impl Reader {
     }
 }
 
-/// As many unreadable records as one reply names.
+/// The unreadable records that fit in one reply.
 fn first_unreadable<'a>(all: impl Iterator<Item = &'a UnreadableRecord>) -> Vec<UnreadableRecord> {
     all.take(UNREADABLE_MAX).cloned().collect()
 }
 
 impl StateInner {
-    /// Reads all of a table at one revision, once something has changed that concerns the reader or
-    /// the wait is over. `concerns` says whether something has, after a revision.
+    /// Reads all of a table at one revision, after a change that concerns the reader or the end of
+    /// the wait. `concerns` says whether there was such a change after a revision.
     pub async fn snapshot<F: Fold, T>(
         &self,
         reader: Reader,
@@ -94,7 +94,7 @@ impl StateInner {
         let arrival = |than: u64| async move {
             let mut than = than;
             loop {
-                // Everything up to here is looked at, and need not be looked at again.
+                // The changes so far are tested now, and need not be tested again.
                 let applied = mirror.applied();
                 if has_changed(than) || changes.changed().await.is_err() {
                     return;
@@ -104,8 +104,8 @@ impl StateInner {
         };
         await_newer(newer, until, has_changed, arrival).await?;
         self.catch_up_with_leader(reader, table, ">").await?;
-        let seen = mirror.snapshot(until.answer, show).await;
-        seen.map_err(Problem::from)
+        let snapshot = mirror.snapshot(until.answer, show).await;
+        snapshot.map_err(Problem::from)
     }
 
     /// Waits until the object has a newer revision than the reader has seen, or the wait is over. A
@@ -124,8 +124,8 @@ impl StateInner {
         await_newer(reader.newer, reader.until, is_newer, arrival).await
     }
 
-    /// Waits until the mirror has all that the leader has below the filter; fails if it does not in
-    /// the reader's time.
+    /// Waits until the mirror has everything that the leader has below the filter; fails if that
+    /// takes longer than the reader waits.
     pub async fn catch_up_with_leader<F: Fold>(
         &self,
         reader: Reader,
@@ -134,7 +134,7 @@ impl StateInner {
     ) -> Result<(), Problem> {
         let until = reader.until;
         let head = async {
-            // The bucket's own head falls when a marker is purged; that of a volume does not.
+            // The bucket's own head falls when a marker is purged; a volume's does not.
             if filter == ">" { bucket.newest().await } else { bucket.head(filter).await }
         };
         let Ok(head) = timeout_at(until.answer, head).await else {

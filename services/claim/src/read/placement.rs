@@ -37,10 +37,10 @@ use crate::store::state::{
     State, StateInner, check_node_readable, placement_site, unreported_elsewhere,
 };
 
-/// Time between two computations of an answer that is waited for.
+/// Pause between two computations of an answer that a reader waits for.
 const RECOMPUTE_PAUSE: Duration = Duration::from_millis(50);
 
-/// Says of each node whether it could host all the volumes.
+/// For each node, whether it could host all the volumes.
 pub async fn list_placements(
     state: &State,
     namespace: &Namespace,
@@ -51,8 +51,8 @@ pub async fn list_placements(
     place(state, namespace.clone(), query, limits::PAGE_BYTES_MAX, deadline).await
 }
 
-/// Says of each of many workloads where it could run, as if each were asked for alone. All answers
-/// go in one message, so each page has its part of it.
+/// For each of several workloads, where it could run, as by a request of its own. All answers are
+/// in one message, so each gets a share of its bytes.
 pub async fn place_many(
     state: &State,
     namespace: &Namespace,
@@ -62,8 +62,8 @@ pub async fn place_many(
     let deadline = caller.deadline;
     let (many, mut left) = (request.placements.len(), limits::PAGE_BYTES_MAX);
     let mut answers = Vec::new();
-    for (at, one) in request.placements.into_iter().enumerate() {
-        let query = ListPlacements { newer: LongPoll::default(), ..one };
+    for (at, query) in request.placements.into_iter().enumerate() {
+        let query = ListPlacements { newer: LongPoll::default(), ..query };
         let done = match left / (many - at) {
             0 => Err(Problem::new(Code::Overloaded, "the answers before this one fill the reply")
                 .retryable()
@@ -80,7 +80,7 @@ pub async fn place_many(
     Ok(PlacementAnswers { answers })
 }
 
-/// One answer, with so many bytes of nodes.
+/// One answer, whose nodes have at most this many bytes.
 async fn place(
     state: &State,
     namespace: Namespace,
@@ -114,8 +114,8 @@ impl StateInner {
         volumes.and(nodes).and(plugins)
     }
 
-    /// Waits until the answer is another one, or the wait is over. It is computed again after a
-    /// change of anything that it is made of, but not after each of many.
+    /// Waits until the answer changes, or the wait is over. The answer is computed again after a
+    /// change of anything that it depends on, but only once for several changes.
     async fn wait_for_placement(
         &self,
         reader: Reader,
@@ -143,10 +143,10 @@ impl StateInner {
 }
 
 impl PlacementLookup {
-    /// The answer, as the mirrors have it now.
+    /// The answer by the mirrors' present state.
     fn answer(&self, state: &StateInner) -> Result<Placements, Problem> {
         let context = state.decision_context();
-        // A new attempt's id: no alloc has it, so the newcomer has no claim.
+        // The id of a new attempt: no alloc has it, so the newcomer has no claim.
         let alloc = AllocId::new(context.attempt.as_str())
             .map_err(|fault| Problem::new(Code::Internal, fault))?;
         let newcomer = NewClaimant { alloc, worker: state.worker.clone() };
@@ -168,7 +168,7 @@ impl PlacementLookup {
         VolumeKey::new(self.namespace.clone(), id.clone())
     }
 
-    /// How much each of the volumes is in demand.
+    /// How many claims each of the volumes has.
     fn demands(&self, volumes: &Volumes) -> Vec<VolumeDemand> {
         let ids = each_volume(&self.query.volumes, self.query.index);
         let mut demands: Vec<VolumeDemand> = ids
@@ -180,13 +180,13 @@ impl PlacementLookup {
                 Some(VolumeDemand { volume, holding, waiting })
             })
             .collect();
-        demands.sort_by(|one, other| one.volume.cmp(&other.volume));
+        demands.sort_by(|left, right| left.volume.cmp(&right.volume));
         demands
     }
 }
 
-/// A number that stands for an answer, whichever replica gives it. Words do not count: they name
-/// times. It has 53 bits: every program's number has them.
+/// A number that identifies an answer, equal at each replica. Texts do not count, because they
+/// contain times. It has 53 bits, which the numbers of every language can represent.
 fn fingerprint(answer: &Placements) -> u64 {
     let mut hash = Sha256::new();
     for VolumeDemand { volume, holding, waiting } in &answer.volumes {
@@ -206,8 +206,8 @@ fn fingerprint(answer: &Placements) -> u64 {
     bytes[..8].iter().fold(0, |number: u64, byte| (number << 8) | u64::from(*byte)) >> 11
 }
 
-fn plugin_of<'a>(one: &RequestedVolume<'a>) -> Option<&'a PluginId> {
-    one.volume?.spec.as_ref().map(|spec| &spec.plugin)
+fn plugin_of<'a>(requested: &RequestedVolume<'a>) -> Option<&'a PluginId> {
+    requested.volume?.spec.as_ref().map(|spec| &spec.plugin)
 }
 
 struct PlacementLookup {
@@ -217,7 +217,7 @@ struct PlacementLookup {
     room: Room,
 }
 
-/// A lookup at one moment.
+/// A lookup, with what it reads at one moment.
 struct PlacementView<'a> {
     lookup: &'a PlacementLookup,
     newcomer: NewClaimant,
@@ -241,7 +241,7 @@ impl PlacementView<'_> {
                 RequestedVolume { id, request, volume, handle }
             })
             .collect();
-        // Once, not for each node.
+        // Computed once, not for each node.
         let unrecorded = self.state.unrecorded_nodes(nodes);
         let show = |node: &&NodeId| {
             let node = *node;
@@ -254,7 +254,7 @@ impl PlacementView<'_> {
             };
             let unreported: BTreeMap<_, _> =
                 ids.iter().map(|(id, _)| (id.clone(), unreported(id))).collect();
-            let found = obstacles(
+            let domain_obstacles = obstacles(
                 &self.newcomer,
                 &wanted,
                 node,
@@ -265,22 +265,23 @@ impl PlacementView<'_> {
                 |id| nodes.is_ready(id),
                 &self.context,
             );
-            let obstacles = found.into_iter().map(|found| {
-                let can_wait = can_wait(&found.refusal);
-                let problem = refuse::to_problem(&key(&found.volume), &found.refusal);
-                obstacle(found.volume, problem, can_wait)
+            let obstacles = domain_obstacles.into_iter().map(|refused| {
+                let can_wait = can_wait(&refused.refusal);
+                let problem = refuse::to_problem(&key(&refused.volume), &refused.refusal);
+                obstacle(refused.volume, problem, can_wait)
             });
             let mut obstacles: Vec<Obstacle> = obstacles.collect();
-            for (id, plugin) in wanted.iter().map(|one| (one.id, plugin_of(one))) {
+            for (id, plugin) in wanted.iter().map(|requested| (requested.id, plugin_of(requested)))
+            {
                 let volume = volumes.get(&key(id)).and_then(Subtree::first_unreadable);
                 let at = nodes.unreadable().get(node);
                 let unreadable = volume.or(at).map(UnreadableRecord::problem);
-                let there = || {
+                let unreadable_on_node = || {
                     let refusal = check_node_readable(nodes, plugins, plugin?, node).err()?;
                     Some(refuse::to_problem(&key(id), &refusal.into()))
                 };
-                if let Some(problem) = unreadable.or_else(there) {
-                    // Other obstacles rest on records that could be read, and may be false.
+                if let Some(problem) = unreadable.or_else(unreadable_on_node) {
+                    // Other obstacles rest on readable records only, and may be wrong.
                     obstacles.retain(|obstacle| obstacle.volume != *id);
                     obstacles.push(obstacle(id.clone(), problem, false));
                 }
@@ -293,18 +294,18 @@ impl PlacementView<'_> {
                 obstacles,
             }
         };
-        let meant = nodes
+        let matching = nodes
             .iter()
             .map(|(id, _)| id)
             // An unreadable node record still counts as a node.
             .chain(nodes.unreadable().keys())
             .filter(|id| node.as_ref().is_none_or(|node| node == *id))
             .filter(|id| after.as_ref().is_none_or(|after| *id > after));
-        page(meant, *room, show, ToString::to_string)
+        page(matching, *room, show, ToString::to_string)
     }
 }
 
-/// Whether a claim that waits gets past the obstacle without anybody's doing. A volume that is not
+/// Whether a claim that waits gets past the obstacle without intervention. A volume that is not
 /// registered is waited for, but not promised.
 fn may_fit_later(obstacle: &Obstacle) -> bool {
     obstacle.can_wait && obstacle.code != Code::NoSuchVolume
@@ -323,7 +324,9 @@ fn slots(
         let instance =
             plugins.get(plugin).and_then(|all| all.instances.get(&(node.clone(), Half::Node)));
         // Zero means no bound (CSI 1.12, `NodeGetInfoResponse.max_volumes_per_node`).
-        let most = instance.and_then(|one| one.node.as_ref()?.max_volumes).filter(|most| *most > 0);
+        let most = instance
+            .and_then(|instance| instance.node.as_ref()?.max_volumes)
+            .filter(|most| *most > 0);
         let free = most.map(|most| most.saturating_sub(used));
         PluginSlots { plugin: plugin.clone(), free, used }
     });

@@ -1,4 +1,4 @@
-//! Calls and grants, put together from the records; pure.
+//! Puts calls and grants together from the records; pure.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use berth_domain::volume::{Attempt, CallKind, Claim, Handle, MountOptions, Volum
 use berth_domain::{AllocId, VolumeKey};
 use berth_service::projection::Subtree;
 
-/// The volume's mount options with those of the alloc's request over them (A11).
+/// The volume's mount options, overridden by those of the alloc's request (A11).
 pub fn mount(spec: &VolumeSpec, volume: &VolumeKey, alloc: Option<&Alloc>) -> MountOptions {
     match alloc.and_then(|alloc| alloc.request_for(&volume.volume)) {
         Some(request) => spec.mount.merged_with(&request.mount),
@@ -24,8 +24,8 @@ pub fn external_id(volume: &VolumeKey, spec: &VolumeSpec) -> String {
     spec.external_id(&volume.volume)
 }
 
-/// The volume that a claim is of. A claim that an earlier version wrote does not say it: then it is
-/// the one that is registered.
+/// The volume that a claim is for. A claim that an earlier version wrote does not name it: then it
+/// is the registered one.
 fn claimed_volume(volume: &VolumeKey, now: &Volume, claim: &Claim) -> Option<Handle> {
     claim.handle().or_else(|| {
         let spec = now.spec.as_ref()?;
@@ -33,8 +33,8 @@ fn claimed_volume(volume: &VolumeKey, now: &Volume, claim: &Claim) -> Option<Han
     })
 }
 
-/// The call of an attempt; none when the claim is gone, or it is not known which volume it is of.
-/// A claim whose volume's registration was lost is released by what its record says.
+/// The call of an attempt; none if the claim is gone, or if its volume is unknown. If a volume's
+/// registration was lost, its claim is released by the claim's own record.
 pub fn call(
     volume: &VolumeKey,
     subtree: &Subtree,
@@ -45,7 +45,7 @@ pub fn call(
 ) -> Option<ClaimCall> {
     let claim = subtree.volume.claims.get(alloc_id)?;
     let handle = claimed_volume(volume, &subtree.volume, claim)?;
-    // The registration may be another volume's by now.
+    // The registration may be for another volume by now.
     let spec = subtree.volume.spec.as_ref();
     let spec = spec.filter(|spec| spec.handle(&volume.volume).as_ref() == Some(&handle));
     let unstaged_by = claim.unstaged_by.as_ref().filter(|_| attempt.call == CallKind::NodeDetach);
@@ -81,7 +81,8 @@ pub fn call(
 }
 
 /// The other allocs with a claim for the same node. The agent compares its mounts with them. A
-/// claim in line counts: it may be taken, with the epoch of its place, before the call arrives.
+/// claim in line counts: it may be taken, with the epoch of its place in line, before the call
+/// arrives.
 fn claims_beside(volume: &Volume, alloc: &AllocId, claim: &Claim) -> BTreeSet<AllocId> {
     let own = claim.handle();
     let is_of_same = |other: &Claim| own.is_none() || !other.is_of_other_than(own.as_ref());
@@ -113,7 +114,7 @@ pub fn grant(
         context: spec.context.clone(),
         publish_context: claim.publish_context.clone(),
         secrets: spec.secrets.clone(),
-        // Where any number may write, the agent does not compare, and there may be thousands.
+        // If any number may write, the agent does not compare, and there may be thousands.
         claims_beside: (!claim.access.is_for_any_writers())
             .then(|| claims_beside(volume, &take.alloc, claim)),
         expand_to: expand_to(spec),
@@ -122,7 +123,7 @@ pub fn grant(
     }
 }
 
-/// The size that nodes have to expand the volume to.
+/// The size to which nodes have to expand the volume.
 fn expand_to(spec: &VolumeSpec) -> Option<u64> {
     match spec.operation().map(|operation| &operation.work) {
         Some(Work::Expand(expansion)) if expansion.at_nodes => {
@@ -132,7 +133,7 @@ fn expand_to(spec: &VolumeSpec) -> Option<u64> {
     }
 }
 
-/// The view of the volume under a further name of the alloc's.
+/// The view of the volume under another alias of the alloc.
 fn view(spec: &VolumeSpec, claim: &Claim, alloc: &Alloc, take: &Take) -> Option<View> {
     let (place, request) = alloc.request_named(&take.volume, take.alias.as_deref())?;
     let base = alloc.request_for(&take.volume)?;

@@ -1,4 +1,4 @@
-//! What the records say of the nodes and plugins of claims.
+//! Facts about the nodes and plugins of claims, from the records.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -20,11 +20,11 @@ use crate::store::state::StateInner;
 /// A node with the halves of one plugin.
 type NodeOfPlugin = (NodeId, Option<PluginId>);
 
-/// What one reply says of the claims of several volumes. Each record is read once: the health of a
-/// plugin is counted over all its nodes.
+/// The facts for one reply about the claims of several volumes. Each record is read once, because
+/// the health of a plugin is counted over all its nodes.
 pub struct ReplyRecords<'a> {
     pub state: &'a StateInner,
-    /// What was read so far. It grows with the reply.
+    /// What was read so far.
     pub facts: RefCell<Facts>,
     nodes: RefCell<BTreeMap<NodeOfPlugin, SourceAnswer<NodeStatus>>>,
 }
@@ -35,8 +35,8 @@ impl<'a> ReplyRecords<'a> {
         Self { state, facts: RefCell::new(facts), nodes: RefCell::default() }
     }
 
-    /// Adds the claim's node, with the halves of the claim's plugin there, and the plugin for a
-    /// call of its controller.
+    /// Adds the claim's node, with the halves of the claim's plugin there; and the plugin, if its
+    /// controller is to be called.
     pub fn add(&self, shown: &ClaimStatus) {
         let (node, plugin) = (shown.node.clone(), shown.plugin.clone());
         let of_node = (node.clone(), plugin.clone());
@@ -65,8 +65,10 @@ fn read_halves(
     id: &NodeId,
     plugin: Option<&PluginId>,
 ) -> SourceAnswer<NodeStatus> {
-    let found = plugin.and_then(|id| Some((id, plugins.get(id)?)));
-    let halves = found.map(|of| status::halves_on(of, id, nodes.get(id), of.1.shared_id(id)));
+    let plugin_by_id = plugin.and_then(|id| Some((id, plugins.get(id)?)));
+    let halves = plugin_by_id.map(|plugin_by_id| {
+        status::halves_on(plugin_by_id, id, nodes.get(id), plugin_by_id.1.shared_id(id))
+    });
     read_node(nodes, id, halves.unwrap_or_default())
 }
 
@@ -75,8 +77,8 @@ fn read_plugin(nodes: &Nodes, plugins: &Instances, id: &PluginId) -> SourceAnswe
     let absent = || Problem::new(Code::NoSuchPlugin, format!("no plugin {id}"));
     let plugin: &Plugin = plugins.get(id).ok_or_else(absent)?;
     let controllers = plugin.instances.iter().filter(|((_, half), _)| *half == Half::Controller);
-    let shown = controllers.map(|((node, half), instance)| {
+    let statuses = controllers.map(|((node, half), instance)| {
         status::instance_status((id, node, *half), instance, nodes.get(node), None)
     });
-    Ok(status::plugin_status(id, plugin, nodes, shown.collect()))
+    Ok(status::plugin_status(id, plugin, nodes, statuses.collect()))
 }

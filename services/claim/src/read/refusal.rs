@@ -1,7 +1,7 @@
 //! The newest refusal of a volume or an alloc, read from the events.
 //!
-//! **Promises** that a status request is answered without the refusal when the event stream does
-//! not answer soon.
+//! **Promises** that a status request is answered without the refusal if the event stream does not
+//! answer soon.
 //!
 //! **Never** decides anything by an event.
 
@@ -18,13 +18,13 @@ use crate::store::state::StateInner;
 
 /// How long a status waits for the event stream.
 const READ_TIMEOUT: Duration = Duration::from_millis(250);
-/// Events of the volume and of its claims, each, after the refusal, among which a grant or a mount
-/// is looked for.
+/// Events of the volume, and of its claims, that are searched after the refusal for a grant or a
+/// mount; so many of each.
 const LATER_EVENTS_MAX: usize = 16;
 
 impl StateInner {
-    /// The newest refusal that names the volume, or the alloc. None once a claim was granted, or
-    /// the volume mounted, after it.
+    /// The newest refusal that names the volume, or the alloc. None if a claim was granted, or the
+    /// volume mounted, after it.
     pub async fn last_refusal(
         &self,
         namespace: &Namespace,
@@ -75,16 +75,16 @@ impl StateInner {
     ) -> bool {
         self.volumes.mirror.read(|volumes| {
             let Some(subtree) = volumes.get(&volume) else { return false };
-            subtree.volume.claims.iter().any(|(of, claim)| {
+            subtree.volume.claims.iter().any(|(claim_alloc, claim)| {
                 claim.state == ClaimState::Taken
                     && claim.since >= refusal.at
-                    && alloc.is_none_or(|alloc| of == alloc)
+                    && alloc.is_none_or(|alloc| claim_alloc == alloc)
             })
         })
     }
 }
 
-/// Whether the volume was granted or mounted, for the alloc where one is named.
+/// Whether the volume was granted or mounted; for the alloc, if one is named.
 fn is_success(event: &Event, alloc: Option<&AllocId>) -> bool {
     let is_meant = alloc.is_none() || event.alloc.as_ref() == alloc;
     is_meant && matches!(event.event, EventName::ClaimTaken | EventName::VolumeMounted)

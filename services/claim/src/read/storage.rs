@@ -1,4 +1,4 @@
-//! The life of a volume at its storage, as people see it.
+//! The life of a volume at its storage, in the form of a reply.
 
 use berth_contract::message::snapshot::SnapshotStub;
 use berth_contract::message::storage::{
@@ -11,7 +11,7 @@ use berth_service::projection::Volumes;
 
 use crate::store::state::State;
 
-/// How far the volume's life at the storage has come.
+/// The volume's stage at its storage.
 pub fn show_storage(volume: &Volume, spec: &VolumeSpec) -> StorageStatus {
     let provision = spec.provision();
     let storage = spec.storage.as_deref();
@@ -19,7 +19,9 @@ pub fn show_storage(volume: &Volume, spec: &VolumeSpec) -> StorageStatus {
         stage: spec.stage(),
         class: provision.and_then(|provision| provision.class.clone()),
         reclaim: provision.map(|provision| provision.reclaim),
-        requested_bytes: provision.map(|provision| provision.required_bytes).filter(|it| *it > 0),
+        requested_bytes: provision
+            .map(|provision| provision.required_bytes)
+            .filter(|bytes| *bytes > 0),
         plugin_name: provision.map(|provision| provision.name.clone()),
         origin: provision.and_then(|provision| provision.origin.clone()),
         for_alloc: provision.and_then(|provision| provision.for_alloc.clone()),
@@ -39,13 +41,13 @@ fn show_operation(volume: &Volume, operation: &Operation) -> OperationStatus {
     let (to_bytes, nodes_left) = match &operation.work {
         Work::Expand(expansion) => {
             let taken = volume.claims.values().filter(|claim| claim.state == ClaimState::Taken);
-            let left = taken.map(|claim| &claim.node);
-            let mut left: Vec<NodeId> =
-                left.filter(|node| !expansion.expanded.contains(*node)).cloned().collect();
-            left.sort();
-            left.dedup();
-            let left = if expansion.at_nodes { left } else { Vec::new() };
-            (Some(expansion.required_bytes), left)
+            let nodes_left = taken.map(|claim| &claim.node);
+            let mut nodes_left: Vec<NodeId> =
+                nodes_left.filter(|node| !expansion.expanded.contains(*node)).cloned().collect();
+            nodes_left.sort();
+            nodes_left.dedup();
+            let nodes_left = if expansion.at_nodes { nodes_left } else { Vec::new() };
+            (Some(expansion.required_bytes), nodes_left)
         }
         Work::Create { .. } | Work::Delete { .. } | Work::Modify { .. } => (None, Vec::new()),
     };
@@ -65,9 +67,9 @@ fn show_operation(volume: &Volume, operation: &Operation) -> OperationStatus {
     }
 }
 
-/// What the operation waits for, if no time and no retry ends the wait.
+/// What the operation waits for, unless a time or a retry ends the wait.
 fn waits_for(volume: &Volume, operation: &Operation, nodes_left: &[NodeId]) -> Option<StorageWait> {
-    // Noted when a call was due: a call or a next try beside it is over.
+    // Noted when a call was due: a recorded call or next try is over.
     if operation.mounted.is_some() {
         return Some(StorageWait::Unmounted);
     }
@@ -86,8 +88,8 @@ fn waits_for(volume: &Volume, operation: &Operation, nodes_left: &[NodeId]) -> O
     is_refused.then_some(StorageWait::StagedAgain)
 }
 
-/// A snapshot; none if it is not known. What it waits for is on no record, because it may end at
-/// any moment.
+/// A snapshot; none if it is unknown. What it waits for is in no record, because the wait may end
+/// at any moment.
 pub fn show_snapshot(
     state: &State,
     volumes: &Volumes,
@@ -163,19 +165,19 @@ mod tests {
     fn wait(expansion: &Value, held_on: Option<&str>) -> Option<StorageWait> {
         let mut whole = json!({"required_bytes": 20});
         whole.as_object_mut().unwrap().extend(expansion.as_object().unwrap().clone());
-        let shown = show(&json!({"expand": whole}), &json!({}), held_on);
-        shown.operation.unwrap().waits_for
+        let status = show(&json!({"expand": whole}), &json!({}), held_on);
+        status.operation.unwrap().waits_for
     }
 
     #[test]
     fn a_deletion_that_was_requested_shows_beside_the_next_try_of_the_creation() {
         let progress = json!({"tries": 2, "next_try": AT, "error": "no"});
-        let shown = show(&json!({"create": {"doomed": true}}), &progress, None);
-        assert_eq!(shown.requested_bytes, Some(10));
-        let operation = shown.operation.unwrap();
+        let status = show(&json!({"create": {"doomed": true}}), &progress, None);
+        assert_eq!(status.requested_bytes, Some(10));
+        let operation = status.operation.unwrap();
         assert!(operation.then_deleted && operation.next_try.is_some(), "{operation:?}");
-        let shown = show(&json!({"create": {}}), &progress, None);
-        assert!(!shown.operation.unwrap().then_deleted);
+        let status = show(&json!({"create": {}}), &progress, None);
+        assert!(!status.operation.unwrap().then_deleted);
     }
 
     #[test]
@@ -195,8 +197,8 @@ mod tests {
             );
             let node = NodeId::new("n1").unwrap();
             operation.mounted = Some(Box::new(MountDoubt::not_said(&node)));
-            let told = waits_for(&Volume::default(), &operation, &[]);
-            assert_eq!(told, Some(StorageWait::Unmounted), "{progress}");
+            let wait = waits_for(&Volume::default(), &operation, &[]);
+            assert_eq!(wait, Some(StorageWait::Unmounted), "{progress}");
         }
     }
 

@@ -25,7 +25,7 @@ use crate::store::handle;
 use crate::store::refuse;
 use crate::store::state::State;
 
-/// Holders of one volume that a list of volumes names.
+/// Holders of one volume that a list of volumes names, at most.
 const HOLDERS_LISTED_MAX: usize = 8;
 
 /// One volume with its claims and its health.
@@ -37,19 +37,19 @@ pub async fn volume_status(
 ) -> Result<VolumeStatus, Problem> {
     let (trace, deadline) = (caller.trace, caller.deadline);
     let key = VolumeKey::new(namespace.clone(), query.id);
-    let place = |problem: Problem| problem.volume(&key);
+    let with_volume = |problem: Problem| problem.volume(&key);
     let reader = Reader::new(query.newer, deadline);
     let head = |volumes: &Volumes| Some(volumes.get(&key)?.head);
-    state.wait_for_newer(reader, &state.volumes, head).await.map_err(place)?;
+    state.wait_for_newer(reader, &state.volumes, head).await.map_err(with_volume)?;
     let filter = key::subtree(&key);
     let caught_up = state.catch_up_with_leader(reader, &state.volumes, &filter);
     let refusal = state.last_refusal(&key.namespace, Some(&key.volume), None, deadline);
     let (caught_up, refusal) = tokio::join!(caught_up, refusal);
-    caught_up.map_err(place)?;
-    // A program may act on it that there is no such volume: a leader with a quorum confirms that.
+    caught_up.map_err(with_volume)?;
+    // A program may act on the absence of a volume, so a leader with a quorum confirms it.
     let is_absent = state.volumes.mirror.read(|volumes| {
         let subtree = volumes.get(&key);
-        subtree.is_none_or(|it| it.volume.spec.is_none() && it.unreadable.is_empty())
+        subtree.is_none_or(|subtree| subtree.volume.spec.is_none() && subtree.unreadable.is_empty())
     });
     if is_absent {
         let confirmed = state.catch_up_surely(&key, trace).await;
@@ -60,25 +60,26 @@ pub async fn volume_status(
         // An unreadable spec is not replaced by its last readable state, which may be outdated.
         let unreadable = subtree.and_then(|subtree| subtree.unreadable.get(&key::spec(&key)));
         if let Some(record) = unreadable {
-            return Err(place(record.problem()));
+            return Err(with_volume(record.problem()));
         }
-        let found = subtree.and_then(|found| Some((found, found.volume.spec.as_ref()?)));
+        let registered = subtree.and_then(|subtree| Some((subtree, subtree.volume.spec.as_ref()?)));
         if let Some(lost) = subtree.and_then(|subtree| registration_lost(&key, &subtree.volume)) {
-            return Err(place(lost));
+            return Err(with_volume(lost));
         }
-        let none = || place(Problem::new(Code::NoSuchVolume, format!("no volume {key}")));
-        let (subtree, spec) = found.ok_or_else(none)?;
+        let no_such_volume =
+            || with_volume(Problem::new(Code::NoSuchVolume, format!("no volume {key}")));
+        let (subtree, spec) = registered.ok_or_else(no_such_volume)?;
         Ok(build_status(state, volumes, &key, subtree, spec, refusal))
     })
 }
 
-/// The state of a name below which claims stand and no volume is registered.
+/// The problem of a name with claims, but without a registered volume.
 fn registration_lost(key: &VolumeKey, now: &Volume) -> Option<Problem> {
     let holders: Holders = now.holders().collect();
     let is_lost = now.spec.is_none() && !holders.named.is_empty();
     let handle = now.holders().find_map(|(_, claim)| claim.handle());
-    let name =
-        handle.map(|of| format!(" (plugin {}, external id {:?})", of.plugin, of.external_id));
+    let name = handle
+        .map(|handle| format!(" (plugin {}, external id {:?})", handle.plugin, handle.external_id));
     is_lost.then(|| {
         let refusal = Refusal::OtherVolumesClaims { holders: holders.clone() };
         let message = format!(
@@ -89,7 +90,7 @@ fn registration_lost(key: &VolumeKey, now: &Volume) -> Option<Problem> {
     })
 }
 
-/// Says that no call is made because the controller that knows the volume is away. It is on no
+/// Adds that no call is made because the controller that knows the volume is away. This is in no
 /// record, because it may end at any moment.
 fn with_controller_wait(state: &State, now: &Volume, mut shown: StorageStatus) -> StorageStatus {
     if let Some(operation) = &mut shown.operation
@@ -110,13 +111,13 @@ fn build_status(
     spec: &VolumeSpec,
     last_refusal: Option<RefusedRequest>,
 ) -> VolumeStatus {
-    let known = handle::current_use(volumes, key);
+    let handle_use = handle::current_use(volumes, key);
     let now = &subtree.volume;
     let full = now.claims.exhausted().next();
     let health = health(state, spec);
     let handle = spec.handle(&key.volume);
     let mounts = handle.map(|handle| state.mounts_of_handle(key, &handle)).unwrap_or_default();
-    let mut shown = VolumeStatus {
+    let mut status = VolumeStatus {
         id: key.volume.clone(),
         namespace: key.namespace.clone(),
         name: spec.name.clone(),
@@ -134,11 +135,11 @@ fn build_status(
         context: spec.context.clone(),
         has_secrets: spec.secrets.is_some(),
         exhausted: full.map(|(_, claim)| {
-            let told = claim.progress.failure.as_ref().map(|failure| failure.message.clone());
-            told.unwrap_or_else(|| "the plugin has no room for it".to_owned())
+            let message = claim.progress.failure.as_ref().map(|failure| failure.message.clone());
+            message.unwrap_or_else(|| "the plugin has no room for it".to_owned())
         }),
         hint: None,
-        registered_twice: known.others,
+        registered_twice: handle_use.others,
         unaccounted: mounts
             .iter()
             .filter(|doubt| doubt.is_mounted())
@@ -155,20 +156,24 @@ fn build_status(
         modify_index: subtree.head,
         unreadable: first_unreadable(subtree.unreadable.values()),
     };
-    let room = Room::for_page(&Page::default()).beside(&shown);
-    shown.claims = show_first_claims(state, volumes, key, subtree, room);
-    shown.hint = hint(key, &shown, full);
-    shown
+    let room = Room::for_page(&Page::default()).beside(&status);
+    status.claims = show_first_claims(state, volumes, key, subtree, room);
+    status.hint = hint(key, &status, full);
+    status
 }
 
-/// What an operator can do about the volume. A claim has a hint of its own, but the one without
-/// room may be on a later page.
-fn hint(key: &VolumeKey, shown: &VolumeStatus, full: Option<(&AllocId, &Claim)>) -> Option<String> {
+/// What an operator can do about the volume. A claim has its own hint, but the one without room may
+/// be on a later page.
+fn hint(
+    key: &VolumeKey,
+    status: &VolumeStatus,
+    full: Option<(&AllocId, &Claim)>,
+) -> Option<String> {
     let no_room = |(alloc, claim): (&AllocId, &Claim)| {
-        berth_explain::no_room(Some(&shown.plugin), key, &claim.node, alloc)
+        berth_explain::no_room(Some(&status.plugin), key, &claim.node, alloc)
     };
-    let found = berth_explain::find_volume(clock::now(), shown);
-    found.or_else(|| full.map(no_room))?.hint()
+    let finding = berth_explain::find_volume(clock::now(), status);
+    finding.or_else(|| full.map(no_room))?.hint()
 }
 
 /// Volumes of a namespace, as stubs.
@@ -186,7 +191,7 @@ pub async fn list_volumes(
     let reader = Reader::new(query.newer, deadline);
     let show_page = |volumes: &Volumes| {
         let room = Room::for_page(&query.page);
-        let meant = volumes
+        let matching = volumes
             .iter_from(after.as_ref())
             .filter(|(key, _)| namespace.covers(&key.namespace))
             .filter(|(key, _)| after.as_ref().is_none_or(|after| *key > after))
@@ -197,11 +202,11 @@ pub async fn list_volumes(
             let subtree = volumes.get(key)?;
             Some(stub(state, volumes, key, subtree, subtree.volume.spec.as_ref()?))
         };
-        let page = page(meant, room, show, |volume| key::spec(volume));
-        let meant = volumes.iter_unreadable().filter(|(key, _)| {
+        let page = page(matching, room, show, |volume| key::spec(volume));
+        let matching = volumes.iter_unreadable().filter(|(key, _)| {
             namespace.covers(&key.namespace) && key.volume.as_str().starts_with(&query.prefix)
         });
-        let unreadable = meant.flat_map(|(_, subtree)| subtree.unreadable.values());
+        let unreadable = matching.flat_map(|(_, subtree)| subtree.unreadable.values());
         (page, first_unreadable(unreadable))
     };
     let concerns = |volumes: &Volumes, than: u64| {
@@ -213,7 +218,7 @@ pub async fn list_volumes(
     Ok(Listed { index, volumes, next: page.next, unreadable })
 }
 
-/// Whether a change may change what the query lists: a volume's line counts its claims.
+/// Whether the change may affect what the query lists: the entry of a volume counts its claims.
 fn changes_list(namespace: &Namespace, query: &ListVolumes, change: &VolumeChange) -> bool {
     let VolumeChange { volume, plugin, claim } = change;
     namespace.covers(&volume.namespace)
@@ -243,9 +248,9 @@ fn stub(
     spec: &VolumeSpec,
 ) -> VolumeStub {
     let now = &subtree.volume;
-    let held = |mode| {
-        let held = [ClaimState::Publishing, ClaimState::Taken];
-        held.into_iter().map(|state| now.claims.count_of(state, mode)).sum()
+    let count_held = |mode| {
+        let states = [ClaimState::Publishing, ClaimState::Taken];
+        states.into_iter().map(|state| now.claims.count_of(state, mode)).sum()
     };
     let releasing = [ClaimState::Unpublishing, ClaimState::NodeDetached];
     VolumeStub {
@@ -254,8 +259,8 @@ fn stub(
         name: spec.name.clone(),
         plugin: spec.plugin.clone(),
         in_use: now.in_use(),
-        readers: held(Mode::Read),
-        writers: held(Mode::Write),
+        readers: count_held(Mode::Read),
+        writers: count_held(Mode::Write),
         releasing: releasing.into_iter().map(|state| now.claims.count(state)).sum(),
         waiting: now.claims.count(ClaimState::Waiting),
         holders: holders(now),
@@ -273,9 +278,9 @@ fn stub(
 
 /// The first holders of the volume, in the order of their ids.
 fn holders(now: &Volume) -> Vec<VolumeHolder> {
-    let held = now.claims.iter().filter(|(_, claim)| claim.is_held());
-    let named =
-        held.map(|(alloc, claim)| VolumeHolder { alloc: alloc.clone(), node: claim.node.clone() });
+    let holding = now.claims.iter().filter(|(_, claim)| claim.is_held());
+    let named = holding
+        .map(|(alloc, claim)| VolumeHolder { alloc: alloc.clone(), node: claim.node.clone() });
     named.take(HOLDERS_LISTED_MAX).collect()
 }
 
@@ -284,7 +289,7 @@ fn health(state: &State, spec: &VolumeSpec) -> Health {
     judge_health(spec, plugin_health(state, &spec.plugin))
 }
 
-/// A volume that was not created is not healthy, however well its plugin is.
+/// A volume that was not created is unhealthy, however healthy its plugin is.
 fn judge_health(spec: &VolumeSpec, of_plugin: Health) -> Health {
     if spec.stage() != Stage::Failed {
         return of_plugin;
@@ -336,9 +341,9 @@ mod tests {
 
     #[test]
     fn a_volume_that_the_storage_refused_to_create_is_not_healthy() {
-        let failure = |of: &str| {
+        let failure = |operation: &str| {
             let at = "2026-11-21T20:00:00.000Z";
-            json!({"failure": {"operation": of, "at": at, "error": "no"}})
+            json!({"failure": {"operation": operation, "at": at, "error": "no"}})
         };
         assert!(!is_healthy(None, &failure("create")));
         assert!(is_healthy(None, &json!({})), "it is created at its first use");
@@ -348,19 +353,19 @@ mod tests {
     #[test]
     fn a_volume_names_a_claim_without_room_that_is_beyond_its_first_claims() {
         let key = VolumeKey::new(Namespace::default(), "data".parse().unwrap());
-        let shown = json!({"id": "data", "namespace": "default", "plugin": "p",
+        let status = json!({"id": "data", "namespace": "default", "plugin": "p",
             "capabilities": [], "claims": [], "create_index": 1, "modify_index": 2,
             "health": {"healthy": true, "description": "",
                 "nodes": {"healthy": 1, "expected": 1}}});
-        let shown: VolumeStatus = serde_json::from_value(shown).unwrap();
+        let status: VolumeStatus = serde_json::from_value(status).unwrap();
         let claim = json!({"state": "publishing", "node": "n9", "mode": "read",
             "since": "2026-11-21T20:00:00.000Z", "access": "multi-node-reader-only",
             "attachment": "file-system", "controller": true, "exhausted": true});
         let claim: Claim = serde_json::from_value(claim).unwrap();
         let alloc = AllocId::new("b").unwrap();
-        let told = hint(&key, &shown, Some((&alloc, &claim))).unwrap();
-        assert!(told.contains("no room for one more volume on node n9"), "{told}");
-        assert!(told.contains("`berth alloc stop b` (then run it there)"), "{told}");
-        assert_eq!(hint(&key, &shown, None), None);
+        let hint_text = hint(&key, &status, Some((&alloc, &claim))).unwrap();
+        assert!(hint_text.contains("no room for one more volume on node n9"), "{hint_text}");
+        assert!(hint_text.contains("`berth alloc stop b` (then run it there)"), "{hint_text}");
+        assert_eq!(hint(&key, &status, None), None);
     }
 }

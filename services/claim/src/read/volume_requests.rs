@@ -1,4 +1,4 @@
-//! The checks of the volumes that an alloc requests, before anything is stored; pure.
+//! Checks the volumes that an alloc requests, before anything is stored; pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ pub fn check_volume_requests(
     index: Option<u32>,
 ) -> Result<(), Vec<Fault>> {
     let mut faults = Vec::new();
-    let mut known: BTreeMap<VolumeId, &VolumeRequest> = BTreeMap::new();
+    let mut first_requests: BTreeMap<VolumeId, &VolumeRequest> = BTreeMap::new();
     let mut names = BTreeSet::new();
     for (at, request) in volumes.iter().enumerate() {
         let mut fault = |field: &str, problem: String| {
@@ -26,7 +26,7 @@ pub fn check_volume_requests(
             Err(why @ RequestFault::NoIndex) => fault("per_alloc", why.to_string()),
             Err(why @ RequestFault::Id(_)) => fault("source", why.to_string()),
             Ok(volume) => {
-                if let Some(first) = known.get(&volume) {
+                if let Some(first) = first_requests.get(&volume) {
                     for field in differing_claim_fields(first, request) {
                         let first = first.name();
                         let problem = format!(
@@ -36,7 +36,7 @@ pub fn check_volume_requests(
                         fault(field, problem);
                     }
                 }
-                known.entry(volume).or_insert(request);
+                first_requests.entry(volume).or_insert(request);
             }
         }
         if request.attachment == Some(AttachmentMode::BlockDevice) && !request.mount.is_empty() {
@@ -52,20 +52,20 @@ pub fn check_volume_requests(
 }
 
 /// The fields in which two requests of one alloc for one volume differ although they must agree
-/// (E6). They may differ in their names, in whether they only read, and in mount flags.
-fn differing_claim_fields(one: &VolumeRequest, other: &VolumeRequest) -> Vec<&'static str> {
+/// (E6). Their names, `read_only` and mount flags may differ.
+fn differing_claim_fields(first: &VolumeRequest, second: &VolumeRequest) -> Vec<&'static str> {
     [
-        ("access", one.access != other.access),
-        ("attachment", one.attachment != other.attachment),
-        ("mount.fs_type", one.mount.fs_type != other.mount.fs_type),
-        ("mount.group", one.mount.group != other.mount.group),
+        ("access", first.access != second.access),
+        ("attachment", first.attachment != second.attachment),
+        ("mount.fs_type", first.mount.fs_type != second.mount.fs_type),
+        ("mount.group", first.mount.group != second.mount.group),
     ]
     .into_iter()
     .filter_map(|(field, differs)| differs.then_some(field))
     .collect()
 }
 
-/// Refuses an alloc whose runner cannot mount what the alloc requests (E7).
+/// Refuses an alloc if its runner cannot mount what it requests (E7).
 pub fn check_mountable(wanted: &Alloc, mounts: TaskDriverMounts) -> Result<(), Problem> {
     let lacking = |request: &VolumeRequest| {
         let why = mounts.lacks(request.kind)?;

@@ -1,4 +1,4 @@
-//! What a claim waits for; pure. `berth-explain` has the words, and what an operator can do.
+//! What a claim waits for; pure. `berth-explain` has the words, and the advice for operators.
 
 use std::collections::BTreeMap;
 
@@ -8,10 +8,10 @@ use berth_domain::volume::{CallKind, Claim, NodeMount, NodeMountState, State, Vo
 use berth_domain::{AllocId, NodeId, Timestamp};
 use berth_explain::WaitReason;
 
-/// Claims ahead that are named: as many as an operator reads.
+/// Claims ahead that are named, at most.
 const NAMED_MAX: usize = 5;
 
-/// The holders of a volume, and the claims in line for it. It is built once for all claims.
+/// The holders of a volume, and the claims in line for it. Built once for all claims of a reply.
 pub struct VolumeQueue<'a> {
     volume: &'a Volume,
     /// The first claims that hold the volume, or may hold it.
@@ -30,16 +30,15 @@ impl<'a> VolumeQueue<'a> {
         Self { volume, first: volume.holders().take(NAMED_MAX).collect(), holders, waiting }
     }
 
-    /// Of the claims that hold the volume, one of each state and mode: one whose node keeps it
-    /// there, or else one that has failed, or else the oldest. They are all that those in line may
-    /// be told of.
+    /// One holder of each state and mode: first one that its node keeps from going, otherwise one
+    /// that has failed, otherwise the oldest. These are all that claims in line may be told of.
     pub fn first_holders(&self, is_ready: impl Fn(&NodeId) -> bool) -> Vec<&'a AllocId> {
         let mut first = BTreeMap::new();
-        for (alloc, held) in self.volume.holders() {
-            let needs_node = matches!(held.state, State::Taken | State::Unpublishing);
-            let goes_on = !needs_node || is_ready(&held.node);
-            let rank = (goes_on, held.progress.tries == 0, held.since);
-            let best = first.entry((held.state, held.mode)).or_insert((rank, alloc));
+        for (alloc, claim) in self.volume.holders() {
+            let needs_node = matches!(claim.state, State::Taken | State::Unpublishing);
+            let goes_on = !needs_node || is_ready(&claim.node);
+            let rank = (goes_on, claim.progress.tries == 0, claim.since);
+            let best = first.entry((claim.state, claim.mode)).or_insert((rank, alloc));
             *best = (*best).min((rank, alloc));
         }
         first.into_values().map(|(_, alloc)| alloc).collect()
@@ -47,7 +46,7 @@ impl<'a> VolumeQueue<'a> {
 
     /// How the holders share the volume.
     pub fn access(&self) -> Option<AccessMode> {
-        self.first.first().map(|(_, held)| held.access)
+        self.first.first().map(|(_, claim)| claim.access)
     }
 
     /// How many claims in line are before this one.
@@ -62,12 +61,12 @@ impl<'a> VolumeQueue<'a> {
     }
 }
 
-/// A claim with all that decides what it waits for.
+/// A claim, with everything that decides what it waits for.
 pub struct ClaimContext<'a> {
     pub now: Timestamp,
     pub claim: &'a Claim,
     pub line: &'a VolumeQueue<'a>,
-    /// Whether its alloc has not ended.
+    /// Whether the alloc has not ended.
     pub wanted: bool,
 }
 
@@ -132,9 +131,10 @@ impl ClaimContext<'_> {
     /// The claims whose end a claim in line waits for.
     pub fn turn(&self) -> WaitReason<'_> {
         let ahead = self.line.ahead(self.claim);
-        let named: Vec<_> = ahead.map(|(alloc, held)| (*alloc, &held.node, held.state)).collect();
-        let all = self.line.holders + self.line.position(self.claim);
-        let more = all.saturating_sub(named.len());
+        let named: Vec<_> =
+            ahead.map(|(alloc, claim)| (*alloc, &claim.node, claim.state)).collect();
+        let ahead_count = self.line.holders + self.line.position(self.claim);
+        let more = ahead_count.saturating_sub(named.len());
         WaitReason::Turn(named, more)
     }
 }

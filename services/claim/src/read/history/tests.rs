@@ -7,8 +7,11 @@ use super::*;
 
 fn filters_of(namespace: &str, query: Value) -> Vec<String> {
     let query: ListEvents = serde_json::from_value(query).unwrap();
-    let all = filters(&Namespace::new(namespace).unwrap(), &query);
-    all.iter().map(|filter| filter.strip_prefix("berth.v1.event.").unwrap().to_owned()).collect()
+    let subjects = filters(&Namespace::new(namespace).unwrap(), &query);
+    subjects
+        .iter()
+        .map(|filter| filter.strip_prefix("berth.v1.event.").unwrap().to_owned())
+        .collect()
 }
 
 #[test]
@@ -52,7 +55,7 @@ fn subjects_narrow_down_what_is_read_and_never_overlap() {
     }
 }
 
-/// Whatever a request for one namespace says, only subjects of this namespace are read.
+/// Whatever a request for one namespace contains, only subjects of this namespace are read.
 #[test]
 fn no_filter_leaves_the_namespace() {
     let ids = ["*", ">", "team-b", "a.b", "_", "=2A", "team-b.claim.>"];
@@ -62,11 +65,14 @@ fn no_filter_leaves_the_namespace() {
             let query = json!({"kinds": kinds, "volumes": [id], "allocs": [id], "node": id,
                 "plugin": id, "trace": id});
             let filters = filters_of("team-a", query);
-            assert!(filters.iter().all(|one| one.starts_with("team-a.")), "{id}: {filters:?}");
+            assert!(
+                filters.iter().all(|filter| filter.starts_with("team-a.")),
+                "{id}: {filters:?}"
+            );
         }
         for namespace in ["team.a", "_", ">", "team-a.>"] {
             let filters = filters_of(namespace, json!({"volumes": [id]}));
-            let of_fleet = |one: &String| one.starts_with(['_', '*', '>']);
+            let of_fleet = |filter: &String| filter.starts_with(['_', '*', '>']);
             assert!(!filters.iter().any(of_fleet), "{namespace}: {filters:?}");
         }
     }

@@ -25,7 +25,7 @@ fn context<'a>(claim: &'a Claim, line: &'a VolumeQueue<'a>, wanted: bool) -> Cla
     ClaimContext { now: NOW, claim, line, wanted }
 }
 
-fn of<'a>(volume: &'a Volume, line: &'a VolumeQueue<'a>, id: &str) -> ClaimContext<'a> {
+fn context_of<'a>(volume: &'a Volume, line: &'a VolumeQueue<'a>, id: &str) -> ClaimContext<'a> {
     context(volume.claims.get(&AllocId::new(id).unwrap()).unwrap(), line, true)
 }
 
@@ -42,19 +42,19 @@ fn one_in_line_is_told_who_comes_first() {
         ("d", claim(State::Unpublishing, 3)),
     ]);
     let line = VolumeQueue::new(&volume);
-    let told = |alloc| {
-        let context = of(&volume, &line, alloc);
+    let ahead_of = |alloc| {
+        let context = context_of(&volume, &line, alloc);
         let (position, ahead) = context.ahead().unwrap();
         let ahead: Vec<String> = ahead.iter().map(ToString::to_string).collect();
         (position, ahead.join(" "), words(&context))
     };
     let turn = |after: &str| format!("its turn, after {after}");
     let d = "d on n1 (unpublishing)";
-    assert_eq!(told("b"), (0, "d".to_owned(), turn(d)));
+    assert_eq!(ahead_of("b"), (0, "d".to_owned(), turn(d)));
     let b = format!("{d}, b on n1 (waiting)");
-    assert_eq!(told("a"), (1, "d b".to_owned(), turn(&b)));
-    assert_eq!(told("c"), (2, "d b a".to_owned(), turn(&format!("{b}, a on n1 (waiting)"))));
-    assert_eq!(of(&volume, &line, "d").ahead(), None);
+    assert_eq!(ahead_of("a"), (1, "d b".to_owned(), turn(&b)));
+    assert_eq!(ahead_of("c"), (2, "d b a".to_owned(), turn(&format!("{b}, a on n1 (waiting)"))));
+    assert_eq!(context_of(&volume, &line, "d").ahead(), None);
 }
 
 #[test]
@@ -65,28 +65,28 @@ fn a_long_line_is_counted_and_not_listed() {
         volume.claims.insert(alloc, claim(State::Waiting, at));
     }
     let line = VolumeQueue::new(&volume);
-    let last = of(&volume, &line, "a099");
+    let last = context_of(&volume, &line, "a099");
     let (position, ahead) = last.ahead().unwrap();
     assert_eq!((position, ahead.len()), (99, NAMED_MAX));
     assert!(words(&last).ends_with("a004 on n1 (waiting), 94 more"));
-    let first = of(&volume, &line, "a000");
+    let first = context_of(&volume, &line, "a000");
     assert_eq!(words(&first), "its turn, which has come");
 }
 
-/// Of thousands that share a volume a few are explained: the oldest, before it one that has failed,
-/// and before that one whose node keeps it there.
+/// Of thousands of holders a few are explained: the oldest, rather one that has failed, and rather
+/// still one that its node keeps from going.
 #[test]
 fn one_holder_of_each_state_and_mode_is_looked_at() {
     let late = NOW.after(Duration::from_secs(5));
-    let held = |state, since, node: &str| Claim {
+    let holder = |state, since, node: &str| Claim {
         since,
         node: NodeId::new(node).unwrap(),
         ..claim(state, 1)
     };
     let mut volume = volume([
-        ("a", held(State::Taken, late, "n1")),
-        ("b", held(State::Taken, NOW, "n1")),
-        ("c", held(State::Unpublishing, late, "n1")),
+        ("a", holder(State::Taken, late, "n1")),
+        ("b", holder(State::Taken, NOW, "n1")),
+        ("c", holder(State::Unpublishing, late, "n1")),
         ("d", claim(State::Waiting, 3)),
     ]);
     let first = |volume: &Volume| {
@@ -98,18 +98,18 @@ fn one_holder_of_each_state_and_mode_is_looked_at() {
         volume.claims.insert(AllocId::new(alloc).unwrap(), claim);
         first(&volume)
     };
-    assert_eq!(add("e", held(State::Taken, late, "n9")), ["e", "c"]);
-    let mut failed = held(State::Unpublishing, late.after(Duration::from_secs(5)), "n1");
+    assert_eq!(add("e", holder(State::Taken, late, "n9")), ["e", "c"]);
+    let mut failed = holder(State::Unpublishing, late.after(Duration::from_secs(5)), "n1");
     failed.progress.tries = 2;
     assert_eq!(add("f", failed), ["e", "f"]);
-    let reader = Claim { mode: Mode::Read, ..held(State::Taken, late, "n1") };
+    let reader = Claim { mode: Mode::Read, ..holder(State::Taken, late, "n1") };
     assert_eq!(add("g", reader).len(), 3);
-    // Nothing is left on its node: another node's detach says as much.
-    assert_eq!(add("h", held(State::NodeDetached, late, "n9")).last().unwrap(), "h");
-    assert_eq!(add("i", held(State::NodeDetached, NOW, "n1")).last().unwrap(), "i");
+    // Nothing is left on its node, so it ranks like a detach on another node.
+    assert_eq!(add("h", holder(State::NodeDetached, late, "n9")).last().unwrap(), "h");
+    assert_eq!(add("i", holder(State::NodeDetached, NOW, "n1")).last().unwrap(), "i");
 }
 
-/// Each state says which call it is at; at rest it says nothing.
+/// Each state has its call; a claim at rest has none.
 #[test]
 fn the_step_is_named() {
     let empty = Volume::default();
@@ -128,15 +128,15 @@ fn the_step_is_named() {
         assert_eq!(context.step(), step, "{state}");
         assert_eq!(context.waits_for().map(|reason| reason.kind()), wait, "{state}");
     }
-    let mut again = claim(State::Unpublishing, 1);
-    again.progress.next_try = Some(NOW.after(Duration::from_secs(5)));
-    let context = context(&again, &line, false);
+    let mut retried = claim(State::Unpublishing, 1);
+    retried.progress.next_try = Some(NOW.after(Duration::from_secs(5)));
+    let context = context(&retried, &line, false);
     let reason = context.waits_for().unwrap();
     assert_eq!(reason.kind(), ClaimWait::NextTry);
     assert!(reason.to_string().starts_with("agent.detach, again at"), "{reason}");
 }
 
-/// Every state of a mount says on which node. A node that is down comes with its last report.
+/// Every state of a mount comes with the node. If the node is down, its last report is added.
 #[test]
 fn a_granted_claim_waits_for_its_mount() {
     use NodeMountState::{
