@@ -42,8 +42,8 @@ pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
     // After all buckets were created, which a record in one of them shows.
     raise_level::begin(&state).await;
     let service = endpoints::serve(&state, &process).await?;
-    let told = state.clone();
-    service.tell_facts(move || raise_level::facts(&told));
+    let fact_state = state.clone();
+    service.tell_facts(move || raise_level::facts(&fact_state));
     process.report_ready();
     let chores = [
         tokio::spawn(handle_repair::repair_handles(state.clone())),

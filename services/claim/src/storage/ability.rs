@@ -56,7 +56,7 @@ impl Ability {
         }
     }
 
-    /// What it is for, in words.
+    /// The purpose in words.
     const fn purpose(self) -> &'static str {
         match self {
             Self::CreateDeleteVolume => "create and delete volumes",
@@ -75,33 +75,34 @@ impl Ability {
 }
 
 impl StateInner {
-    /// What the plugin's controller can do, if it has this ability. The abilities of all its
-    /// controllers count: one of them gets the call.
+    /// The abilities of the plugin's controller, if this one is among them. The abilities of all
+    /// its controllers count, because one of them gets the call.
     pub fn require(
         &self,
         plugin: &PluginId,
         ability: Ability,
     ) -> Result<ControllerAbilities, Problem> {
-        let known = self.plugins.mirror.read(|plugins| {
-            let known = plugins.get(plugin)?;
-            let of_controllers = known.instances.iter().filter_map(|((_, half), instance)| {
-                instance.controller.filter(|_| *half == Half::Controller)
-            });
+        let abilities = self.plugins.mirror.read(|plugins| {
+            let plugin_state = plugins.get(plugin)?;
+            let of_controllers =
+                plugin_state.instances.iter().filter_map(|((_, half), instance)| {
+                    instance.controller.filter(|_| *half == Half::Controller)
+                });
             Some(of_controllers.collect::<Vec<_>>())
         });
-        let Some(known) = known else {
+        let Some(abilities) = abilities else {
             let message = format!("no agent has reported plugin {plugin}");
             return Err(Problem::new(Code::NoSuchPlugin, message).retryable());
         };
-        let able = known.iter().find(|can| ability.is_in(can));
+        let able = abilities.iter().find(|can| ability.is_in(can));
         able.copied().ok_or_else(|| {
             let purpose = ability.purpose();
             let lacks = |lacks: &str| {
                 let message = format!("plugin {plugin} cannot {purpose}: it {lacks}");
                 Problem::new(Code::PluginLacks, message).plugin(plugin)
             };
-            match known.as_slice() {
-                // An agent that was restarted, or whose plugin was, reports the abilities later.
+            match abilities.as_slice() {
+                // If an agent or its plugin was restarted, the agent reports the abilities later.
                 [] => lacks("has no controller that an agent has reported").retryable(),
                 _ => lacks(&format!("does not say that it has the ability {}", ability.name())),
             }

@@ -2,9 +2,9 @@
 //!
 //! **Owns** what the agent is told of a call, and which node's controller gets it.
 //!
-//! **Promises** that a volume whose storage one node has is called there and nowhere else, whatever
-//! other nodes report of where they are; and that
-//! the executor is told every other controller at which a call of these volumes may be running.
+//! **Promises** that a volume at one node's storage is called there only, whatever topologies other
+//! nodes report; and that the executor learns of every other controller that may still be at a call
+//! for these volumes.
 //!
 //! **Never** changes a record.
 
@@ -32,10 +32,9 @@ pub const UNKNOWN_CONTROLLER: &str = "no node from which the volume can be reach
     plugin now, and the plugin's other controllers may not know the volume";
 
 impl StateInner {
-    /// The node whose controller has to get the next call of the volume, or of its snapshot; none
-    /// if any controller may get it. A plugin's controllers may each know the storage of their own
-    /// host only (see `Plugin::controller_with_home`). Fails while no agent reports the one that
-    /// has it.
+    /// The node whose controller has to get the next call for the volume, or its snapshot; none if
+    /// any controller may get it. A plugin's controllers may each know only the storage of their
+    /// own host (see `Plugin::controller_with_home`). Fails while no agent reports that controller.
     pub fn storage_executor(
         &self,
         volume: &Volume,
@@ -45,7 +44,8 @@ impl StateInner {
         let home = home_of(volume, snapshot);
         let creates = snapshot.is_none()
             && volume.spec.as_ref().is_some_and(|spec| spec.stage() == Stage::Creating);
-        // A plugin may have created it where it was not requested: who is there may have it.
+        // A plugin may have created the volume where it was not requested: a controller there may
+        // have it.
         let answered = volume.spec.as_ref().filter(|_| snapshot.is_none());
         let answered = answered.map_or(&[][..], |spec| &spec.topologies);
         let executor = self.with_plugin(plugin, |plugin, ready| {
@@ -71,7 +71,7 @@ impl StateInner {
         }
     }
 
-    /// Reads a plugin, and which nodes are ready.
+    /// Reads a plugin, with a test of which nodes are ready.
     pub fn with_plugin<T>(
         &self,
         plugin: &PluginId,
@@ -85,7 +85,7 @@ impl StateInner {
         })
     }
 
-    /// The call of an attempt that is on the record; none if the record went on without it.
+    /// The call of an attempt on the record; none if the attempt was replaced.
     pub fn storage_call(
         &self,
         key: &VolumeKey,
@@ -116,7 +116,8 @@ impl StateInner {
             let others: Vec<&Volume> = others.map(|subtree| &subtree.volume).collect();
             let busy = |plugin: &Plugin, ready: &dyn Fn(&NodeId) -> bool| -> BTreeSet<NodeId> {
                 let called = std::iter::once(&volume).chain(&others);
-                let busy = called.flat_map(|of| busy_controllers(of, &owner, plugin, ready));
+                let busy =
+                    called.flat_map(|volume| busy_controllers(volume, &owner, plugin, ready));
                 busy.cloned().collect()
             };
             let mut ask_first = if attempt.call.is_controller() {
@@ -124,7 +125,7 @@ impl StateInner {
             } else {
                 BTreeSet::new()
             };
-            // The controller that gets the call makes one call after the other.
+            // The controller that gets the call makes its calls one after the other.
             ask_first.retain(|node| Some(node) != planned.details.node.as_ref());
             Some(Call {
                 call: attempt.call,
@@ -165,7 +166,7 @@ impl StateInner {
                 let mut required_bytes = expansion.required_bytes;
                 if attempt.call == CallKind::NodeExpand {
                     node.clone_from(&expansion.node);
-                    // What the controller made of it, which may be less.
+                    // The controller's answer, which may be less.
                     required_bytes = spec.capacity_bytes.unwrap_or(required_bytes);
                 }
                 let capability = volume.in_use().or_else(|| spec.capabilities.first().copied())?;
@@ -193,11 +194,11 @@ impl StateInner {
         operation: &Operation,
     ) -> NewVolume {
         let knows_topology = |plugin: &Plugin, _: &dyn Fn(&NodeId) -> bool| {
-            let abilities = plugin.instances.values().filter_map(|one| one.controller);
+            let abilities = plugin.instances.values().filter_map(|instance| instance.controller);
             abilities.into_iter().any(|can| can.topology)
         };
         let knows_topology = self.with_plugin(&spec.plugin, knows_topology) == Some(true);
-        // Each try prefers another place: the last one may have had no room.
+        // Each try prefers another topology: the last one may have had no room.
         let mut topologies: Vec<Topology> =
             if knows_topology { provision.requisite.clone() } else { Vec::new() };
         let places = topologies.len().max(1);
@@ -271,8 +272,8 @@ fn plan_snapshot(
     })
 }
 
-/// The snapshot of each volume of the group; of one without a group, itself. None if one is not
-/// known.
+/// The snapshot of each volume of the group; the snapshot itself if it is in none. None if one of
+/// them is unknown.
 fn members<'a>(
     volumes: &'a Volumes,
     key: &'a VolumeKey,
@@ -287,7 +288,7 @@ fn members<'a>(
     members.collect()
 }
 
-/// The plugin's ids of a group that was cut. Of a group that is wrong, each member knows all.
+/// The plugin's ids of a group that was cut. In a group with a fault, each member has all ids.
 fn group_ids(snapshot: &Snapshot, members: &[(&VolumeId, &Snapshot)]) -> Option<GroupIds> {
     let group = snapshot.group.as_ref()?;
     let of_members = members.iter().filter_map(|(_, of)| of.external_id.as_ref());
@@ -303,8 +304,8 @@ fn home_of<'a>(volume: &'a Volume, snapshot: Option<&SnapshotId>) -> Option<&'a 
     }
 }
 
-/// The plugin and the topologies of a volume, or of its snapshot, of which a controller call is
-/// next.
+/// The plugin and the topologies of a volume, or of its snapshot, whose next call is a
+/// controller's.
 fn place_of<'a>(
     volume: &'a Volume,
     snapshot: Option<&SnapshotId>,

@@ -18,7 +18,7 @@ use super::ability::Ability;
 use super::external::ask_controller;
 use crate::store::state::State;
 
-/// How much room a plugin has: in the topology asked for, or in each one of its nodes.
+/// How much room a plugin has: in the requested topology, or in each topology of its nodes.
 pub async fn list_capacities(
     state: &State,
     query: ListCapacities,
@@ -30,10 +30,10 @@ pub async fn list_capacities(
         None => None,
     };
     let plugin = name_plugin(&query, class.as_ref())?;
-    let place = |problem: Problem| problem.plugin(&plugin);
-    state.require(&plugin, Ability::GetCapacity).map_err(place)?;
-    // None is the plugin's whole storage.
-    let places = match (query.topology, &class) {
+    let with_plugin_id = |problem: Problem| problem.plugin(&plugin);
+    state.require(&plugin, Ability::GetCapacity).map_err(with_plugin_id)?;
+    // `None` stands for the plugin's whole storage.
+    let topologies_asked = match (query.topology, &class) {
         (Some(topology), _) => vec![Some(topology)],
         (None, Some(class)) if !class.topologies.is_empty() => {
             class.topologies.iter().cloned().map(Some).collect()
@@ -41,10 +41,13 @@ pub async fn list_capacities(
         (None, _) => topologies(state, &plugin),
     };
     let mut capacities = Vec::new();
-    for topology in places.into_iter().take(LIST_MAX) {
+    for topology in topologies_asked.into_iter().take(LIST_MAX) {
         let question = Question::Capacity {
-            capabilities: class.as_ref().map(|it| it.capabilities.clone()).unwrap_or_default(),
-            parameters: class.as_ref().map(|it| it.parameters.clone()).unwrap_or_default(),
+            capabilities: class
+                .as_ref()
+                .map(|class| class.capabilities.clone())
+                .unwrap_or_default(),
+            parameters: class.as_ref().map(|class| class.parameters.clone()).unwrap_or_default(),
             topology: topology.clone(),
         };
         let node = topology.as_ref().and_then(|topology| {
@@ -55,7 +58,7 @@ pub async fn list_capacities(
             })?
         });
         let answer = ask_controller(state, &plugin, node.as_ref(), question, trace, deadline).await;
-        let at = match answer {
+        let capacity = match answer {
             Ok(answer) => CapacityAt {
                 topology,
                 available_bytes: answer.available_bytes,
@@ -71,12 +74,12 @@ pub async fn list_capacities(
                 error: Some(problem.to_string()),
             },
         };
-        capacities.push(at);
+        capacities.push(capacity);
     }
     Ok(Capacities { plugin, capacities })
 }
 
-/// The plugin that the request is about: of its class, if it names one.
+/// The plugin of the request: that of its class, if it names one.
 fn name_plugin(query: &ListCapacities, class: Option<&Class>) -> Result<PluginId, Problem> {
     let fault = |problem: String| {
         let fault = Fault { path: "plugin".to_owned(), problem, line: None };
@@ -93,17 +96,19 @@ fn name_plugin(query: &ListCapacities, class: Option<&Class>) -> Result<PluginId
     }
 }
 
-/// Each topology of the plugin's nodes once; none where it has no topology.
+/// Each topology of the plugin's nodes, once; `None` if the plugin has no topology.
 fn topologies(state: &State, plugin: &PluginId) -> Vec<Option<Topology>> {
-    let known = state.with_plugin(plugin, |plugin, _| {
+    let node_topologies = state.with_plugin(plugin, |plugin, _| {
         let of_nodes = plugin.instances.iter().filter_map(|((_, half), instance)| {
             let abilities = instance.node.as_ref().filter(|_| *half == Half::Node)?;
             (!abilities.topology.is_empty()).then(|| abilities.topology.clone())
         });
         of_nodes.collect::<BTreeSet<Topology>>()
     });
-    match known {
-        Some(known) if !known.is_empty() => known.into_iter().map(Some).collect(),
+    match node_topologies {
+        Some(node_topologies) if !node_topologies.is_empty() => {
+            node_topologies.into_iter().map(Some).collect()
+        }
         _ => vec![None],
     }
 }
@@ -127,9 +132,9 @@ mod tests {
     fn a_class_names_the_plugin_and_must_agree_with_a_plugin_that_is_named() {
         assert_eq!(named(&json!({"plugin": "p"}), None), Ok("p".to_owned()));
         assert_eq!(named(&json!({"class": "fast"}), Some("p")), Ok("p".to_owned()));
-        let both = json!({"plugin": "p", "class": "fast"});
-        assert_eq!(named(&both, Some("p")), Ok("p".to_owned()));
-        let told = named(&both, Some("q")).unwrap_err();
-        assert!(told.contains("is p, and class fast is of plugin q"), "{told}");
+        let plugin_and_class = json!({"plugin": "p", "class": "fast"});
+        assert_eq!(named(&plugin_and_class, Some("p")), Ok("p".to_owned()));
+        let message = named(&plugin_and_class, Some("q")).unwrap_err();
+        assert!(message.contains("is p, and class fast is of plugin q"), "{message}");
     }
 }

@@ -27,10 +27,10 @@ use crate::store::class_guard::count_uses;
 use crate::store::secrets::open_given;
 use crate::store::state::State;
 
-/// Volumes of a class that a refusal names.
+/// Volumes of a class that a refusal names, at most.
 const NAMED_MAX: usize = 5;
 
-/// Stores a class. Changing a class changes no volume.
+/// Stores a class. A changed class changes no volume.
 pub async fn put_class(
     state: &State,
     request: PutClass,
@@ -39,10 +39,10 @@ pub async fn put_class(
 ) -> Result<WrittenClass, Problem> {
     let id = &request.id;
     let (class_key, secrets_key) = (key::class(id), id.to_secrets_key());
-    let given = match request.secrets.clone() {
+    let sent = match request.secrets.clone() {
         None => None,
-        Some(SentSecrets::Given(given)) => {
-            let opened = open_given(state, &secrets_key, given);
+        Some(SentSecrets::Given(sent)) => {
+            let opened = open_given(state, &secrets_key, sent);
             Some(opened?)
         }
     };
@@ -55,16 +55,16 @@ pub async fn put_class(
     }
     retry_lost_races(|| async {
         let (revision, before) = state.volumes.read::<Class>(&class_key).await?;
-        let kept = before.as_ref().and_then(|class| class.secrets.clone());
+        let current = before.as_ref().and_then(|class| class.secrets.clone());
         let secrets =
-            stored_secrets(state, &secrets_key, kept.clone(), given.as_ref(), trace).await?;
+            stored_secrets(state, &secrets_key, current.clone(), sent.as_ref(), trace).await?;
         let class = request.to_class(secrets.clone());
         if before.as_ref() == Some(&class) {
             return Ok(WrittenClass { id: id.clone(), changed: false, index: revision });
         }
         deadline::check(deadline)?;
         let index = state.volumes.put(&class_key, &class, revision, trace).await?;
-        if let Some(unused) = kept.filter(|kept| Some(kept) != secrets.as_ref()) {
+        if let Some(unused) = current.filter(|current| Some(current) != secrets.as_ref()) {
             state.vault.remove(&secrets_key, &unused, trace).await;
         }
         Ok(WrittenClass { id: id.clone(), changed: true, index })
@@ -72,27 +72,27 @@ pub async fn put_class(
     .await
 }
 
-/// The id of the class's secrets: those it has, or new ones.
+/// The id of the class's secrets: the current ones, or new ones.
 async fn stored_secrets(
     state: &State,
     key: &VolumeKey,
-    kept: Option<SecretsId>,
-    given: Option<&Secrets>,
+    current: Option<SecretsId>,
+    sent: Option<&Secrets>,
     trace: TraceContext,
 ) -> Result<Option<SecretsId>, Problem> {
-    let Some(given) = given else { return Ok(kept) };
-    if given.0.is_empty() {
+    let Some(sent) = sent else { return Ok(current) };
+    if sent.0.is_empty() {
         return Ok(None);
     }
-    if let Some(kept) = &kept
-        && state.vault.has(key, kept, given).await?
+    if let Some(current) = &current
+        && state.vault.has(key, current, sent).await?
     {
-        return Ok(Some(kept.clone()));
+        return Ok(Some(current.clone()));
     }
-    state.vault.store(key, given.clone(), trace).await.map(Some)
+    state.vault.store(key, sent.clone(), trace).await.map(Some)
 }
 
-/// Removes a class of which no volume is left.
+/// Deletes a class that no volume has.
 pub async fn delete_class(
     state: &State,
     request: DeleteClass,
@@ -143,7 +143,7 @@ fn describe_users(volumes: &Volumes, id: &ClassId) -> Option<String> {
     Some(format!("class {id} has {} volume{s}: {}{more}", users.len(), named.join(", ")))
 }
 
-/// The class that a page of a list ended with.
+/// The class at which a page of the list ended.
 fn parse_token(token: &str) -> Option<ClassId> {
     match key::parse_volume(token)? {
         VolumeEntry::Class(id) => Some(id),
@@ -163,13 +163,13 @@ pub async fn list_classes(
         let why = berth_service::process::chain(&error);
         Problem::new(Code::BusUnavailable, why).retryable()
     })?;
-    let found =
+    let page =
         state.volumes.mirror.read(|volumes| list_page(volumes, namespace, &query, after.as_ref()));
     match &query.id {
-        Some(id) if found.classes.is_empty() && found.unreadable.is_empty() => {
+        Some(id) if page.classes.is_empty() && page.unreadable.is_empty() => {
             Err(Problem::new(Code::NoSuchClass, format!("no class {id}")))
         }
-        _ => Ok(found),
+        _ => Ok(page),
     }
 }
 
@@ -180,27 +180,27 @@ fn list_page(
     after: Option<&ClassId>,
 ) -> Classes {
     let is_named = |id: &ClassId| query.id.as_ref().is_none_or(|named| named == id);
-    let named = || volumes.classes().iter().filter(|(id, _)| is_named(id));
-    // An unreadable class does not say which namespaces may know of it.
+    let matching = || volumes.classes().iter().filter(|(id, _)| is_named(id));
+    // An unreadable class does not show which namespaces may know it.
     let tells_unreadable = namespace.is_wildcard() || query.id.is_some();
-    let unreadable = named().filter_map(|(_, stored)| stored.class.as_ref().err());
+    let unreadable = matching().filter_map(|(_, stored)| stored.class.as_ref().err());
     let unreadable = unreadable.filter(|_| tells_unreadable).take(UNREADABLE_MAX).cloned();
     let unreadable: Vec<UnreadableRecord> = unreadable.collect();
     let counted = count_uses(volumes, namespace);
     let room = Room::for_page(&query.page).beside(&unreadable);
-    let meant = named()
+    let listed = matching()
         .filter_map(|(id, stored)| Some((id, stored.revision, stored.class.as_ref().ok()?)))
         .filter(|(_, _, class)| namespace.is_wildcard() || class.is_open_to(namespace))
         .filter(|(id, ..)| after.is_none_or(|after| *id > after))
         .take(room.keys());
-    let meant: BTreeMap<&ClassId, (u64, &Class)> =
-        meant.map(|(id, revision, class)| (id, (revision, &**class))).collect();
+    let listed: BTreeMap<&ClassId, (u64, &Class)> =
+        listed.map(|(id, revision, class)| (id, (revision, &**class))).collect();
     let show = |id: &&ClassId| {
-        let (index, class) = meant.get(*id)?;
+        let (index, class) = listed.get(*id)?;
         let used = counted.get(*id).copied().unwrap_or_default();
         Some(show_class(id, class, namespace, used, *index))
     };
-    let page = page(meant.keys().copied(), room, show, |id| key::class(id));
+    let page = page(listed.keys().copied(), room, show, |id| key::class(id));
     let classes = page.entries.into_iter().flatten().collect();
     Classes { classes, next: page.next, unreadable }
 }
@@ -212,8 +212,8 @@ fn show_class(
     used: ClassUse,
     index: u64,
 ) -> ClassStatus {
-    // The names of other namespaces are told to a caller that may see all.
-    let may_know = |one: &&Namespace| namespace.is_wildcard() || *one == namespace;
+    // Only a caller that may see all namespaces learns the names of the others.
+    let may_know = |other: &&Namespace| namespace.is_wildcard() || *other == namespace;
     let namespaces = class.namespaces.iter().filter(may_know).cloned().collect();
     let (mount, has_secrets) = (class.mount.struck_out(), class.secrets.is_some());
     ClassStatus {

@@ -1,10 +1,10 @@
 //! `volume.create` (A12, A15).
 //!
 //! **Owns** how class and request become the spec of a volume that does not exist yet: its size,
-//! where it may be, its secrets, and its name for the plugin.
+//! its topology, its secrets, and its name for the plugin.
 //!
-//! **Promises** that a request which the class, the source or the plugin's abilities do not allow
-//! is refused before anything is stored, and that a name is never given to a plugin twice.
+//! **Promises** that a request is refused before anything is stored if the class, the source or the
+//! plugin's abilities do not allow it; and that a name is never given to a plugin twice.
 //!
 //! **Never** calls the plugin.
 
@@ -32,7 +32,8 @@ use crate::store::secrets::{self, SecretsChange};
 use crate::store::state::State;
 use crate::store::transact::TransactError;
 
-/// The longest part of a name that comes from the volume's own names. CSI allows 128 bytes.
+/// Longest part of a name that comes from the volume's own names, in bytes. CSI allows 128 bytes
+/// for all of it.
 const READABLE_BYTES_MAX: usize = 80;
 
 /// Stores a volume that is to be created. The volumewatcher makes the call.
@@ -44,32 +45,32 @@ pub async fn create(
 ) -> Result<StorageChanged, Problem> {
     let (trace, deadline) = (caller.trace, caller.deadline);
     let volume = VolumeKey::new(namespace.clone(), request.id.clone());
-    let place = |problem: Problem| problem.volume(&volume);
+    let with_volume = |problem: Problem| problem.volume(&volume);
     if let Some(other) = request.namespace.as_ref().filter(|other| **other != volume.namespace) {
         let problem = format!("is {other}, but the request is for {}", volume.namespace);
         let fault = Fault { path: "namespace".to_owned(), problem, line: None };
         return Err(Problem::bad_input(vec![fault]));
     }
     let class = match &request.class {
-        Some(id) => Some(find_class(state, id, &volume.namespace).await.map_err(place)?),
+        Some(id) => Some(find_class(state, id, &volume.namespace).await.map_err(with_volume)?),
         None => None,
     };
-    let origin = find_origin(state, &volume, &request).await.map_err(place)?;
+    let origin = find_origin(state, &volume, &request).await.map_err(with_volume)?;
     let spec = build_spec(&request, caller.by(), &volume.namespace, class.as_ref(), origin)
-        .map_err(place)?;
-    require_abilities(state, &spec).map_err(place)?;
+        .map_err(with_volume)?;
+    require_abilities(state, &spec).map_err(with_volume)?;
     state.check_readable(&volume).map_err(|error| state.problem(error, &volume))?;
-    // Before its secrets are stored.
+    // Checked before the secrets are stored.
     let level = state.volumes.mirror.read(|all| state.level.check(all, SCHEMA_STORAGE));
-    level.map_err(place)?;
-    let given = given_secrets(state, &request, class.as_ref()).await.map_err(place)?;
-    let wanted = secrets::prepare_secrets(state, &volume, given, trace).await;
-    let wanted = wanted.map_err(place)?;
+    level.map_err(with_volume)?;
+    let sent_secrets = given_secrets(state, &request, class.as_ref()).await.map_err(with_volume)?;
+    let wanted = secrets::prepare_secrets(state, &volume, sent_secrets, trace).await;
+    let wanted = wanted.map_err(with_volume)?;
     let command = |now: &Volume| {
-        let kept = now.spec.as_ref().and_then(|spec| spec.secrets.clone());
+        let current = now.spec.as_ref().and_then(|spec| spec.secrets.clone());
         let secrets = match &wanted {
             SecretsChange::Kept | SecretsChange::Removed => None,
-            SecretsChange::Same(id) if kept.as_ref() != Some(id) => {
+            SecretsChange::Same(id) if current.as_ref() != Some(id) => {
                 let message = "the volume's secrets were changed at the same time";
                 return Err(Problem::new(Code::Busy, message).retryable().next("ask again"));
             }
@@ -78,7 +79,7 @@ pub async fn create(
         Ok(Command::Create(VolumeSpec { secrets, ..spec.clone() }))
     };
     let done = state.transact_until(&volume, trace, deadline, command).await;
-    // A write without an answer may be stored, and its volume needs them.
+    // A write without an answer may be stored; then its volume needs the secrets.
     if let SecretsChange::New(id) = &wanted
         && done.as_ref().err().is_none_or(TransactError::is_not_written)
     {
@@ -88,11 +89,11 @@ pub async fn create(
     Ok(changed(state, &volume, &done))
 }
 
-/// Removes secrets that the volume did not take, as far as this replica knows. What fails, and what
-/// is not known, is left to the sweep.
+/// Removes secrets that the volume did not take, as far as this replica knows. The sweep removes
+/// the rest.
 async fn drop_unused(state: &State, volume: &VolumeKey, id: &SecretsId, trace: TraceContext) {
-    let known = state.volumes.mirror.read(|volumes| volumes.get(volume).is_some());
-    if known && !secrets::is_named(state, volume, id) {
+    let exists = state.volumes.mirror.read(|volumes| volumes.get(volume).is_some());
+    if exists && !secrets::is_named(state, volume, id) {
         state.vault.remove(volume, id, trace).await;
     }
 }
@@ -100,11 +101,11 @@ async fn drop_unused(state: &State, volume: &VolumeKey, id: &SecretsId, trace: T
 /// The class, if the namespace may use it.
 async fn find_class(state: &State, id: &ClassId, namespace: &Namespace) -> Result<Class, Problem> {
     let class = find_any_class(state, id).await?;
-    // A class of others is as unknown as one that does not exist.
+    // A class that is closed to the namespace looks like one that does not exist.
     if class.is_open_to(namespace) { Ok(class) } else { Err(no_class(id)) }
 }
 
-/// The class, of whatever namespaces. A class that this replica does not know is read at the
+/// The class, for whatever namespaces. A class that this replica does not have is read at the
 /// leader.
 pub async fn find_any_class(state: &State, id: &ClassId) -> Result<Class, Problem> {
     let find = || state.volumes.mirror.read(|volumes| volumes.classes().get(id).cloned());
@@ -127,7 +128,7 @@ fn no_class(id: &ClassId) -> Problem {
     Problem::new(Code::NoSuchClass, format!("no class {id}"))
 }
 
-/// What the new volume is to be a copy of, as far as this replica knows. The write is guarded by it
+/// The source of the new volume's copy, as far as this replica knows. It guards the write
 /// ([`super::guard`]).
 async fn find_origin(
     state: &State,
@@ -144,11 +145,15 @@ async fn find_origin(
     let caught_up = state.catch_up(&source).await;
     caught_up.map_err(|error| state.problem(error, &source))?;
     state.volumes.mirror.read(|volumes| {
-        let none = |what: String| Problem::new(Code::NoSuchVolume, what).volume(&source);
-        let found = volumes.get(&source).map(|subtree| &subtree.volume);
-        let found = found.ok_or_else(|| none(format!("no volume {source}")))?;
+        let no_such_volume = |what: String| Problem::new(Code::NoSuchVolume, what).volume(&source);
+        let source_volume = volumes.get(&source).map(|subtree| &subtree.volume);
+        let source_volume =
+            source_volume.ok_or_else(|| no_such_volume(format!("no volume {source}")))?;
         let Some(id) = &from.snapshot else {
-            let spec = found.spec.as_ref().ok_or_else(|| none(format!("no volume {source}")))?;
+            let spec = source_volume
+                .spec
+                .as_ref()
+                .ok_or_else(|| no_such_volume(format!("no volume {source}")))?;
             if spec.stage() != Stage::Ready {
                 let message = format!("volume {source}, the source, is {}", spec.stage());
                 return Err(Problem::new(Code::VolumeNotReady, message).retryable());
@@ -159,7 +164,7 @@ async fn find_origin(
         };
         let name = format!("{source}@{id}");
         let unknown = || Problem::new(Code::NoSuchSnapshot, format!("no snapshot {name}"));
-        let snapshot = found.snapshots.get(id).ok_or_else(unknown)?;
+        let snapshot = source_volume.snapshots.get(id).ok_or_else(unknown)?;
         let ready = (snapshot.state == SnapshotState::Ready).then_some(());
         let Some(external_id) = snapshot.external_id.clone().filter(|_| ready.is_some()) else {
             let message = format!("snapshot {name}, the source, is {}", snapshot.state);
@@ -167,8 +172,9 @@ async fn find_origin(
         };
         let origin =
             Origin { volume: from.volume.clone(), snapshot: Some(id.clone()), external_id };
-        let of_source = found.spec.clone().unwrap_or_else(|| VolumeSpec::empty(&snapshot.plugin));
-        // A volume of that name may have been made since, elsewhere.
+        let of_source =
+            source_volume.spec.clone().unwrap_or_else(|| VolumeSpec::empty(&snapshot.plugin));
+        // A volume may have been created since under that name, at another plugin.
         let of_source = VolumeSpec {
             plugin: snapshot.plugin.clone(),
             topologies: snapshot.topologies.clone(),
@@ -178,7 +184,7 @@ async fn find_origin(
     })
 }
 
-/// The spec of the volume as it is before the plugin was called.
+/// The spec of the volume before the plugin is called.
 fn build_spec(
     request: &Create,
     by: Option<String>,
@@ -200,21 +206,21 @@ fn build_spec(
         let problem = format!("is at plugin {theirs}, and the volume is to be at {plugin}");
         return Err(fault("from", problem));
     }
-    let asked = request.size.map(Size::bytes);
+    let requested = request.size.map(Size::bytes);
     // A copy is at least as large as its source.
     let smallest = origin.as_ref().and_then(|(_, _, bytes)| *bytes);
-    if let (Some(asked), Some(smallest)) = (asked, smallest)
-        && asked < smallest
+    if let (Some(requested), Some(smallest)) = (requested, smallest)
+        && requested < smallest
     {
-        let (asked, smallest) = (describe_bytes(asked), describe_bytes(smallest));
-        let problem = format!("is {asked}, and the source has {smallest}");
+        let (requested, smallest) = (describe_bytes(requested), describe_bytes(smallest));
+        let problem = format!("is {requested}, and the source has {smallest}");
         return Err(fault("size", problem));
     }
     let required_bytes = match request.class.as_ref().zip(class) {
         Some((id, class)) => class
-            .size(asked.or(smallest))
+            .size(requested.or(smallest))
             .map_err(|refusal| refuse_by_class(id, namespace, &refusal))?,
-        None => asked.or(smallest).unwrap_or_default(),
+        None => requested.or(smallest).unwrap_or_default(),
     };
     let limit_bytes = request.limit.map(Size::bytes);
     if let Some(limit) = limit_bytes.filter(|limit| *limit < required_bytes) {
@@ -230,7 +236,7 @@ fn build_spec(
     mutable.extend(request.mutable_parameters.clone());
     let policy = class.map_or(request.topology_policy, |class| Some(class.topology_policy));
     let allowed = class.map_or(&request.topologies, |class| &class.topologies);
-    // A copy is where its source is.
+    // A copy has the topology of its source.
     let requisite = match &origin {
         Some((_, source, _)) if allowed.is_empty() => source.topologies.clone(),
         _ => allowed.clone(),
@@ -297,7 +303,7 @@ fn require_abilities(state: &State, spec: &VolumeSpec) -> Result<(), Problem> {
         }
         None => {}
     }
-    // A copy takes its source's topology where the plugin has any.
+    // A copy takes its source's topology, if the plugin has topologies.
     if provision.origin.is_none() && (provision.first_use || !provision.requisite.is_empty()) {
         state.require(plugin, Ability::Topology)?;
     }
@@ -322,10 +328,10 @@ async fn given_secrets(
     else {
         return Ok(None);
     };
-    let found: Option<Secrets> = state.vault.load(&id.to_secrets_key(), secrets).await?;
+    let secrets_found: Option<Secrets> = state.vault.load(&id.to_secrets_key(), secrets).await?;
     let missing = || {
         let message = format!("those of class {id} were replaced meanwhile");
         crate::store::vault::unavailable(message).retryable()
     };
-    found.map(GivenSecrets::Plain).map(Some).ok_or_else(missing)
+    secrets_found.map(GivenSecrets::Plain).map(Some).ok_or_else(missing)
 }

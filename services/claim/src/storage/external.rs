@@ -1,7 +1,7 @@
-//! Questions to a plugin's controllers about what it has.
+//! Questions to a plugin's controllers about what is at their storage.
 //!
-//! **Promises** that each list ends, whatever the plugin answers: pages, entries and the time are
-//! bounded, and a token that comes again ends the list.
+//! **Promises** that each list ends, whatever the plugin answers: pages, entries and time are
+//! bounded, and a repeated token ends the list.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -22,8 +22,7 @@ use tokio::time::Instant;
 
 use crate::store::state::State;
 
-/// The part of the caller's time after which no further page is asked for. The rest is for the
-/// answer.
+/// Share of the caller's time after which no further page is requested. The rest is for the answer.
 const LISTING_SHARE: f64 = 0.7;
 /// Entries of one page: a page fits one message.
 const PAGE_ENTRIES: u32 = 500;
@@ -35,25 +34,26 @@ pub struct Listed {
     pub snapshots: Vec<PluginSnapshotStatus>,
     pub truncated: bool,
     pub not_asked: Vec<String>,
-    /// The nodes whose controllers listed a snapshot, where each may have its own storage.
+    /// By snapshot, if each controller may have its own storage: the nodes whose controllers listed
+    /// it.
     snapshot_hosts: BTreeMap<String, Vec<NodeId>>,
 }
 
 impl Listed {
-    /// Adds what the controller at one place listed. That is where it is, if the plugin does not
-    /// say: elsewhere another controller would be asked to delete it, and would answer OK.
-    fn add(&mut self, mut here: Self, host: &NodeId, topology: Option<Topology>) {
-        for volume in here.volumes.iter_mut().filter(|volume| volume.topologies.is_empty()) {
+    /// Adds what one host's controller listed. It is at that host's topology if the plugin names
+    /// none: a controller elsewhere would answer OK to its deletion.
+    fn add(&mut self, mut other: Self, host: &NodeId, topology: Option<Topology>) {
+        for volume in other.volumes.iter_mut().filter(|volume| volume.topologies.is_empty()) {
             volume.topologies.extend(topology.clone());
         }
-        for snapshot in &mut here.snapshots {
+        for snapshot in &mut other.snapshots {
             snapshot.topologies = topology.iter().cloned().collect();
             let hosts = self.snapshot_hosts.entry(snapshot.external_id.clone()).or_default();
             hosts.push(host.clone());
         }
-        self.volumes.append(&mut here.volumes);
-        self.snapshots.append(&mut here.snapshots);
-        self.truncated |= here.truncated;
+        self.volumes.append(&mut other.volumes);
+        self.snapshots.append(&mut other.snapshots);
+        self.truncated |= other.truncated;
     }
 
     /// The node whose controller alone listed the snapshot.
@@ -64,13 +64,13 @@ impl Listed {
     }
 }
 
-/// Where the node of a controller is.
+/// The topology of a controller's node.
 fn topology_of(state: &State, plugin: &PluginId, host: &NodeId) -> Option<Topology> {
-    let known = state.with_plugin(plugin, |plugin, _| {
+    let topologies = state.with_plugin(plugin, |plugin, _| {
         let beside = plugin.instances.get(&(host.clone(), Half::Node))?;
         Some(beside.node.as_ref()?.topology.clone())
     });
-    known.flatten().filter(|topology| !topology.is_empty())
+    topologies.flatten().filter(|topology| !topology.is_empty())
 }
 
 /// Asks one controller a question, on this node or any.
@@ -82,15 +82,15 @@ pub async fn ask_controller(
     trace: TraceContext,
     deadline: Instant,
 ) -> Result<Answered, Problem> {
-    let left = deadline.saturating_duration_since(Instant::now());
-    let call = Call::within(trace, left.mul_f64(0.9).max(Duration::from_millis(100)));
+    let remaining = deadline.saturating_duration_since(Instant::now());
+    let call = Call::within(trace, remaining.mul_f64(0.9).max(Duration::from_millis(100)));
     let query = StorageQuery { plugin: plugin.clone(), question };
     let (bus, plugin) = (&state.bus, plugin.clone());
     let answer = match node.cloned() {
         None => bus.ask_service::<verb::ControllerQuery>(&plugin, &query, &call).await,
         Some(node) => {
-            let to = PluginOnNode { plugin: plugin.clone(), node };
-            bus.ask_service::<verb::ControllerQueryOnNode>(&to, &query, &call).await
+            let target = PluginOnNode { plugin: plugin.clone(), node };
+            bus.ask_service::<verb::ControllerQueryOnNode>(&target, &query, &call).await
         }
     };
     answer.map_err(|error| match error {
@@ -102,7 +102,7 @@ pub async fn ask_controller(
     })
 }
 
-/// Lists everything, at each controller where each may have its own storage.
+/// Lists everything, at each controller if each may have its own storage.
 pub async fn ask_everywhere(
     state: &State,
     plugin: &PluginId,
@@ -117,16 +117,16 @@ pub async fn ask_everywhere(
         return Ok(listed);
     }
     for (at, host) in hosts.iter().take(LIST_MAX).enumerate() {
-        // One that hangs leaves the others their time.
-        let left = deadline.saturating_duration_since(Instant::now());
+        // A controller that hangs leaves the others their share of the time.
+        let remaining = deadline.saturating_duration_since(Instant::now());
         let share = u32::try_from(hosts.len().min(LIST_MAX) - at).unwrap_or(u32::MAX);
-        let until = Instant::now() + left / share;
-        let mut here = Listed::default();
-        let done = list_at(state, plugin, Some(host), &question, trace, until, &mut here).await;
+        let until = Instant::now() + remaining / share;
+        let mut of_host = Listed::default();
+        let done = list_at(state, plugin, Some(host), &question, trace, until, &mut of_host).await;
         if let Err(problem) = done {
             listed.not_asked.push(format!("node {host}: {problem}"));
         }
-        listed.add(here, host, topology_of(state, plugin, host));
+        listed.add(of_host, host, topology_of(state, plugin, host));
     }
     listed.truncated |= hosts.len() > LIST_MAX;
     Ok(listed)
@@ -141,23 +141,23 @@ async fn list_at(
     deadline: Instant,
     listed: &mut Listed,
 ) -> Result<(), Problem> {
-    let (mut token, mut seen) = (String::new(), BTreeSet::new());
-    let left = deadline.saturating_duration_since(Instant::now());
-    let stop_at = Instant::now() + left.mul_f64(LISTING_SHARE);
+    let (mut token, mut tokens) = (String::new(), BTreeSet::new());
+    let remaining = deadline.saturating_duration_since(Instant::now());
+    let stop_at = Instant::now() + remaining.mul_f64(LISTING_SHARE);
     for _ in 0..PLUGIN_PAGES_MAX {
-        let asked = match question(token) {
+        let limited = match question(token) {
             Question::Volumes { token, .. } => Question::Volumes { token, limit: PAGE_ENTRIES },
             Question::Snapshots { token, .. } => Question::Snapshots { token, limit: PAGE_ENTRIES },
             other => other,
         };
-        let page = ask_controller(state, plugin, node, asked, trace, deadline).await?;
+        let page = ask_controller(state, plugin, node, limited, trace, deadline).await?;
         listed.volumes.extend(page.volumes);
         listed.snapshots.extend(page.snapshots);
         let entries = listed.volumes.len().max(listed.snapshots.len());
         match page.next {
             None => return Ok(()),
-            // A plugin that repeats a token would never come to an end.
-            Some(next) if !seen.insert(next.clone()) || entries >= PLUGIN_ENTRIES_MAX => break,
+            // A plugin that repeats a token would never end its list.
+            Some(next) if !tokens.insert(next.clone()) || entries >= PLUGIN_ENTRIES_MAX => break,
             Some(_) if Instant::now() >= stop_at => break,
             Some(next) => token = next,
         }

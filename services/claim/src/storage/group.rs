@@ -1,7 +1,7 @@
-//! One command to a snapshot on each volume of its group, stored in one atomic batch.
+//! One command to a snapshot of each volume of its group, stored in one atomic batch.
 //!
-//! **Promises** that all members change or none does, and that each decision is made on the volume
-//! as the leader has it.
+//! **Promises** that all members change or none does, and that each decision is made on the
+//! volume's state at the leader.
 
 use berth_contract::code::Code;
 use berth_contract::problem::Problem;
@@ -13,8 +13,8 @@ use tokio::time::Instant;
 use crate::store::state::State;
 use crate::store::transact::{Committed, TransactError};
 
-/// The volumes whose snapshot the caller names, or the group that it belongs to: as far as this
-/// replica knows.
+/// The volumes of the caller's snapshot, or of the group that it belongs to; as far as this replica
+/// knows.
 pub fn members_of(state: &State, volume: &VolumeKey, id: &SnapshotId) -> Vec<VolumeKey> {
     let members = state.volumes.mirror.read(|volumes| {
         let snapshot = volumes.get(volume)?.volume.snapshots.get(id)?;
@@ -35,16 +35,16 @@ pub fn keys(namespace: &Namespace, volumes: &[VolumeId]) -> Vec<VolumeKey> {
     keys
 }
 
-/// Refuses volumes that are not exactly the members of the snapshot's group. This replica did not
-/// know the snapshot, or knew another of its name, when it looked for the members.
+/// Refuses volumes that are not exactly the members of the snapshot's group. When this replica
+/// looked for the members, it did not have the snapshot, or had an earlier one of its name.
 pub fn check_members(
     now: &Volume,
     snapshot: Option<&SnapshotId>,
     members: &[VolumeKey],
 ) -> Result<(), Problem> {
-    let known = snapshot.and_then(|id| now.snapshots.get(id));
-    let is_whole = known.is_none_or(|known| {
-        let group = known.group.as_ref().map_or(&[][..], |group| &group.members);
+    let record = snapshot.and_then(|id| now.snapshots.get(id));
+    let is_whole = record.is_none_or(|record| {
+        let group = record.group.as_ref().map_or(&[][..], |group| &group.members);
         group.len().max(1) == members.len()
             && members.iter().all(|member| group.is_empty() || group.contains(&member.volume))
     });
@@ -63,8 +63,8 @@ pub struct GroupCommitted {
     pub call: Option<(VolumeKey, Attempt, u64)>,
 }
 
-/// Decides the command on each volume, and stores all writes together. A single volume is stored as
-/// any other transition.
+/// Decides the command on each volume, and stores all writes together. A single volume is stored
+/// like any other transition.
 pub async fn transact_members(
     state: &State,
     volumes: &[VolumeKey],
@@ -73,20 +73,20 @@ pub async fn transact_members(
     command: impl Fn(&VolumeKey, &Volume) -> Result<Command, Problem>,
 ) -> Result<GroupCommitted, (VolumeKey, TransactError)> {
     if let [volume] = volumes {
-        let one = |now: &Volume| command(volume, now);
+        let decide = |now: &Volume| command(volume, now);
         let done = match until {
-            Some(until) => state.transact_until(volume, trace, until, one).await,
-            None => state.transact(volume, trace, one).await,
+            Some(until) => state.transact_until(volume, trace, until, decide).await,
+            None => state.transact(volume, trace, decide).await,
         };
         let Committed { step, revision } = done.map_err(|error| (volume.clone(), error))?;
         let call = step.call.map(|attempt| (volume.clone(), attempt, revision));
         return Ok(GroupCommitted { written: step.write.is_some(), call });
     }
-    let all = state.transact_together(volumes, trace, until, command).await?;
-    let written = all.iter().any(|done| done.step.write.is_some());
+    let results = state.transact_together(volumes, trace, until, command).await?;
+    let written = results.iter().any(|done| done.step.write.is_some());
     // The first volume leads: its call is for all.
     let first = volumes.first().cloned();
-    let call = first.zip(all.into_iter().next()).and_then(|(volume, done)| {
+    let call = first.zip(results.into_iter().next()).and_then(|(volume, done)| {
         let revision = done.revision;
         done.step.call.map(|attempt| (volume, attempt, revision))
     });

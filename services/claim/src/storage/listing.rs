@@ -1,10 +1,10 @@
-//! `volume.external`: what the storage has, beside what is registered (A12, A16).
+//! `volume.external`: what the storage has, compared with what is registered (A12, A16).
 //!
 //! **Owns** the comparison of the plugin's list with the records.
 //!
-//! **Promises** that a page fits into a message, and that registrations of other namespaces are not
+//! **Promises** that a page fits a message, and that registrations of other namespaces are not
 //! named. The plugin is asked for its whole list for each page, because only the whole list shows
-//! what the plugin does not list.
+//! what is missing in it.
 //!
 //! **Never** changes anything, here or at the storage.
 
@@ -28,11 +28,12 @@ use super::external::ask_everywhere;
 use crate::caller::Caller;
 use crate::store::state::State;
 
-/// The place of an entry in the list: its registration, the plugin's id, and the name of what it
-/// is registered as, if that is told. Several volumes may be registered with one id.
+/// The position of an entry in the list: its registration, the plugin's id, and the name under
+/// which it is registered, if that may be shown. One id may be registered for several volumes.
 type ListKey = (Registration, String, String);
 
-/// What a plugin has, beside what is registered. Registrations of other namespaces are not named.
+/// What a plugin has, compared with what is registered. Registrations of other namespaces are not
+/// named.
 pub async fn list_externals(
     state: &State,
     namespace: &Namespace,
@@ -41,33 +42,33 @@ pub async fn list_externals(
 ) -> Result<Externals, Problem> {
     let (trace, deadline) = (caller.trace, caller.deadline);
     let after = after(&query.page, |token| serde_json::from_str::<ListKey>(token).ok())?;
-    let place = |problem: Problem| problem.plugin(&query.plugin);
-    // One volume need not be looked for in a list. Of one that is registered, another call may be
-    // under way, and CSI wants one call at a time of a volume.
+    let with_plugin = |problem: Problem| problem.plugin(&query.plugin);
+    // A single volume need not be searched in a list. But for a registered volume another call may
+    // be under way, and CSI requires one call at a time per volume.
     let can_get = state.require(&query.plugin, Ability::GetVolume).is_ok();
     let is_alone = |id: &String| can_get && !query.snapshots && !is_registered(state, &query, id);
-    let one = query.id.clone().filter(is_alone);
-    let ability = match (&one, query.snapshots) {
+    let single_id = query.id.clone().filter(is_alone);
+    let ability = match (&single_id, query.snapshots) {
         (Some(_), _) => Ability::GetVolume,
         (None, true) => Ability::ListSnapshots,
         (None, false) => Ability::ListVolumes,
     };
-    state.require(&query.plugin, ability).map_err(place)?;
-    let question = |token| match (&one, query.snapshots) {
+    state.require(&query.plugin, ability).map_err(with_plugin)?;
+    let question = |token| match (&single_id, query.snapshots) {
         (Some(id), _) => Question::Volume { id: id.clone() },
         (None, true) => Question::Snapshots { token, limit: 0 },
         (None, false) => Question::Volumes { token, limit: 0 },
     };
     let listed = ask_everywhere(state, &query.plugin, question, trace, deadline).await;
-    let listed = listed.map_err(place)?;
-    // What was registered before the plugin was asked is known here.
+    let listed = listed.map_err(with_plugin)?;
+    // So this replica has everything that was registered before the plugin was asked.
     let caught_up = state.catch_up_with_all().await;
     caught_up.map_err(|error| {
         let why = berth_service::process::chain(&error);
         place(Problem::new(Code::BusUnavailable, why).retryable())
     })?;
     let is_complete = !listed.truncated && listed.not_asked.is_empty();
-    let mut shown = Externals {
+    let mut reply = Externals {
         plugin: query.plugin.clone(),
         volumes: Vec::new(),
         snapshots: Vec::new(),
@@ -75,35 +76,36 @@ pub async fn list_externals(
         truncated: listed.truncated,
         not_asked: listed.not_asked,
     };
-    let room = Room::for_page(&query.page).beside(&shown);
+    let room = Room::for_page(&query.page).beside(&reply);
     let is_meant = |key: &ListKey| query.id.as_ref().is_none_or(|id| *id == key.1);
     state.volumes.mirror.read(|volumes| {
         if query.snapshots {
-            let mut all =
+            let mut entries =
                 match_snapshots(volumes, namespace, &query, listed.snapshots, is_complete);
-            all.retain(|key, _| is_meant(key));
-            let page = cut_page(&all, after.as_ref(), room);
-            (shown.snapshots, shown.next) = (page.entries, page.next);
+            entries.retain(|key, _| is_meant(key));
+            let page = cut_page(&entries, after.as_ref(), room);
+            (reply.snapshots, reply.next) = (page.entries, page.next);
         } else {
-            let mut all = match_volumes(volumes, namespace, &query, listed.volumes, is_complete);
-            all.retain(|key, _| is_meant(key));
-            let page = cut_page(&all, after.as_ref(), room);
-            (shown.volumes, shown.next) = (page.entries, page.next);
+            let mut entries =
+                match_volumes(volumes, namespace, &query, listed.volumes, is_complete);
+            entries.retain(|key, _| is_meant(key));
+            let page = cut_page(&entries, after.as_ref(), room);
+            (reply.volumes, reply.next) = (page.entries, page.next);
         }
     });
-    Ok(shown)
+    Ok(reply)
 }
 
-/// The page after this entry.
+/// The page that follows this entry.
 fn cut_page<T: Clone + Serialize>(
-    all: &BTreeMap<ListKey, T>,
+    entries: &BTreeMap<ListKey, T>,
     after: Option<&ListKey>,
     room: Room,
 ) -> Page<T> {
     let first = after.map_or(Bound::Unbounded, Bound::Excluded);
-    let keys = all.range((first, Bound::Unbounded)).map(|(key, _)| key).take(room.keys());
+    let keys = entries.range((first, Bound::Unbounded)).map(|(key, _)| key).take(room.keys());
     let token = |key: &&ListKey| serde_json::to_string(key).unwrap_or_default();
-    let page = page(keys, room, |key| all.get(*key).cloned(), token);
+    let page = page(keys, room, |key| entries.get(*key).cloned(), token);
     Page { entries: page.entries.into_iter().flatten().collect(), next: page.next }
 }
 
@@ -123,35 +125,35 @@ fn match_volumes(
         let is_named = namespace.covers(&key.namespace);
         (is_named.then(|| key.volume.clone()), is_named.then(|| key.namespace.clone()))
     };
-    let mut seen = BTreeSet::new();
-    let mut shown = BTreeMap::new();
+    let mut listed_ids = BTreeSet::new();
+    let mut entries = BTreeMap::new();
     let mut show = |entry: ExternalVolume| {
         let owner = entry.namespace.as_ref().zip(entry.volume.as_ref());
         let owner = owner.map(|(namespace, volume)| format!("{namespace}/{volume}"));
         let id = entry.listed.external_id.clone();
-        shown.insert((entry.registration, id, owner.unwrap_or_default()), entry);
+        entries.insert((entry.registration, id, owner.unwrap_or_default()), entry);
     };
     for listed in listed {
-        // A list that changes while it is read may name a volume twice.
-        if !seen.insert(listed.external_id.clone()) {
+        // A list that changes while it is read may have a volume twice.
+        if !listed_ids.insert(listed.external_id.clone()) {
             continue;
         }
         let handle =
             Handle { plugin: query.plugin.clone(), external_id: listed.external_id.clone() };
         let owner = volumes.handles().get(&handle).and_then(|entry| entry.registered.first());
-        let (volume, of) = owner.map(names).unwrap_or_default();
+        let (volume, volume_namespace) = owner.map(names).unwrap_or_default();
         let registration = match owner {
             Some(_) => Registration::Known,
             None => Registration::NotRegistered,
         };
-        show(ExternalVolume { registration, listed, volume, namespace: of });
+        show(ExternalVolume { registration, listed, volume, namespace: volume_namespace });
     }
     let missing = volumes.handles().iter().filter(|(handle, _)| {
-        is_complete && handle.plugin == query.plugin && !seen.contains(&handle.external_id)
+        is_complete && handle.plugin == query.plugin && !listed_ids.contains(&handle.external_id)
     });
     for (handle, entry) in missing {
         for owner in entry.registered.iter().filter(|key| namespace.covers(&key.namespace)) {
-            let (volume, of) = names(owner);
+            let (volume, volume_namespace) = names(owner);
             let listed = PluginVolumeStatus {
                 external_id: handle.external_id.clone(),
                 capacity_bytes: None,
@@ -161,10 +163,10 @@ fn match_volumes(
                 abnormal: None,
             };
             let registration = Registration::NotListed;
-            show(ExternalVolume { registration, listed, volume, namespace: of });
+            show(ExternalVolume { registration, listed, volume, namespace: volume_namespace });
         }
     }
-    shown
+    entries
 }
 
 fn match_snapshots(
@@ -174,19 +176,19 @@ fn match_snapshots(
     listed: Vec<PluginSnapshotStatus>,
     is_complete: bool,
 ) -> BTreeMap<ListKey, ExternalSnapshot> {
-    let mut known: BTreeMap<String, (VolumeKey, SnapshotId)> = BTreeMap::new();
+    let mut registered: BTreeMap<String, (VolumeKey, SnapshotId)> = BTreeMap::new();
     for (key, subtree) in volumes.iter() {
         for (id, snapshot) in &subtree.volume.snapshots {
             for external in snapshot.ids().filter(|_| snapshot.plugin == query.plugin) {
-                known.insert(external.clone(), (key.clone(), id.clone()));
+                registered.insert(external.clone(), (key.clone(), id.clone()));
             }
         }
     }
-    let mut shown = BTreeMap::new();
+    let mut entries = BTreeMap::new();
     let mut show = |registration, listed: PluginSnapshotStatus, owner: Option<&_>| {
         let named =
             owner.filter(|(key, _): &&(VolumeKey, SnapshotId)| namespace.covers(&key.namespace));
-        // One snapshot at most is registered with an id.
+        // An id is registered for one snapshot at most.
         let key = (registration, listed.external_id.clone(), String::new());
         let entry = ExternalSnapshot {
             registration,
@@ -195,21 +197,21 @@ fn match_snapshots(
             namespace: named.map(|(key, _)| key.namespace.clone()),
             snapshot: named.map(|(_, id)| id.clone()),
         };
-        shown.insert(key, entry);
+        entries.insert(key, entry);
     };
-    let mut seen = BTreeSet::new();
+    let mut listed_ids = BTreeSet::new();
     for listed in listed {
-        if !seen.insert(listed.external_id.clone()) {
+        if !listed_ids.insert(listed.external_id.clone()) {
             continue;
         }
-        let owner = known.get(&listed.external_id);
+        let owner = registered.get(&listed.external_id);
         let registration = match owner {
             Some(_) => Registration::Known,
             None => Registration::NotRegistered,
         };
         show(registration, listed, owner);
     }
-    let missing = known.iter().filter(|(id, _)| is_complete && !seen.contains(*id));
+    let missing = registered.iter().filter(|(id, _)| is_complete && !listed_ids.contains(*id));
     for (external_id, owner) in missing.filter(|(_, (key, _))| namespace.covers(&key.namespace)) {
         let listed = PluginSnapshotStatus {
             topologies: Vec::new(),
@@ -222,7 +224,7 @@ fn match_snapshots(
         };
         show(Registration::NotListed, listed, Some(owner));
     }
-    shown
+    entries
 }
 
 #[cfg(test)]
@@ -261,7 +263,7 @@ mod tests {
 
     #[test]
     fn the_list_of_a_plugin_comes_in_pages_that_end() {
-        let all = match_volumes(
+        let entries = match_volumes(
             &volumes(),
             &Namespace::wildcard(),
             &query(),
@@ -270,13 +272,13 @@ mod tests {
         );
         let (mut shown, mut after) = (Vec::new(), None);
         loop {
-            let page = cut_page(&all, after.as_ref(), Room { entries: 2, bytes: 10_000 });
+            let page = cut_page(&entries, after.as_ref(), Room { entries: 2, bytes: 10_000 });
             shown.push(page.entries.len());
             let Some(next) = page.next else { break };
             after = Some(serde_json::from_str::<ListKey>(&next).unwrap());
         }
         let ids: Vec<(&str, Registration)> =
-            all.keys().map(|(registration, id, _)| (id.as_str(), *registration)).collect();
+            entries.keys().map(|(registration, id, _)| (id.as_str(), *registration)).collect();
         let expected = [
             ("a", Registration::Known),
             ("c", Registration::NotRegistered),
@@ -289,8 +291,8 @@ mod tests {
     #[test]
     fn a_page_of_a_plugins_list_has_no_more_bytes_than_a_message_carries() {
         let many = (0..4000).map(|at| listed(&format!("{at:0200}"))).collect();
-        let all = match_volumes(&volumes(), &Namespace::default(), &query(), many, false);
-        let page = cut_page(&all, None, Room::for_page(&query().page));
+        let entries = match_volumes(&volumes(), &Namespace::default(), &query(), many, false);
+        let page = cut_page(&entries, None, Room::for_page(&query().page));
         let bytes = serde_json::to_vec(&page.entries).unwrap().len();
         assert!(bytes <= berth_domain::limits::PAGE_BYTES_MAX, "{bytes}");
         assert!(page.next.is_some() && page.entries.len() > 100, "{}", page.entries.len());

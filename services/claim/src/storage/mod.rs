@@ -5,11 +5,11 @@
 //!
 //! **Promises**
 //!
-//! - A request is answered once it is stored. The volumewatcher makes the calls, whether the caller
-//!   waits or not ([`work`](crate::work)).
+//! - A request is answered after it is stored. The volumewatcher makes the calls, whether the
+//!   caller waits or not ([`work`](crate::work)).
 //! - A request that the plugin cannot serve is refused before anything is stored, and the refusal
-//!   names the ability that is missing.
-//! - The same request again changes nothing.
+//!   names the missing ability.
+//! - A repeated request changes nothing.
 
 mod ability;
 mod call;
@@ -60,12 +60,12 @@ pub async fn delete(
     let command = |now: &Volume| {
         let Some(spec) = &now.spec else { return Ok(delete_command(&request)) };
         if let Some(meant) = request.create_index.filter(|meant| *meant != spec.create_index) {
-            let made = spec.create_index;
-            let message = format!("it was made again at {made}, and {meant} was meant");
+            let registered = spec.create_index;
+            let message = format!("it was made again at {registered}, and {meant} was meant");
             return Err(Problem::new(Code::NoSuchVolume, message));
         }
         check_made_volume(caller.actor.as_ref(), spec)?;
-        // What was never created needs no plugin.
+        // A volume that was never created needs no plugin.
         if may_be_at_storage(spec) {
             state.require(&spec.plugin, Ability::CreateDeleteVolume)?;
         }
@@ -106,8 +106,8 @@ fn may_be_at_storage(spec: &VolumeSpec) -> bool {
     spec.provision().is_none() || spec.external_id.is_some()
 }
 
-/// Removes the secrets of a volume that is gone, unless a snapshot of it needs them. What fails is
-/// left to the sweep.
+/// Removes the secrets of a volume that is gone, unless a snapshot of it needs them. If this fails,
+/// the sweep does it.
 pub async fn remove_secrets(
     state: &State,
     volume: &VolumeKey,
@@ -166,7 +166,7 @@ pub async fn modify(
     Ok(changed(state, &volume, &done))
 }
 
-/// The answer to a request that changed a volume at its storage, or found it so.
+/// The answer to a request that changed a volume at its storage, or found it changed already.
 fn changed(state: &State, volume: &VolumeKey, done: &Committed) -> StorageChanged {
     let gone = matches!(done.step.write, Some(Write::DeleteSpec));
     let storage = (!gone).then(|| {
@@ -185,7 +185,7 @@ fn changed(state: &State, volume: &VolumeKey, done: &Committed) -> StorageChange
     }
 }
 
-/// The plugin that a problem is about, for a request whose volume is not stored yet.
+/// Names the plugin in the problem of a request whose volume is not stored yet.
 fn of_plugin(
     error: TransactError,
     state: &State,

@@ -1,11 +1,11 @@
 //! `snapshot.create`, `snapshot.delete`, `snapshot.adopt` and `snapshot.list` (rule 23).
 //!
-//! **Owns** the requests about snapshots, alone and as a group.
+//! **Owns** the requests about snapshots, single ones and groups.
 //!
-//! **Promises** that a group is requested, deleted and forgotten as a whole, and that a snapshot
-//! which the plugin has is registered once.
+//! **Promises** that a group is requested, deleted and forgotten as a whole, and that a snapshot of
+//! the plugin is registered only once.
 //!
-//! **Never** calls the plugin, and deletes nothing that another snapshot names.
+//! **Never** calls the plugin, and deletes no snapshot whose id another record has.
 
 use berth_contract::code::Code;
 use berth_contract::hint::{namespace_option, quoted};
@@ -101,8 +101,8 @@ pub async fn delete_snapshots(
         if member.volume == request.volume {
             check_meant(now, &request)?;
         }
-        if let Some(known) = now.snapshots.get(&request.snapshot)
-            && (known.external_id.is_some() || known.foreign)
+        if let Some(record) = now.snapshots.get(&request.snapshot)
+            && (record.external_id.is_some() || record.foreign)
             && !request.forget
         {
             let ability =
@@ -127,35 +127,39 @@ pub async fn delete_snapshots(
     Ok(SnapshotsChanged { changed: done.written, snapshots })
 }
 
-/// Refuses to delete a snapshot that took the name of the one that was meant.
+/// Refuses to delete a snapshot that has the name of the intended one.
 fn check_meant(now: &Volume, request: &DeleteSnapshot) -> Result<(), Problem> {
-    let Some(known) = now.snapshots.get(&request.snapshot) else { return Ok(()) };
-    match request.create_index.filter(|meant| *meant != known.create_index) {
+    let Some(record) = now.snapshots.get(&request.snapshot) else { return Ok(()) };
+    match request.create_index.filter(|meant| *meant != record.create_index) {
         Some(meant) => {
-            let made = known.create_index;
-            let message = format!("it was made again at {made}, and {meant} was meant");
+            let created = record.create_index;
+            let message = format!("it was made again at {created}, and {meant} was meant");
             Err(Problem::new(Code::NoSuchSnapshot, message))
         }
         None => Ok(()),
     }
 }
 
-/// Refuses to delete at the storage what another snapshot names, and as a group what is none.
+/// Refuses to delete at the storage what another record names, and to delete as a group what is
+/// none.
 async fn check_alone(
     state: &State,
     volumes: &[VolumeKey],
     request: &DeleteSnapshot,
 ) -> Result<(), Problem> {
     let Some(volume) = volumes.first() else { return Ok(()) };
-    let place = |problem: Problem| problem.volume(volume);
+    let with_volume = |problem: Problem| problem.volume(volume);
     let caught_up = state.catch_up_with_all().await;
     caught_up.map_err(|error| state.problem(error, volume))?;
     let ids = state.volumes.mirror.read(|all| {
-        let of = |key: &VolumeKey| all.get(key)?.volume.snapshots.get(&request.snapshot);
-        let own: Vec<&Snapshot> = volumes.iter().filter_map(of).map(|own| &**own).collect();
-        let is_alone = own.iter().all(|own| own.group.is_none());
-        let ids = own.iter().flat_map(|own| own.ids().map(|id| (own.plugin.clone(), id.clone())));
-        (is_alone && !own.is_empty(), ids.collect::<Vec<_>>())
+        let record_of = |key: &VolumeKey| all.get(key)?.volume.snapshots.get(&request.snapshot);
+        let records: Vec<&Snapshot> =
+            volumes.iter().filter_map(record_of).map(|record| &**record).collect();
+        let is_alone = records.iter().all(|record| record.group.is_none());
+        let ids = records
+            .iter()
+            .flat_map(|record| record.ids().map(|id| (record.plugin.clone(), id.clone())));
+        (is_alone && !records.is_empty(), ids.collect::<Vec<_>>())
     });
     let (is_alone, ids) = ids;
     let named = format!("{}@{}", volume.volume, request.snapshot);
@@ -167,16 +171,18 @@ async fn check_alone(
             namespace_option(&volume.namespace)
         );
         let message = format!("snapshot {named} is in no group");
-        return Err(place(Problem::new(Code::BadInput, message).next(next)));
+        return Err(with_volume(Problem::new(Code::BadInput, message).next(next)));
     }
     let is_meant = |other: &Snapshot| {
-        ids.iter().any(|(plugin, id)| other.plugin == *plugin && other.ids().any(|it| it == id))
+        ids.iter().any(|(plugin, id)| {
+            other.plugin == *plugin && other.ids().any(|other_id| other_id == id)
+        })
     };
     match find_other(state, volumes, &request.snapshot, is_meant).filter(|_| !request.forget) {
         Some(other) => {
             let message = format!("its plugin has one id for it and for {other}");
             let next = "look at the storage which of them it is, and forget the other (--forget)";
-            Err(place(Problem::new(Code::SnapshotExists, message).next(next)))
+            Err(with_volume(Problem::new(Code::SnapshotExists, message).next(next)))
         }
         None => Ok(()),
     }
@@ -201,38 +207,41 @@ pub async fn adopt_snapshot(
 ) -> Result<SnapshotsChanged, Problem> {
     let (trace, deadline) = (caller.trace, caller.deadline);
     let volume = VolumeKey::new(namespace.clone(), request.volume.clone());
-    let place = |problem: Problem| problem.volume(&volume).plugin(&request.plugin);
-    state.require(&request.plugin, Ability::ListSnapshots).map_err(place)?;
+    let with_volume = |problem: Problem| problem.volume(&volume).plugin(&request.plugin);
+    state.require(&request.plugin, Ability::ListSnapshots).map_err(with_volume)?;
     let question = |token| Question::Snapshots { token, limit: 0 };
     let listed = ask_everywhere(state, &request.plugin, question, trace, deadline).await;
-    let listed = listed.map_err(place)?;
+    let listed = listed.map_err(with_volume)?;
     let home = listed.home_of_snapshot(&request.external_id);
-    let found = listed.snapshots.into_iter().find(|one| one.external_id == request.external_id);
-    let Some(found) = found else {
+    let adopted = listed
+        .snapshots
+        .into_iter()
+        .find(|listed_snapshot| listed_snapshot.external_id == request.external_id);
+    let Some(adopted) = adopted else {
         let message = format!("the plugin lists no snapshot {}", request.external_id);
-        return Err(place(Problem::new(Code::NoSuchSnapshot, message)));
+        return Err(with_volume(Problem::new(Code::NoSuchSnapshot, message)));
     };
     let cut = CutSnapshot {
-        external_id: found.external_id,
-        source: found.source,
-        size_bytes: found.size_bytes.unwrap_or_default(),
-        cut_at: found.cut_at,
-        ready: found.ready,
+        external_id: adopted.external_id,
+        source: adopted.source,
+        size_bytes: adopted.size_bytes.unwrap_or_default(),
+        cut_at: adopted.cut_at,
+        ready: adopted.ready,
     };
-    // After the list: a snapshot that is on it was requested before, and its request is seen.
+    // After the list: if the plugin lists a snapshot, the catch-up shows the request for it.
     let caught_up = state.catch_up_with_all().await;
-    caught_up.map_err(|error| place(state.problem(error, &volume)))?;
-    check_owner(state, &volume, &request, &cut.source).map_err(place)?;
+    caught_up.map_err(|error| with_volume(state.problem(error, &volume)))?;
+    check_owner(state, &volume, &request, &cut.source).map_err(with_volume)?;
     let own = std::slice::from_ref(&volume);
-    let may_be_it = |known: &Snapshot| known.may_be(&request.plugin, &cut);
-    let known = find_other(state, own, &request.snapshot, may_be_it);
-    if let Some(known) = known {
+    let may_be_it = |record: &Snapshot| record.may_be(&request.plugin, &cut);
+    let other_name = find_other(state, own, &request.snapshot, may_be_it);
+    if let Some(other_name) = other_name {
         let message =
-            format!("the plugin's snapshot {} is {known}, or may be", request.external_id);
-        return Err(place(Problem::new(Code::SnapshotExists, message)));
+            format!("the plugin's snapshot {} is {other_name}, or may be", request.external_id);
+        return Err(with_volume(Problem::new(Code::SnapshotExists, message)));
     }
     let (snapshot, plugin) = (request.snapshot.clone(), request.plugin.clone());
-    let topologies = found.topologies;
+    let topologies = adopted.topologies;
     let command = Command::AdoptSnapshot { snapshot, plugin, cut, topologies, home };
     let done = state.transact_until(&volume, trace, deadline, |_| Ok(command.clone())).await;
     let done = done.map_err(|error| place(state.problem(error, &volume)))?;
@@ -240,8 +249,8 @@ pub async fn adopt_snapshot(
     Ok(SnapshotsChanged { changed: done.step.write.is_some(), snapshots })
 }
 
-/// Refuses to register a snapshot with another volume than its own, if that is registered: of two
-/// requests to register one snapshot, the second one then finds the first on the volume's record.
+/// Refuses to register a snapshot with another volume than its own, if that one is registered. So
+/// of two requests for one snapshot, the second finds the first on the volume's record.
 fn check_owner(
     state: &State,
     volume: &VolumeKey,

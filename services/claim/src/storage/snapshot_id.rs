@@ -1,7 +1,7 @@
-//! A plugin's id of a snapshot belongs to one snapshot on the record.
+//! A plugin's id of a snapshot is on record for one snapshot only.
 //!
-//! **Promises** that an id which another snapshot has is not taken from an answer: deleting the one
-//! would delete the other.
+//! **Promises** that an answer with another snapshot's id is not accepted: deleting the one would
+//! delete the other.
 //!
 //! **Never** changes a record.
 
@@ -13,7 +13,7 @@ use crate::store::state::State;
 use crate::store::transact::TransactError;
 
 /// The name of a recorded snapshot for which `is_meant` holds, other than snapshot `id` of
-/// `volumes`. Only as far as this replica knows.
+/// `volumes`; only as far as this replica knows.
 pub fn find_other(
     state: &State,
     volumes: &[VolumeKey],
@@ -32,8 +32,8 @@ pub fn find_other(
     })
 }
 
-/// The outcome of a call of a snapshot. An answer with the id of another snapshot counts as a
-/// refusal: the plugin would give the same id again, and what it did for this one is not known.
+/// The outcome of a call for a snapshot. An answer with the id of another snapshot counts as a
+/// refusal: the plugin would give the same id again, and what it did for this one is unknown.
 pub async fn check_ids(
     state: &State,
     volumes: &[VolumeKey],
@@ -43,7 +43,7 @@ pub async fn check_ids(
     let answered: Vec<&str> = match &outcome {
         Outcome::Stored(StorageAnswer::Snapshot(made)) => vec![&made.external_id],
         Outcome::Stored(StorageAnswer::Group { snapshots, .. }) => {
-            snapshots.iter().map(|made| made.external_id.as_str()).collect()
+            snapshots.iter().map(|snapshot| snapshot.external_id.as_str()).collect()
         }
         _ => return Ok(outcome),
     };

@@ -1,9 +1,9 @@
-//! What a command to one volume needs of other records, decided with it from one mirror; pure.
+//! Checks a command to one volume against other records, decided with it from one mirror; pure.
 //!
 //! **Owns** the checks against a class, its quota and the source of a copy.
 //!
-//! **Promises** that what was checked is still so at the moment of the write: the batch writes the
-//! source of a copy once more as it is, under its guard, and the guard of the quota.
+//! **Promises** that what was checked still holds at the moment of the write: the batch also writes
+//! the source of a copy unchanged, under its guard, and the guard of the quota.
 
 use std::collections::BTreeMap;
 
@@ -38,7 +38,7 @@ pub fn check_command(
     command: &Command,
 ) -> Result<(), Problem> {
     match command {
-        // The same request again is answered as it was.
+        // A repeated request gets the earlier answer.
         Command::Create(spec) if now.spec.is_none() => {
             if let Some(origin) = spec.provision().and_then(|provision| provision.origin.as_ref()) {
                 check_origin(volumes, &volume.namespace, origin)?;
@@ -49,10 +49,10 @@ pub fn check_command(
         Command::Expand { required_bytes, .. } => {
             let Some(spec) = &now.spec else { return Ok(()) };
             let class = spec.provision().and_then(|provision| provision.class.as_ref());
-            let known =
+            let class_found =
                 class.and_then(|id| Some((id, volumes.classes().get(id)?.class.as_ref().ok()?)));
-            if let Some((id, known)) = known {
-                let checked = known.size(Some(*required_bytes));
+            if let Some((id, class_record)) = class_found {
+                let checked = class_record.size(Some(*required_bytes));
                 checked.map_err(|refusal| refuse_by_class(id, &volume.namespace, &refusal))?;
             }
             let more = required_bytes.saturating_sub(size_of(spec));
@@ -64,17 +64,17 @@ pub fn check_command(
 
 fn check_origin(volumes: &Volumes, namespace: &Namespace, origin: &Origin) -> Result<(), Problem> {
     let source = VolumeKey::new(namespace.clone(), origin.volume.clone());
-    let found = volumes.get(&source).map(|subtree| &subtree.volume);
-    let is_same = |found: &Volume| match &origin.snapshot {
-        None => found.spec.as_ref().is_some_and(|spec| {
+    let source_volume = volumes.get(&source).map(|subtree| &subtree.volume);
+    let is_same = |source_volume: &Volume| match &origin.snapshot {
+        None => source_volume.spec.as_ref().is_some_and(|spec| {
             spec.stage() == Stage::Ready && spec.external_id(&source.volume) == origin.external_id
         }),
-        Some(id) => found.snapshots.get(id).is_some_and(|snapshot| {
+        Some(id) => source_volume.snapshots.get(id).is_some_and(|snapshot| {
             snapshot.state == SnapshotState::Ready
                 && snapshot.external_id.as_ref() == Some(&origin.external_id)
         }),
     };
-    if found.is_some_and(is_same) {
+    if source_volume.is_some_and(is_same) {
         return Ok(());
     }
     let name = match &origin.snapshot {
@@ -104,7 +104,7 @@ fn check_quota(
     checked.map_err(|refusal| refuse_by_class(id, &volume.namespace, &refusal))
 }
 
-/// The problem for a caller whose request the class does not allow.
+/// The problem of a request that the class does not allow.
 pub fn refuse_by_class(id: &ClassId, namespace: &Namespace, refusal: &ClassRefusal) -> Problem {
     let status = format!(
         "`berth class status {}{}`",
@@ -126,16 +126,16 @@ pub fn refuse_by_class(id: &ClassId, namespace: &Namespace, refusal: &ClassRefus
     Problem::new(code, format!("class {id}: {refusal}")).next(next)
 }
 
-/// What a namespace has of a class.
+/// What a namespace uses of a class.
 pub fn class_use(volumes: &Volumes, class: &ClassId, namespace: &Namespace) -> ClassUse {
     count_uses(volumes, namespace).remove(class).unwrap_or_default()
 }
 
-/// What a namespace has of each class that it uses; what all have together for `*`.
+/// What a namespace uses of each class; for `*`, what all use together.
 pub fn count_uses(volumes: &Volumes, namespace: &Namespace) -> BTreeMap<ClassId, ClassUse> {
     let mut uses: BTreeMap<ClassId, ClassUse> = BTreeMap::new();
-    let meant = volumes.iter().filter(|(key, _)| namespace.covers(&key.namespace));
-    for spec in meant.filter_map(|(_, subtree)| subtree.volume.spec.as_ref()) {
+    let covered = volumes.iter().filter(|(key, _)| namespace.covers(&key.namespace));
+    for spec in covered.filter_map(|(_, subtree)| subtree.volume.spec.as_ref()) {
         let class = spec.provision().and_then(|provision| provision.class.clone());
         if let Some(class) = class {
             let of_class = uses.entry(class).or_default();
@@ -146,19 +146,19 @@ pub fn count_uses(volumes: &Volumes, namespace: &Namespace) -> BTreeMap<ClassId,
     uses
 }
 
-/// The bytes that a volume counts for: what was asked for, until the plugin has answered, or what
-/// it is to grow to.
+/// The bytes that a volume counts for: the requested size until the plugin has answered, or the
+/// size that it is to grow to.
 fn size_of(spec: &VolumeSpec) -> u64 {
     use berth_domain::volume::storage::Work;
-    let asked = spec.provision().map_or(0, |provision| provision.required_bytes);
+    let required_bytes = spec.provision().map_or(0, |provision| provision.required_bytes);
     let growing = match spec.operation().map(|operation| &operation.work) {
         Some(Work::Expand(expansion)) => expansion.required_bytes,
         _ => 0,
     };
-    spec.capacity_bytes.unwrap_or_default().max(asked).max(growing)
+    spec.capacity_bytes.unwrap_or_default().max(required_bytes).max(growing)
 }
 
-/// The writes beside a creation or an expansion: its source as it is, and the guard of its quota.
+/// The writes beside a creation or an expansion: its source unchanged, and the guard of its quota.
 pub fn quota_guard(
     volumes: &Volumes,
     volume: &VolumeKey,
@@ -188,14 +188,14 @@ mod tests {
         let (id, namespace) = ("very fast".parse().unwrap(), "team-a".parse().unwrap());
         let limits = SizeLimits { max_bytes: Some(1 << 20), ..SizeLimits::default() };
         let size = ClassRefusal::Size { required: 1 << 30, limits };
-        let told = refuse_by_class(&id, &namespace, &size);
-        assert_eq!(told.code, Code::ClassRefused);
+        let problem = refuse_by_class(&id, &namespace, &size);
+        assert_eq!(problem.code, Code::ClassRefused);
         let command = "`berth class status 'very fast' --namespace team-a`";
-        assert!(told.next.contains(command), "{told:?}");
+        assert!(problem.next.contains(command), "{problem:?}");
         let (used, quota) = (ClassUse::default(), berth_domain::class::Quota::default());
         let quota = ClassRefusal::Quota { used, quota, more: 1 };
-        let told = refuse_by_class(&id, &namespace, &quota);
-        assert_eq!(told.code, Code::QuotaExceeded);
-        assert!(told.next.contains(command), "{told:?}");
+        let problem = refuse_by_class(&id, &namespace, &quota);
+        assert_eq!(problem.code, Code::QuotaExceeded);
+        assert!(problem.next.contains(command), "{problem:?}");
     }
 }

@@ -49,7 +49,7 @@ pub struct StoredTransition<'a> {
     pub trace: TraceContext,
     /// The time of the decision.
     pub now: Timestamp,
-    /// Who wants the claim.
+    /// Who registered or adopted the claim's alloc.
     pub by: Option<String>,
 }
 
@@ -59,15 +59,15 @@ impl StoredTransition<'_> {
         self.trail.map_or(self.trace, |trail| trail.now())
     }
 
-    /// Whether the transition has an event. A place in line that is kept has none. An agent's
-    /// report of a mount has none here: the agent publishes it.
+    /// Whether the transition has an event. Keeping a place in line has none. The agent itself
+    /// publishes its report of a mount.
     pub fn has_event(&self) -> bool {
         if matches!(self.command, Command::Observe { .. }) {
             return false;
         }
-        let was = self.before.map(|before| before.claim.state);
+        let old_state = self.before.map(|before| before.claim.state);
         !matches!(
-            (was, self.write),
+            (old_state, self.write),
             (Some(State::Waiting), Write::PutClaim(_, Claim { state: State::Waiting, .. }))
         )
     }
@@ -90,10 +90,10 @@ impl StoredTransition<'_> {
                 }
             }
         };
-        let of = self.trail.filter(|trail| trail.released.is_some());
+        let released_trail = self.trail.filter(|trail| trail.released.is_some());
         Event {
             trace: Some(self.context().trace_id()),
-            claim_trace: of.map(|trail| trail.claim.trace_id()),
+            claim_trace: released_trail.map(|trail| trail.claim.trace_id()),
             by: self.by.clone(),
             ..event
         }
@@ -130,42 +130,45 @@ impl StoredTransition<'_> {
     /// The event of a change at the storage, or of a call for one.
     fn storage_event(&self, spec: &VolumeSpec) -> Event {
         let before = self.spec_before;
-        let was = before.and_then(VolumeSpec::operation);
-        let is = spec.operation();
+        let old_operation = before.and_then(VolumeSpec::operation);
+        let operation = spec.operation();
         let failure =
             spec.failure().filter(|_| spec.failure() != before.and_then(VolumeSpec::failure));
         let faults = |spec: &VolumeSpec| {
             spec.storage.as_ref().map(|storage| storage.faults.clone()).unwrap_or_default()
         };
-        let retried = is.filter(|is| {
-            was.is_some_and(|was| {
-                was.kind() == is.kind() && is.progress.calls.tries > was.progress.calls.tries
+        let retried = operation.filter(|operation| {
+            old_operation.is_some_and(|old_operation| {
+                old_operation.kind() == operation.kind()
+                    && operation.progress.calls.tries > old_operation.progress.calls.tries
             })
         });
-        let (name, detail) = match (was, is) {
+        let (name, detail) = match (old_operation, operation) {
             _ if failure.is_some() => {
                 (EventName::VolumeFailed, failure.map(|failed| failed.failure.message.clone()))
             }
-            (_, Some(is)) if retried.is_some() => {
-                (EventName::VolumeRetried, words(is.progress.calls.failure.as_deref()))
+            (_, Some(operation)) if retried.is_some() => {
+                (EventName::VolumeRetried, words(operation.progress.calls.failure.as_deref()))
             }
-            (_, Some(is)) => {
-                let name = match is.work {
+            (_, Some(operation)) => {
+                let name = match operation.work {
                     Work::Create { .. } => EventName::VolumeCreating,
                     Work::Delete { .. } => EventName::VolumeDeleting,
                     Work::Expand(_) => EventName::VolumeExpanding,
                     Work::Modify { .. } => EventName::VolumeModifying,
                 };
-                let attempt = is.progress.calls.attempt.as_ref();
+                let attempt = operation.progress.calls.attempt.as_ref();
                 let attempt =
                     attempt.map(|attempt| format!("{} by {}", attempt.call, attempt.worker));
-                let waits = is.mounted.as_ref().map(|mounted| format!("it waits: {mounted}"));
+                let waits =
+                    operation.mounted.as_ref().map(|mounted| format!("it waits: {mounted}"));
                 (name, waits.or(attempt))
             }
-            (Some(was), None) => {
-                let name = match was.kind() {
+            (Some(old_operation), None) => {
+                let name = match old_operation.kind() {
                     OperationKind::Create => EventName::VolumeCreated,
-                    // A deletion that ends so was refused, which has an event of its own.
+                    // A deletion that ends without deleting was refused, which has an event of its
+                    // own.
                     OperationKind::Delete | OperationKind::Modify => EventName::VolumeModified,
                     OperationKind::Expand => EventName::VolumeExpanded,
                 };
@@ -173,11 +176,15 @@ impl StoredTransition<'_> {
                 let faults = (!faults.is_empty()).then(|| faults.join("; "));
                 (name, faults)
             }
-            // It is created when the first claim says where.
+            // It is created when its first claim names the topology.
             (None, None) => (EventName::VolumeRegistered, None),
         };
-        let attempt = is.or(was).and_then(|operation| operation.progress.calls.attempt.as_ref());
-        let took = was.filter(|_| is.is_none()).map(|was| self.now.since(was.since));
+        let attempt = operation
+            .or(old_operation)
+            .and_then(|operation| operation.progress.calls.attempt.as_ref());
+        let took = old_operation
+            .filter(|_| operation.is_none())
+            .map(|old_operation| self.now.since(old_operation.since));
         Event {
             plugin: Some(spec.plugin.clone()),
             detail,
@@ -312,7 +319,7 @@ impl StoredTransition<'_> {
     }
 }
 
-/// An event is for people.
+/// The failure in words, because people read events.
 fn words(failure: Option<&CallFailure>) -> Option<String> {
     failure.map(|failure| failure.message.clone())
 }

@@ -5,10 +5,10 @@
 //! ([`handle_repair`](crate::store::handle_repair)).
 //!
 //! **Promises** that the key of a handle is taken only from a volume that is not registered with
-//! the handle, also at the moment of the write: the batch writes below that volume, too, under its
-//! guard.
+//! the handle, which still holds at the moment of the write: the batch writes that volume, too,
+//! under its guard.
 //!
-//! **Decides only**: [`transact`](crate::store::transact) stores, and `tests/model` asks the same
+//! **Decides only**: [`transact`](crate::store::transact) stores, and `tests/model` calls the same
 //! functions.
 
 use berth_contract::key;
@@ -23,14 +23,14 @@ use berth_service::projection::{HandleEntry, HandleGuard, Subtree, Volumes};
 /// A write in the same batch as a transition's own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SideWrite {
-    /// Stores the volume that the key named until now once more as it is: without a spec, or with a
-    /// spec of another handle. Its guard fails if that volume has changed.
+    /// Stores unchanged the volume that the key named until now: without a spec, or with a spec of
+    /// another handle. Its guard fails if that volume has changed.
     Fence(VolumeKey, Option<Box<VolumeSpec>>),
     /// Deletes the key of a handle.
     Free(Handle),
     /// Makes the key of a handle name the volume.
     Own(Handle),
-    /// Writes the guard of a namespace's quota, with what the namespace had of the class.
+    /// Writes the guard of a namespace's quota, with what the namespace used of the class.
     Quota(ClassId, Namespace, ClassUse),
 }
 
@@ -57,7 +57,7 @@ impl SideWrite {
     }
 }
 
-/// The use of the handle that a command is about: the handle to be registered, or the volume's.
+/// The use of the handle that a command concerns: the handle to be registered, or the volume's.
 pub fn handle_use(volumes: &Volumes, volume: &VolumeKey, command: &Command) -> HandleUse {
     let use_of = |handle: Option<Handle>| volumes.handle_use(volume, handle.as_ref());
     match command {
@@ -84,8 +84,7 @@ pub fn current_use(volumes: &Volumes, volume: &VolumeKey) -> HandleUse {
     volumes.handle_use(volume, current(volumes, volume).as_ref())
 }
 
-/// The writes beside a transition's own. Fails for a key that cannot be read, and leaves it as it
-/// is.
+/// The writes beside a transition's own. Fails for an unreadable key, and leaves it unchanged.
 pub fn beside(
     volumes: &Volumes,
     volume: &VolumeKey,
@@ -96,7 +95,7 @@ pub fn beside(
     let after = match write {
         Write::PutSpec(spec) => spec.handle(&volume.volume),
         Write::DeleteSpec => None,
-        // A claim needs the key. An older version wrote a spec without it.
+        // A claim needs the key. An older version wrote the spec without it.
         Write::PutClaim(..) if matches!(command, Command::Take(_)) => before.clone(),
         Write::PutClaim(..)
         | Write::DeleteClaim(_)
@@ -118,9 +117,9 @@ pub fn beside(
     }
     let Some(after) = after else { return Ok(beside) };
     // A volume that is registered twice is granted under neither name, so neither needs the key.
-    let others = !volumes.handle_use(volume, Some(&after)).others.is_empty();
+    let is_registered_twice = !volumes.handle_use(volume, Some(&after)).others.is_empty();
     match guard(volumes, &after) {
-        _ if others => {}
+        _ if is_registered_twice => {}
         None => beside.push(SideWrite::Own(after)),
         Some(HandleGuard { owner: Err(record), .. }) => {
             return Err(record.clone());
@@ -147,8 +146,8 @@ fn current(volumes: &Volumes, volume: &VolumeKey) -> Option<Handle> {
     spec.handle(&volume.volume)
 }
 
-/// The other volume that a new volume is a copy of, or of whose snapshot. It is stored as it is
-/// with the new volume, so that it is not deleted meanwhile (rule 23).
+/// The other volume of which, or of whose snapshot, a new volume is a copy. It is stored unchanged
+/// together with the new volume, so that it is not deleted meanwhile (rule 23).
 fn source_of_copy(volume: &VolumeKey, write: &Write) -> Option<VolumeKey> {
     let Write::PutSpec(spec) = write else { return None };
     let origin = spec.provision()?.origin.as_ref()?;
@@ -156,7 +155,7 @@ fn source_of_copy(volume: &VolumeKey, write: &Write) -> Option<VolumeKey> {
     (source != *volume).then_some(source)
 }
 
-/// Stores a volume as it is, so that it cannot be registered meanwhile with the handle whose key
+/// Stores a volume unchanged, so that it cannot meanwhile be registered with the handle whose key
 /// names it.
 fn fence(volumes: &Volumes, owner: &VolumeKey) -> Result<SideWrite, UnreadableRecord> {
     let subtree = volumes.get(owner);
@@ -168,7 +167,7 @@ fn fence(volumes: &Volumes, owner: &VolumeKey) -> Result<SideWrite, UnreadableRe
     Ok(SideWrite::Fence(owner.clone(), spec))
 }
 
-/// The writes that delete the key of a handle that names a volume without this handle.
+/// The writes that delete a handle's key if it names a volume without this handle.
 pub fn released(
     volumes: &Volumes,
     handle: &Handle,

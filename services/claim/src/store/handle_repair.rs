@@ -13,9 +13,9 @@ use crate::store::transact::TransactError;
 
 /// How often all handles are checked.
 const REPAIR_INTERVAL: Duration = Duration::from_secs(30);
-/// The first check is this long after the start.
+/// Time from the start until the first check.
 const REPAIR_FIRST: Duration = Duration::from_secs(1);
-/// Repairs at once: they share batches.
+/// Repairs that are made at once: they share batches.
 const REPAIRS_AT_ONCE_MAX: usize = 64;
 
 /// Checks all handles at intervals, and repairs their keys. Several replicas may do so at once:
@@ -45,8 +45,8 @@ pub async fn repair_handles(state: State) {
             );
         }
         warned = twice;
-        let all = stream::iter(due).map(|repair| repair_handle(&state, repair));
-        all.buffer_unordered(REPAIRS_AT_ONCE_MAX).collect::<()>().await;
+        let repairs = stream::iter(due).map(|repair| repair_handle(&state, repair));
+        repairs.buffer_unordered(REPAIRS_AT_ONCE_MAX).collect::<()>().await;
     }
 }
 
@@ -61,7 +61,7 @@ async fn repair_handle(state: &State, repair: Repair) {
     };
     match repaired {
         Ok(()) => tracing::info!(%volume, "the key of the volume's handle is repaired"),
-        // The volume changed meanwhile; the next check finds what is left to do.
+        // The volume changed meanwhile; the next check finds what remains.
         Err(TransactError::Refused(Refusal::NoSuchVolume | Refusal::RegisteredTwice { .. })) => {}
         Err(error) => {
             let error = process::chain(&error);

@@ -1,8 +1,8 @@
 //! Which writes the level of records allows.
 //!
-//! **Owns** what is known to keep the level from rising, and the refusal of a write above it.
+//! **Owns** what keeps the level from rising, and the refusal of a write above it.
 //!
-//! **Promises** that the refusal names the replica that is older, or who holds the level.
+//! **Promises** that the refusal names the older replica, or who holds the level.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -11,44 +11,44 @@ use berth_contract::level::{Level, OlderReplica};
 use berth_contract::problem::Problem;
 use berth_service::projection::Volumes;
 
-/// How many replicas a refusal names.
+/// Replicas that a refusal names, at most.
 const NAMED_MAX: usize = 3;
 
-/// What the last look found.
+/// What the last look at the replicas found.
 #[derive(Debug, Default)]
 pub struct LevelWatch(Mutex<Obstacle>);
 
 /// Why the level does not rise.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Obstacle {
-    /// It was not looked often enough.
+    /// There were too few looks yet.
     #[default]
     Looking,
-    /// These replicas could not read what may be written then.
+    /// These replicas could not read the records of the next level.
     Older(Vec<OlderReplica>),
-    /// It is not known which replicas there are, or the level could not be written.
+    /// It is unknown which replicas there are, or the level could not be written.
     Unknown(String),
 }
 
 impl LevelWatch {
-    /// What keeps the level from rising, unless it is held.
+    /// What keeps the level from rising, apart from a hold.
     pub fn obstacle(&self) -> Obstacle {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Keeps in mind what a look found.
+    /// Stores what a look found.
     pub fn record(&self, found: Obstacle) {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if *known != found {
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if *last != found {
             match &found {
                 Obstacle::Looking => {}
                 found => tracing::warn!("the level of records does not rise: {found}"),
             }
-            *known = found;
+            *last = found;
         }
     }
 
-    /// Refuses the write of a record with this schema while the level in force is lower.
+    /// Refuses to write a record with this schema while the level in force is lower.
     pub fn check(&self, volumes: &Volumes, schema: u32) -> Result<(), Problem> {
         let level = volumes.level();
         if schema <= level.in_force(volumes.newest_schema()) {
@@ -119,8 +119,8 @@ mod tests {
     #[test]
     fn a_write_above_the_level_names_the_replicas_that_are_older() {
         let names = ["claim/a/1", "claim/b/2", "claim/c/3", "claim/d/4"];
-        let found = Obstacle::Older(names.map(older).to_vec());
-        let refused = refuse(&Level::default(), &found, NEWEST_SCHEMA);
+        let obstacle = Obstacle::Older(names.map(older).to_vec());
+        let refused = refuse(&Level::default(), &obstacle, NEWEST_SCHEMA);
         assert!(refused.code == Code::LevelTooLow && refused.retryable, "{refused:?}");
         for part in ["schema 2", "level is 1", "claim/a/1, version 0.0.9", "claim/c/3", "1 more"] {
             assert!(refused.message.contains(part), "{part}: {refused:?}");

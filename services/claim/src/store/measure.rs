@@ -18,7 +18,7 @@ use crate::store::trail::ClaimChange;
 /// How often waiting claims are counted.
 const COUNT_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Counts what a stored write did to a claim.
+/// Counts the effect of a stored write on a claim.
 pub fn count_write(
     change: &ClaimChange<'_>,
     command: &Command,
@@ -26,26 +26,31 @@ pub fn count_write(
     now: Timestamp,
 ) {
     let before = change.before.map(|before| &before.claim);
-    let (was, is) = (before.map(|claim| claim.state), change.after.map(|claim| claim.state));
+    let (old_state, new_state) =
+        (before.map(|claim| claim.state), change.after.map(|claim| claim.state));
     let plugin = || PLUGINS.label(plugin.map_or("unknown", PluginId::as_str));
-    if was != is {
+    if old_state != new_state {
         if let Some(before) = before {
             let took = now.since(before.since);
             CLAIMS_STATE_DURATION.record(took, [before.state.as_str().into()]);
         }
-        if is == Some(ClaimState::Taken) {
+        if new_state == Some(ClaimState::Taken) {
             CLAIMS_GRANTED.add(1, [plugin()]);
         }
-        if is.is_none() {
+        if new_state.is_none() {
             CLAIMS_RELEASED.add(1, [plugin()]);
         }
     }
-    let stood = before.and_then(|claim| claim.progress.attempt.as_ref());
-    let stands = change.after.and_then(|claim| claim.progress.attempt.as_ref());
-    if let Some(ended) = stood.filter(|stood| stands.is_none_or(|stands| stands.id != stood.id)) {
+    let old_attempt = before.and_then(|claim| claim.progress.attempt.as_ref());
+    let new_attempt = change.after.and_then(|claim| claim.progress.attempt.as_ref());
+    if let Some(ended) = old_attempt.filter(|old_attempt| {
+        new_attempt.is_none_or(|new_attempt| new_attempt.id != old_attempt.id)
+    }) {
         ATTEMPTS.add(1, [ended.call.as_str().into(), outcome_label(command, ended).into()]);
     }
-    let begun = stands.filter(|stands| stood.is_none_or(|stood| stood.id != stands.id));
+    let begun = new_attempt.filter(|new_attempt| {
+        old_attempt.is_none_or(|old_attempt| old_attempt.id != new_attempt.id)
+    });
     if let Some(begun) = begun
         && change.after.is_some_and(|after| after.progress.tries > 0)
     {
@@ -71,7 +76,7 @@ const fn label(outcome: &Outcome) -> &'static str {
     }
 }
 
-/// A change of the storage whose call is answered.
+/// A change of the storage whose call was answered.
 #[derive(Debug, Clone, Copy)]
 pub struct AnsweredChange {
     call: CallKind,
@@ -80,7 +85,7 @@ pub struct AnsweredChange {
 }
 
 impl AnsweredChange {
-    /// The change that the command brings the answer of.
+    /// The change whose answer the command brings.
     pub fn answered_by(volume: &Volume, command: &Command) -> Option<Self> {
         let Command::Answer { owner, attempt, outcome, .. } = command else { return None };
         let (progress, since) = match owner {
@@ -94,11 +99,11 @@ impl AnsweredChange {
                 (&snapshot.progress, snapshot.since)
             }
         };
-        let made = progress.calls.attempt.as_ref().filter(|made| made.id == *attempt)?;
+        let made = progress.calls.attempt.as_ref().filter(|matching| matching.id == *attempt)?;
         Some(Self { call: made.call, since, outcome: label(outcome) })
     }
 
-    /// Counts it with what its write stored.
+    /// Counts the change by what the write stored.
     pub fn count(&self, stored: &Write, now: Timestamp) {
         let call = self.call.as_str();
         ATTEMPTS.add(1, [call.into(), self.outcome.into()]);
@@ -113,7 +118,7 @@ impl AnsweredChange {
     }
 }
 
-/// Counts the claims in line, and the changes of the storage under way, again and again.
+/// Counts the claims in line and the changes of the storage under way, at intervals.
 pub async fn count_unfinished(state: State) {
     loop {
         let (waiting, changes) = state.volumes.mirror.read(|volumes| {
@@ -121,7 +126,8 @@ pub async fn count_unfinished(state: State) {
                 let volume = &subtree.volume;
                 let in_line = volume.claims.count(ClaimState::Waiting);
                 let operation = volume.spec.as_ref().and_then(|spec| spec.operation());
-                let snapshots = volume.snapshots.values().filter(|it| it.call().is_some());
+                let snapshots =
+                    volume.snapshots.values().filter(|snapshot| snapshot.call().is_some());
                 let of_storage = usize::from(operation.is_some()) + snapshots.count();
                 (waiting + in_line, changes + of_storage)
             })

@@ -1,7 +1,8 @@
 //! What is stored: the buckets and their mirrors, one transition of one volume, and the records
 //! beside it.
-//!
-//! **Owns** all writes. **Never** decides what a request may do: the shelves above do. What needs
+//! **Owns** all writes. **Never** decides what a request may do: the other modules do. Requests
+//! that need no decision are answered here: the level that an operator holds, and the secrets of a
+//! due call.
 //! no decision is answered here: the level that an operator holds, and the secrets of a due call.
 
 pub mod class_guard;

@@ -1,7 +1,7 @@
-//! Which decisions are told where a volume may be mounted without a claim.
+//! Which decisions need to know where a volume may be mounted without a claim.
 //!
-//! **Promises** that what destroys or forgets a volume rests on the nodes' records as the leader
-//! has them, if its caller catches up first.
+//! **Promises** that what destroys or forgets a volume rests on the nodes' records at the leader,
+//! if its caller catches up first.
 
 use berth_bus::caller;
 use berth_contract::code::Code;
@@ -35,7 +35,7 @@ impl StateInner {
         })
     }
 
-    /// What the decision on a command is told of mounts without a claim.
+    /// The mounts without a claim that the decision on a command needs.
     pub fn mounts_for(
         &self,
         volume: &VolumeKey,
@@ -46,8 +46,8 @@ impl StateInner {
         handle.map(|handle| self.mounts_of_handle(volume, &handle)).unwrap_or_default()
     }
 
-    /// Waits until this replica has the nodes' records as the leader has them. Refuses while nodes
-    /// that restored records lack may still come back.
+    /// Waits until this replica has the leader's records of nodes. Refuses while nodes that the
+    /// restored records lack may still come back.
     pub async fn catch_up_with_nodes(&self) -> Result<(), TransactError> {
         if !self.have_nodes_had_time() {
             return Err(Problem::new(Code::MountsNotSaid, MAY_RETURN).retryable().into());
@@ -59,7 +59,7 @@ impl StateInner {
 }
 
 /// Forgets the claims that were deleted by hand as soon as their nodes have reported the mounts:
-/// the nodes' records say from then on what is mounted.
+/// then the nodes' records have them.
 pub async fn forget_reported(state: State) {
     let mut changes = state.nodes.mirror.subscribe();
     loop {
@@ -72,7 +72,7 @@ pub async fn forget_reported(state: State) {
     }
 }
 
-/// Whether the command destroys or forgets the volume, or may need it out of use.
+/// Whether the command destroys or forgets the volume, or may need it unmounted.
 fn needs_mounts(command: &Command) -> bool {
     match command {
         Command::Delete { .. } | Command::Deregister { .. } | Command::Register(_) => true,

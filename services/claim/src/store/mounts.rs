@@ -1,7 +1,7 @@
-//! Where a volume may be mounted although no claim says so, by the registry's records; pure.
+//! Where a volume may be mounted without a claim, according to the registry's records; pure.
 //!
-//! **Promises** that a volume is looked for by its handle, whatever its name was when it was
-//! mounted, and that no name of another namespace is shown.
+//! **Promises** that mounts are found by the volume's handle, whatever its name was at the mount,
+//! and that no name of another namespace is shown.
 
 use berth_bus::Incarnation;
 use berth_domain::in_doubt::mounts_in_doubt;
@@ -17,18 +17,19 @@ pub fn handle_of(volume: &VolumeKey, now: &Volume) -> Option<Handle> {
 
 /// Nodes that may have mounts of a volume without a claim.
 ///
-/// Records of claims may be missing in this incarnation of their bucket, and the node has not
-/// compared its mounts with it: each node counts, whatever plugins it has now. Or the node is among
-/// the volume's `suspects` ([`suspects`](crate::store::state::StateInner::suspects)).
+/// Either records of claims may be missing in this incarnation of their bucket, and the node has
+/// not compared its mounts with it: this counts for each node, whatever plugins it has now. Or the
+/// node is among the volume's `suspects` ([`suspects`](crate::store::state::StateInner::suspects)).
 pub fn unreported<'a>(
     nodes: &'a Nodes,
     incarnation: Incarnation,
     suspects: &'a [NodeId],
 ) -> impl Iterator<Item = &'a NodeId> {
     let is_due = incarnation.origin.may_lack_records();
-    let all = is_due.then(|| nodes.unreported(incarnation.number)).into_iter().flatten();
+    let unreported_nodes =
+        is_due.then(|| nodes.unreported(incarnation.number)).into_iter().flatten();
     let is_gone = |node: &NodeId| nodes.get(node).is_some_and(|node| node.gone.is_some());
-    all.chain(suspects.iter().filter(move |node| !is_gone(node)))
+    unreported_nodes.chain(suspects.iter().filter(move |node| !is_gone(node)))
 }
 
 /// Whether the node of a claim that was deleted by hand has reported its mount, or is gone.
@@ -47,27 +48,28 @@ pub fn mounts_of(
     handle: &Handle,
 ) -> Vec<MountDoubt> {
     let reported = nodes.unaccounted_of(volume, Some(handle));
-    let found = mounts_in_doubt(
+    let doubts = mounts_in_doubt(
         reported,
         nodes.silent(),
         unreported(nodes, incarnation, suspects),
         plugins.get(&handle.plugin),
     );
-    found.into_iter().map(|doubt| doubt.as_seen_in(&volume.namespace)).collect()
+    doubts.into_iter().map(|doubt| doubt.as_seen_in(&volume.namespace)).collect()
 }
 
-/// A mount without a claim on another node. The mounts of the node itself are judged by its own
-/// agent when it mounts.
+/// A mount without a claim on another node. The node's own agent judges the mounts of the node
+/// itself when it mounts.
 ///
-/// A node that has not said what it has mounted since its agent started is no reason to refuse a
-/// claim: what was known before the start still stands on its record.
+/// A node that has not reported its mounts since its agent started is no reason to refuse a claim:
+/// its earlier report is still on its record.
 pub fn mounted_elsewhere(
     nodes: &Nodes,
     volume: &VolumeKey,
     handle: Option<&Handle>,
     node: &NodeId,
 ) -> Option<MountDoubt> {
-    let reported = nodes.unaccounted_of(volume, handle).filter(|(other, _)| *other != node);
+    let reported =
+        nodes.unaccounted_of(volume, handle).filter(|(other_node, _)| *other_node != node);
     let first = mounts_in_doubt(reported.take(1), [], [], None).into_iter().next();
     first.map(|doubt| doubt.as_seen_in(&volume.namespace))
 }

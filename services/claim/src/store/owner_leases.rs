@@ -1,4 +1,4 @@
-//! The owners whose lease is held, as this replica knows them.
+//! The owners whose lease is held, as far as this replica knows.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use berth_contract::key;
 use berth_contract::lease::OwnerHolder;
 use berth_domain::{Namespace, OwnerId};
 
-/// The owners whose lease is held, as this replica knows them.
+/// See the module.
 #[derive(Debug, Default)]
 pub struct OwnerLeases {
     held: HashMap<(Namespace, OwnerId), OwnerHolder>,
@@ -52,12 +52,12 @@ impl Fold for OwnerLeases {
     }
 }
 
-/// Who holds the lease of an owner.
+/// The holder of an owner's lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LeaseHolder {
     /// It is not held.
     None,
-    /// This identity, as far as it was told.
+    /// This identity, if the holder named one.
     By(Option<String>),
 }
 

@@ -1,6 +1,6 @@
-//! Allocs and nodes as the stream's leader has them.
+//! Allocs and nodes, read at the stream's leader.
 //!
-//! A mirror may be behind the leader, in both directions: an alloc that ended may look live here,
+//! A mirror may lag behind the leader, in both directions: an alloc that ended may look live here,
 //! and one that was just registered may look absent.
 //!
 //! **Promises** that a sender that acts for one node learns nothing of allocs of other nodes, not
@@ -51,8 +51,8 @@ impl StateInner {
         read.map_err(Problem::from)
     }
 
-    /// Logs that the sender asked for an alloc of another node, and takes as long as confirming
-    /// that an alloc is absent: does so for one that nobody registers.
+    /// Logs that the sender asked for an alloc of another node, and takes as long as confirming an
+    /// absence: it confirms the absence of an alloc that nobody registers.
     pub async fn conceal_alloc(
         &self,
         namespace: &Namespace,
@@ -72,9 +72,9 @@ impl StateInner {
         self.allocs.read_surely::<Alloc>(&key, trace).await.map(drop)
     }
 
-    /// Whether the alloc has not ended, and so wants its claims. A worker asks because it has seen
-    /// a change. By the mirror, the worker might be sent away although the alloc has ended, or an
-    /// alloc that was just registered might lose its claims.
+    /// Whether the alloc has not ended, and so wants its claims. It is read at the leader, because
+    /// a worker asks after it has seen a change: by a lagging mirror, the worker might be sent away
+    /// although the alloc has ended, or an alloc that was just registered might lose its claims.
     pub async fn is_surely_wanted(
         &self,
         namespace: &Namespace,

@@ -1,5 +1,5 @@
-//! Refusals of the domain: the problem that the caller gets, and whether a request with `wait`
-//! waits for the refusal to pass. `berth-explain` says what the caller can do.
+//! The domain's refusals: the problem that the caller gets, and whether a request with `wait` waits
+//! until the reason is gone. `berth-explain` says what the caller can do.
 
 use berth_contract::code::Code;
 use berth_contract::problem::Problem;
@@ -65,13 +65,13 @@ pub fn to_problem(volume: &VolumeKey, refusal: &Refusal) -> Problem {
     }
 }
 
-/// Whether a request with `wait` waits for what refuses it.
+/// Whether a request with `wait` waits until the reason is gone.
 pub fn can_wait(refusal: &Refusal) -> bool {
     let is_in_line = matches!(refusal, Refusal::Held { .. } | Refusal::AccessInUse { .. });
     is_in_line || may_pass(refusal)
 }
 
-/// Whether the cause may pass while a caller waits: a volume may be registered, a plugin or a node
+/// Whether the reason may pass while a caller waits: a volume may be registered, a plugin or a node
 /// may recover.
 pub fn may_pass(refusal: &Refusal) -> bool {
     matches!(refusal, Refusal::NoSuchVolume) || refusal.may_pass()

@@ -3,9 +3,9 @@
 //! **Owns** which secrets a volume has. The volume's spec names the id of its secrets, and changed
 //! secrets get another id. So a spec and its secrets change in one guarded write.
 //!
-//! **Promises** that secrets are handed only to the agent of a node where a call that takes them is
-//! due, sealed for the key that this agent reported; and that secrets that no spec names are
-//! removed (decision 0041).
+//! **Promises** that secrets are only handed to the agent of a node where a call with them is due,
+//! sealed for the key that this agent reported; and that secrets that no spec names are removed
+//! (decision 0041).
 //!
 //! **Never** puts a secret into an error, a log line or an event.
 
@@ -32,24 +32,24 @@ use tokio::time::Instant;
 use crate::store::state::State;
 use crate::store::vault::unavailable;
 
-/// Secrets that no spec names are removed when a second sweep, this much later, finds them too. By
-/// then a registration under way has ended, however long its caller waits.
+/// Interval between two sweeps. Secrets are removed if two sweeps in a row find that no spec names
+/// them. By then a registration under way has ended, however long its caller waits.
 const SWEEP_INTERVAL: Duration = WAIT_MAX.saturating_mul(2);
 
-/// What a registration wants of the volume's secrets.
+/// What a registration changes in the volume's secrets.
 #[derive(Debug)]
 pub enum SecretsChange {
     /// The volume keeps its secrets.
     Kept,
     /// The volume has no secrets from now on.
     Removed,
-    /// The request has the same secrets as the volume had when they were compared.
+    /// The request has the secrets that the volume had when they were compared.
     Same(SecretsId),
-    /// New secrets. They are in the bucket, and no spec names them yet.
+    /// New secrets. They are in the bucket, but no spec names them yet.
     New(SecretsId),
 }
 
-/// Opens and checks the secrets of a registration or creation, and stores them when they are new.
+/// Opens and checks the secrets of a registration or creation, and stores them if they are new.
 pub async fn prepare_secrets(
     state: &State,
     volume: &VolumeKey,
@@ -66,7 +66,7 @@ pub async fn prepare_secrets(
     if secrets.0.is_empty() {
         return Ok(SecretsChange::Removed);
     }
-    // The same secrets again change nothing (A4), unless they are sealed for an older key.
+    // Repeated secrets change nothing (A4), unless they are sealed for an older key.
     if let Some(current) = current_secrets(state, volume)
         && state.vault.has(volume, &current, &secrets).await?
     {
@@ -88,8 +88,8 @@ fn check_opened(secrets: Secrets) -> Result<Secrets, Problem> {
         .map_err(|_| Problem::new(Code::Internal, "opened secrets are no JSON"))?;
     berth_contract::decode::message(&bytes, Unknown::Fault).map_err(|mut faults| {
         for fault in &mut faults {
-            let of = if fault.path.is_empty() { "secrets" } else { "secrets." };
-            fault.path.insert_str(0, of);
+            let path_prefix = if fault.path.is_empty() { "secrets" } else { "secrets." };
+            fault.path.insert_str(0, path_prefix);
         }
         Problem::bad_input(faults)
     })
@@ -120,7 +120,8 @@ pub fn is_named(state: &State, volume: &VolumeKey, id: &SecretsId) -> bool {
 /// Whether the volume or one of its snapshots has these secrets.
 fn names(volume: &Volume, id: &SecretsId) -> bool {
     let own = volume.spec.iter().map(|spec| &spec.secrets);
-    own.chain(volume.snapshots.values().map(|it| &it.secrets)).any(|it| it.as_ref() == Some(id))
+    own.chain(volume.snapshots.values().map(|snapshot| &snapshot.secrets))
+        .any(|secrets| secrets.as_ref() == Some(id))
 }
 
 /// Asks a plugin's controllers about the volume with its secrets. Until they have answered, the
@@ -145,8 +146,8 @@ pub async fn while_validating<T>(
 
 /// `secret.open`: seals a volume's secrets for an agent that has to make a plugin call.
 ///
-/// Everything is read at the leader: a mirror that is behind would refuse a call that is due, or
-/// serve a node that has none any more.
+/// Everything is read at the leader: a lagging mirror would refuse a call that is due, or serve a
+/// node that has none any more.
 pub async fn open(state: &State, node: &NodeId, request: Open) -> Result<Sealed, Problem> {
     let volume = VolumeKey::new(request.namespace, request.volume);
     let opened = open_for_call(state, &volume, node, &request.secrets, &request.to).await;
@@ -184,12 +185,12 @@ async fn open_for_call(
     seal(volume, secrets.for_calls(&calls), &key).map_err(unavailable)
 }
 
-/// Whether the node has to make a call that takes the secrets.
+/// Whether the node has to make a call with the secrets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Due {
-    /// Each of these calls.
+    /// These calls are due.
     Now(BTreeSet<SecretCall>),
-    /// A call is due there, and the volume has other secrets by now.
+    /// A call is due there, but the volume has other secrets by now.
     WithOthers,
     Nothing,
 }
@@ -200,7 +201,7 @@ async fn due(
     node: &NodeId,
     id: &SecretsId,
 ) -> Result<Due, Problem> {
-    // The error must not name the volume's plugin to whom it is no business of.
+    // The error must not name the volume's plugin to a sender that may not know it.
     let fail = |error| Problem { plugin: None, ..state.problem(error, volume) };
     state.catch_up(volume).await.map_err(fail)?;
     let validation = state.vault.validation(volume, id).await?;
@@ -214,8 +215,8 @@ async fn due(
     }
     let plugin = state.volumes.mirror.read(|volumes| {
         let volume = &volumes.get(volume)?.volume;
-        // A snapshot outlives its volume, and the next volume of this name may be another plugin's.
-        let cut = volume.snapshots.values().find(|it| it.secrets.as_ref() == Some(id));
+        // A snapshot outlives its volume, and a later volume of this name may be at another plugin.
+        let cut = volume.snapshots.values().find(|snapshot| snapshot.secrets.as_ref() == Some(id));
         let of_spec = || volume.spec.as_ref().map(|spec| &spec.plugin);
         cut.map(|snapshot| &snapshot.plugin).or_else(of_spec).cloned()
     });
@@ -244,7 +245,7 @@ async fn hosts_controller(
     Ok(instance.is_some())
 }
 
-/// The refusal is the same for a volume that does not exist, so that it tells nothing.
+/// The refusal is the same for a volume that does not exist, so that it reveals nothing.
 fn not_due(volume: &VolumeKey, node: &NodeId) -> Problem {
     let message = format!("no call that takes them is due at node {node}");
     let argument = volume_argument(volume);
@@ -254,18 +255,18 @@ fn not_due(volume: &VolumeKey, node: &NodeId) -> Problem {
     ))
 }
 
-/// Removes, again and again, secrets that no spec names: a registration that ended half-way left
-/// them behind.
+/// Removes, at intervals, secrets that no spec names: a registration that was interrupted left
+/// them.
 pub async fn sweep_unnamed(state: State) {
-    let mut seen = BTreeSet::new();
+    let mut unnamed_before = BTreeSet::new();
     loop {
         tokio::time::sleep(SWEEP_INTERVAL).await;
         match unnamed_secrets(&state).await {
             Ok(unnamed) => {
-                for (volume, id) in unnamed.intersection(&seen) {
+                for (volume, id) in unnamed.intersection(&unnamed_before) {
                     state.vault.remove(volume, id, clock::begin_trace()).await;
                 }
-                seen = unnamed;
+                unnamed_before = unnamed;
             }
             Err(error) => {
                 let error = process::chain(&error);

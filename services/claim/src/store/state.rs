@@ -35,13 +35,14 @@ use crate::store::owner_leases::OwnerLeases;
 use crate::store::refuse;
 use crate::store::vault::Vault;
 
-/// How many nodes that have not reported are looked for.
+/// Nodes that have not reported and are listed, at most.
 const UNREPORTED_MAX: usize = 9;
 /// How long agents have to get their leases back after the bucket of nodes was restored. An agent
-/// tries at least every 5 s: it waits up to 3 s for an answer, and 2 s between two tries.
+/// tries at least every 5 s: it waits up to 3 s for an answer, and pauses for 2 s between two
+/// tries.
 const NODES_RETURN_WITHIN: Duration = Duration::from_secs(15);
 
-/// Cheap to clone.
+/// See the module. Cheap to clone.
 #[derive(Clone)]
 pub struct State(Arc<StateInner>);
 
@@ -53,24 +54,23 @@ pub struct StateInner {
     pub worker: WorkerId,
     pub volumes: RecordTable<Volumes>,
     pub allocs: RecordTable<Allocs>,
-    /// Who holds the leases of owners. The bucket has those of nodes, too.
+    /// The holders of owners' leases. The bucket also has the leases of nodes.
     pub owners: RecordTable<OwnerLeases>,
     /// The plugin registry writes these two; this service only reads them.
     pub plugins: RecordTable<Instances>,
     pub nodes: RecordTable<Nodes>,
-    /// The nodes whose agents run, also those that a restored `berth-nodes` lacks.
+    /// The nodes whose agents run, even if a restored `berth-nodes` lacks them.
     pub node_leases: Mirror<NodeLeases>,
     pub vault: Vault,
     /// Held from decision to commit, so that requests of one process do not race each other.
     pub volume_locks: KeyedLocks<VolumeKey>,
-    /// Claims that were deleted by hand, and may be mounted.
+    /// Claims that were deleted by hand, and whose volumes may be mounted.
     pub lost: LostClaims,
-    /// Held from the count of a node's volumes to the commit, where a plugin limits that count.
+    /// Held from the count of a node's volumes to the commit, if a plugin limits that count.
     pub node_limit_locks: KeyedLocks<(PluginId, NodeId)>,
-    /// Since when this replica knows of a volume that was created for an alloc which is not
-    /// registered.
+    /// When this replica first saw a volume that was created for an alloc which is not registered.
     pub runs_seen: FirstSeen<(VolumeKey, u64)>,
-    /// Since when this replica uses an incarnation of the bucket of nodes.
+    /// When this replica first used an incarnation of the bucket of nodes.
     pub nodes_seen: FirstSeen<u64>,
     /// What keeps the level of records from rising.
     pub level: LevelWatch,
@@ -86,7 +86,8 @@ impl std::ops::Deref for State {
 impl State {
     /// Opens the buckets and reads them.
     pub async fn open(config: &Config, process: &Process) -> Result<Self, Fatal> {
-        // First: a service that cannot open secrets must not answer for volumes that have some.
+        // First, because a service that cannot open secrets must not answer for volumes that have
+        // some.
         let keys = config.key_file.as_deref().map(Keys::read).transpose()?;
         let projection = Volumes::default().with_policy(&config.policy);
         let lost = projection.lost().clone();
@@ -140,8 +141,8 @@ impl StateInner {
         }
     }
 
-    /// How many volumes of the volume's plugin the node has, in all namespaces; none when it
-    /// already has this volume.
+    /// How many volumes of the volume's plugin the node has, in all namespaces; none if this volume
+    /// is already among them.
     pub fn count_other_volumes(&self, volume: &VolumeKey, node: &NodeId) -> Option<u64> {
         self.volumes.mirror.read(|volumes| {
             let spec = volumes.get(volume)?.volume.spec.as_ref()?;
@@ -149,7 +150,7 @@ impl StateInner {
         })
     }
 
-    /// The volume's plugin, if it limits how many volumes the node may have.
+    /// The volume's plugin, if it limits the number of the node's volumes.
     pub fn plugin_with_limit(&self, volume: &VolumeKey, node: &NodeId) -> Option<PluginId> {
         let plugin = self
             .volumes
@@ -189,17 +190,18 @@ impl StateInner {
         })
     }
 
-    /// How the plugin has a volume on the node that was mounted before. It may be away by now.
+    /// How the plugin attaches a volume that is mounted on the node already. The plugin may be away
+    /// by now.
     pub fn attachment(&self, plugin: &PluginId, node: &NodeId) -> Result<Route, NoRoute> {
         self.plugins.mirror.read(|plugins| {
             let unknown = || NoRoute::Plugin(format!("nobody knows plugin {plugin}"));
-            let known = plugins.get(plugin).ok_or_else(unknown)?;
-            known.attachment(node).map_err(NoRoute::Plugin)
+            let plugin_state = plugins.get(plugin).ok_or_else(unknown)?;
+            plugin_state.attachment(node).map_err(NoRoute::Plugin)
         })
     }
 
-    /// Refuses what a claim from before a restore would begin on the node while another node has,
-    /// or may have, a mount that no claim covers. A new claim is refused by its route.
+    /// Refuses to attach for a claim from before a restore while another node has, or may have, a
+    /// mount that no claim covers. A new claim is refused by its route.
     pub fn check_mounts_elsewhere(&self, volume: &VolumeKey, node: &NodeId) -> Result<(), Problem> {
         let incarnation = self.volumes.bucket.incarnation();
         let checked = self.volumes.mirror.read(|volumes| {
@@ -219,7 +221,7 @@ impl StateInner {
 
     /// The call with the plugin's id of the node. A claim of an older version has none (D9): then
     /// it is the id that the plugin's instance there last reported. No controller is called without
-    /// it, because CSI takes an unpublish without a node as one from every node.
+    /// it, because CSI takes an unpublish without a node for one from every node.
     pub fn with_external_node(&self, mut call: ClaimCall) -> ClaimCall {
         if call.details.external_node.is_none() {
             call.details.external_node = self.plugins.mirror.read(|plugins| {
@@ -238,16 +240,18 @@ impl StateInner {
         self.volumes.mirror.read(check).is_ok()
     }
 
-    /// A controller call with the controller that has to get it, and with the agents that may still
-    /// be at an earlier one (rule 4). A node call is returned as it is.
+    /// Adds to a controller call the controller that has to get it, and the agents that may still
+    /// be at an earlier one (rule 4). A node call is returned unchanged.
     pub fn with_controller(&self, mut call: ClaimCall, volume: &Volume) -> ClaimCall {
         if !call.call.is_controller() {
             return call;
         }
-        // The registration may be another volume's by now.
+        // The registration may be for another volume by now.
         let is_its_own = |spec: &&VolumeSpec| {
             let handle = spec.handle(&call.volume);
-            handle.is_some_and(|of| of.plugin == call.plugin && of.external_id == call.external_id)
+            handle.is_some_and(|handle| {
+                handle.plugin == call.plugin && handle.external_id == call.external_id
+            })
         };
         let spec = volume.spec.as_ref().filter(is_its_own);
         let topologies = spec.map_or(&[][..], |spec| &spec.topologies);
@@ -257,14 +261,14 @@ impl StateInner {
                 let ready = |node: &NodeId| nodes.is_ready(node);
                 call.details.controller =
                     plugin.controller_beside(&call.details.node, topologies, ready);
-                // Where the volume can be reached went with its registration. Another controller
-                // may not know the volume, and answer OK.
+                // The volume's topology was lost with its registration. Another controller may not
+                // know the volume, and answer OK.
                 if spec.is_none() && !plugin.local_hosts().is_empty() {
                     call.details.controller = Some(call.details.node.clone());
                 }
                 let owner = CallOwner::Claim(call.details.alloc.clone());
                 let others = busy_controllers(volume, &owner, plugin, ready).into_iter();
-                // The controller that gets the call makes one call after the other.
+                // The controller that gets the call makes its calls one after the other.
                 let others = others.filter(|node| Some(*node) != call.details.controller.as_ref());
                 call.ask_first = others.cloned().collect();
             });
@@ -273,13 +277,15 @@ impl StateInner {
     }
 
     /// Whether the alloc that the volume was created for would be registered by now. This replica
-    /// measures that itself: the clock of the replica that wrote the volume may be wrong.
+    /// measures the time itself: the clock of the replica that wrote the volume may be wrong.
     pub fn is_older_than_registration(&self, volume: &VolumeKey) -> bool {
-        let made = self
+        let create_index = self
             .volumes
             .mirror
             .read(|volumes| Some(volumes.get(volume)?.volume.spec.as_ref()?.create_index));
-        made.is_some_and(|made| self.runs_seen.has_reached_age((volume.clone(), made)))
+        create_index.is_some_and(|create_index| {
+            self.runs_seen.has_reached_age((volume.clone(), create_index))
+        })
     }
 
     /// Whether the alloc has not ended, and so wants its claims, as far as this replica knows.
@@ -288,7 +294,7 @@ impl StateInner {
     }
 }
 
-/// The nodes whose controller may still be at an earlier call for the volume.
+/// The nodes whose controllers may still be at an earlier call for the volume.
 pub fn busy_controllers<'a>(
     volume: &'a Volume,
     owner: &CallOwner,
@@ -298,15 +304,15 @@ pub fn busy_controllers<'a>(
     let topologies = volume.spec.as_ref().map_or(&[][..], |spec| &spec.topologies);
     let mut busy = plugin.may_be_calling(volume.unsettled(owner), topologies, &ready);
     if volume.is_storage_unsettled(owner) {
-        // No other than the volume's own was called: then no other node has to answer. The call of
+        // If only the volume's own controller was called, no other node has to answer. The call of
         // a group was made where its leader is.
         let reach = volume.spec.as_ref().map_or(&[][..], VolumeSpec::reach);
         let is_elsewhere = |node: &NodeId| {
-            let mut groups = volume.snapshots.values().filter(|one| one.group.is_some());
-            groups.any(|one| {
-                one.call().is_some()
-                    && one.progress.calls.is_unsettled()
-                    && one.progress.executor.as_ref() != Some(node)
+            let mut groups = volume.snapshots.values().filter(|snapshot| snapshot.group.is_some());
+            groups.any(|snapshot| {
+                snapshot.call().is_some()
+                    && snapshot.progress.calls.is_unsettled()
+                    && snapshot.progress.executor.as_ref() != Some(node)
             })
         };
         let home = volume.spec.as_ref().and_then(VolumeSpec::home);
@@ -314,7 +320,7 @@ pub fn busy_controllers<'a>(
             ControllerChoice::Only(node) if !is_elsewhere(node) => Some(node),
             _ => None,
         };
-        let hosts = plugin.controller_hosts().filter(|node| alone.is_none_or(|it| it == *node));
+        let hosts = plugin.controller_hosts().filter(|node| alone.is_none_or(|only| only == *node));
         busy.extend(hosts.filter(|node| ready(node)));
     }
     busy

@@ -1,7 +1,7 @@
 //! The spans of a claim: reserved when they begin, emitted when a stored write ends them.
 //!
-//! **Owns** a claim's [`Trail`]. **Promises** that each span of it is emitted once, by the process
-//! whose write ended it, below spans that are emitted too. **Never** decides anything.
+//! **Owns** a claim's [`Trail`]. **Promises** that each of its spans is emitted once, by the
+//! process whose write ended it, below spans that are emitted too. **Never** decides anything.
 
 use berth_contract::trace::TraceContext;
 use berth_contract::trail::Trail;
@@ -30,8 +30,8 @@ pub struct ClaimChange<'a> {
 impl ClaimChange<'_> {
     /// The claim's trail after the write. `trace` is that of the request that makes the write.
     pub fn trail(&self, trace: TraceContext, now: Timestamp) -> Trail {
-        let known = self.before.and_then(|before| before.trail);
-        let mut trail = known.unwrap_or_else(|| Trail {
+        let earlier_trail = self.before.and_then(|before| before.trail);
+        let mut trail = earlier_trail.unwrap_or_else(|| Trail {
             claim: Span::reserve(trace),
             parent: trace.span(),
             since: now,
@@ -60,11 +60,12 @@ impl ClaimChange<'_> {
     /// Emits the spans that the stored write ended.
     pub fn emit(&self, trail: &Trail, policy: &Policy) {
         self.emit_attempt(policy);
-        let was = self.before.map(|before| before.claim.state);
-        let is = self.after.map(|claim| claim.state);
-        let granted = is == Some(State::Taken) && was != Some(State::Taken);
-        let given_up = was.is_none_or(|was| matches!(was, State::Waiting | State::Publishing))
-            && is.is_none_or(is_leaving)
+        let old_state = self.before.map(|before| before.claim.state);
+        let new_state = self.after.map(|claim| claim.state);
+        let granted = new_state == Some(State::Taken) && old_state != Some(State::Taken);
+        let given_up = old_state
+            .is_none_or(|old_state| matches!(old_state, State::Waiting | State::Publishing))
+            && new_state.is_none_or(is_leaving)
             && self.before.is_some();
         if granted || given_up {
             let span =
@@ -75,7 +76,7 @@ impl ClaimChange<'_> {
             }
             span.end();
         }
-        if is.is_none() {
+        if new_state.is_none() {
             let began = trail.released.unwrap_or(trail.since);
             let mut span = self.with_names(Span::resume(
                 trail.release,
@@ -89,7 +90,7 @@ impl ClaimChange<'_> {
         }
     }
 
-    /// Emits the span of the attempt that the write took from the record.
+    /// Emits the span of the attempt that the write removed from the record.
     fn emit_attempt(&self, policy: &Policy) {
         let Some(TrailedClaim { claim, trail: Some(trail) }) = self.before else { return };
         let (Some(attempt), Some(context)) = (&claim.progress.attempt, trail.attempt) else {
@@ -99,7 +100,7 @@ impl ClaimChange<'_> {
         if goes_on.is_some_and(|goes_on| goes_on.id == attempt.id) {
             return;
         }
-        // A publish that outlived its reservation is still part of the claim.
+        // A publish that outlived its reservation still belongs to the claim.
         let above = match attempt.call {
             CallKind::ControllerPublish => trail.claim,
             _ => trail.release,

@@ -1,29 +1,29 @@
 //! One transition of one volume: load, step, commit under the guard, apply to the mirror.
 //!
-//! **Owns** the order of these, and what is asked of the stream's leader before a caller is
+//! **Owns** the order of these steps, and what the stream's leader is asked before a caller is
 //! answered.
 //!
 //! **Promises**
 //!
 //! - A committed transition is stored, and the next decision of this replica sees it.
-//! - After a lost race the command is decided again, on the volume as it is then.
-//! - An answer without a write, such as a refusal, does not rest on an outdated mirror: the leader
-//!   is asked first whether this replica is behind.
-//! - That a volume or a claim does not exist is answered only after a leader with a quorum
-//!   confirmed it.
+//! - After a lost race the command is decided again, on the volume's new state.
+//! - An answer without a write, such as a refusal, does not rest on an outdated mirror: first the
+//!   leader is asked whether this replica lags.
+//! - The answer that a volume or a claim does not exist is given only after a leader with a quorum
+//!   has confirmed it.
 //! - Nothing is decided for a caller whose [deadline] has passed.
 //!
-//! **Never** calls a plugin: the volume's lock is held for a decision and its write only.
+//! **Never** calls a plugin: the volume's lock is held only for a decision and its write.
 //!
 //! # Why this is not `record_table::retry_lost_races`
 //!
 //! All other records are read at the leader and written one key at a time. A volume is not:
 //!
 //! - It is a subtree of thousands of keys. A transition is decided from the mirror, and the leader
-//!   is asked only for a revision.
+//!   is only asked for a revision.
 //! - A lost race is not the only reason to decide again. A refusal, a step without a write, an
-//!   unreadable record and a handle that another volume may have are decided again after the leader
-//!   was asked; what it answered guards the next try.
+//!   unreadable record, and a handle that another volume may have are decided again after the
+//!   leader was asked; its answer guards the next try.
 //! - A transition may write several keys, each under a guard of its own.
 
 mod batch;
@@ -67,7 +67,7 @@ pub const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(3);
 #[derive(Debug)]
 pub struct Committed {
     pub step: Step,
-    /// The revision of its write; the volume's newest revision if there was no write.
+    /// The revision of its write; without a write, the volume's newest revision.
     pub revision: u64,
 }
 
@@ -76,10 +76,10 @@ pub struct Committed {
 pub enum TransactError {
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// The volume as it is does not allow the command.
+    /// The volume's state does not allow the command.
     #[error(transparent)]
     Problem(#[from] Problem),
-    /// A record of the volume cannot be read: a newer version wrote it, or it is damaged. It may be
+    /// A record of the volume is unreadable: a newer version wrote it, or it is damaged. It may be
     /// a claim that holds the volume.
     #[error("{0}")]
     Unreadable(UnreadableRecord),
@@ -89,7 +89,7 @@ pub enum TransactError {
     Head(#[source] ReadError),
     #[error("this replica is behind the bus")]
     Behind(#[source] MirrorError),
-    /// The volume changed all the time, so that no consistent state of it could be read.
+    /// The volume kept changing, so that no consistent state of it could be read.
     #[error("the volume could not be read at one moment")]
     Unsettled,
     /// Earlier transitions held the volume's lock until the caller's deadline.
@@ -102,7 +102,7 @@ pub enum TransactError {
 }
 
 impl TransactError {
-    /// Whether the volume is as it was. After the others a write may be stored.
+    /// Whether the volume is unchanged for certain. After other errors the write may be stored.
     pub fn is_not_written(&self) -> bool {
         matches!(self, Self::Refused(_) | Self::Problem(_))
     }
@@ -138,7 +138,7 @@ impl StateInner {
         }
     }
 
-    /// Decides and stores what follows from something that has happened. No deadline bounds it.
+    /// Decides and stores a command that follows from an event. It has no deadline.
     pub async fn transact(
         &self,
         volume: &VolumeKey,
@@ -160,7 +160,7 @@ impl StateInner {
     }
 
     /// Decides and stores. `command` is called for each state of the volume. `check_wanted` refuses
-    /// a write that its caller no longer waits for.
+    /// a write that the caller no longer waits for.
     async fn decide_and_store(
         &self,
         volume: &VolumeKey,
@@ -184,7 +184,7 @@ impl StateInner {
                 continue;
             }
             if matches!(decided, Err(TransactError::Problem(_))) && !heads.were_asked(true) {
-                // What the command is checked against may have changed since.
+                // The records that the command is checked against may have changed since.
                 heads = self.ask_heads(volume, &Batch::default(), true).await?;
                 continue;
             }
@@ -202,7 +202,7 @@ impl StateInner {
             };
             let Some(write) = &step.write else {
                 let Some(revision) = heads.known.get(&own).copied() else {
-                    // Without a write no guard shows whether this replica is behind.
+                    // Without a write, no guard shows whether this replica lags.
                     heads = self.ask_heads(volume, &batch, false).await?;
                     continue;
                 };
@@ -259,7 +259,7 @@ impl StateInner {
         self.allocs.mirror.read(|allocs| allocs.get(&volume.namespace, alloc)?.1.by.clone())
     }
 
-    /// Decides the command on the volume as the mirror has it.
+    /// Decides the command on the mirror's state of the volume.
     fn decide(
         &self,
         volume: &VolumeKey,
@@ -300,8 +300,8 @@ impl StateInner {
         })
     }
 
-    /// Whether the leader was asked for all that the refusal rests on. That something does not
-    /// exist is confirmed at a quorum.
+    /// Whether the leader was asked for everything that the refusal rests on. That something does
+    /// not exist is confirmed at a quorum.
     async fn is_confirmed(
         &self,
         volume: &VolumeKey,
@@ -322,8 +322,9 @@ impl StateInner {
         }
     }
 
-    /// Whether the command would do anything now: write, call a plugin, or be refused otherwise
-    /// than by a call that is under way. It is decided from the mirror; the leader is not asked.
+    /// Whether the command would have an effect now: a write, a plugin call, or a refusal for
+    /// another reason than a call under way. It is decided from the mirror; the leader is not
+    /// asked.
     pub fn would_act(&self, volume: &VolumeKey, command: impl FnOnce(&Volume) -> Command) -> bool {
         let mut context = self.decision_context();
         self.volumes.mirror.read(|volumes| {
@@ -339,8 +340,8 @@ impl StateInner {
         })
     }
 
-    /// Refuses unless every record of the volume that this replica knows can be read. An unreadable
-    /// record may be a claim that holds the volume.
+    /// Refuses if this replica has an unreadable record of the volume. It may be a claim that holds
+    /// the volume.
     pub fn check_readable(&self, volume: &VolumeKey) -> Result<(), TransactError> {
         self.volumes.mirror.read(|volumes| {
             let record = volumes.get(volume).and_then(Subtree::first_unreadable);
@@ -366,9 +367,9 @@ impl StateInner {
         let mut heads = Heads { known: BTreeMap::new(), all };
         heads.known.insert(key::subtree(volume), self.catch_up(volume).await?);
         for (_, write) in &batch.beside {
-            let seen = |volumes: &Volumes| write.revision(volumes);
+            let mirrored = |volumes: &Volumes| write.revision(volumes);
             let filter = write.filter();
-            let head = self.catch_up_below(&filter, seen).await?;
+            let head = self.catch_up_below(&filter, mirrored).await?;
             heads.known.insert(filter, head);
         }
         if all {
@@ -381,13 +382,13 @@ impl StateInner {
     /// is lower than the mirror's, this replica may have missed a delete: then the volume is read
     /// again at the leader.
     pub async fn catch_up(&self, volume: &VolumeKey) -> Result<u64, TransactError> {
-        let seen = |volumes: &Volumes| volumes.get(volume).map_or(0, |subtree| subtree.head);
-        self.catch_up_below(&key::subtree(volume), seen).await
+        let mirrored = |volumes: &Volumes| volumes.get(volume).map_or(0, |subtree| subtree.head);
+        self.catch_up_below(&key::subtree(volume), mirrored).await
     }
 
-    /// As [`catch_up`](Self::catch_up), at a leader with a quorum: then this replica knows all that
-    /// was acknowledged before the call. Nothing is written, so the loop repeats the confirmation
-    /// and not a decision.
+    /// As [`catch_up`](Self::catch_up), at a leader with a quorum: then this replica has everything
+    /// that was acknowledged before the call. Nothing is written, so the loop repeats the
+    /// confirmation, not a decision.
     pub async fn catch_up_surely(
         &self,
         volume: &VolumeKey,
@@ -402,7 +403,7 @@ impl StateInner {
         Err(TransactError::Contended)
     }
 
-    /// Whether that is still the volume's newest revision, by a leader with a quorum.
+    /// Whether this is still the volume's newest revision, according to a leader with a quorum.
     async fn confirm_head(
         &self,
         volume: &VolumeKey,
@@ -414,7 +415,7 @@ impl StateInner {
         stored.map(|stored| stored.is_some()).map_err(TransactError::Commit)
     }
 
-    /// As [`catch_up`](Self::catch_up), below any guard. `seen` is the mirror's newest revision
+    /// As [`catch_up`](Self::catch_up), below any guard. `seen` reads the mirror's newest revision
     /// there.
     async fn catch_up_below(
         &self,
@@ -432,7 +433,7 @@ impl StateInner {
         Ok(head)
     }
 
-    /// Stores one guarded write that `step` did not decide; none when the race was lost.
+    /// Stores one guarded write that `step` did not decide; none if the race was lost.
     pub async fn store(
         &self,
         volume: &VolumeKey,
@@ -446,7 +447,7 @@ impl StateInner {
         self.store_all(&writes, trace).await
     }
 
-    /// Deletes the key of a handle that names a volume which is not registered with the handle.
+    /// Deletes the key of a handle if it names a volume that is not registered with the handle.
     pub async fn release_handle(
         &self,
         handle: &Handle,
@@ -457,47 +458,47 @@ impl StateInner {
             .ok_or(TransactError::Queued)?;
         let trace = berth_service::clock::begin_trace();
         let mut heads = self.ask_heads(owner, &Batch::default(), true).await?;
-        let found = self.volumes.mirror.read(|volumes| {
+        let side_writes = self.volumes.mirror.read(|volumes| {
             let entry = volumes.handles().get(handle)?;
-            let named = entry.guard.as_ref().is_some_and(|it| it.owner.as_ref() == Ok(owner));
+            let named = entry.guard.as_ref().is_some_and(|guard| guard.owner.as_ref() == Ok(owner));
             let released = handle::released(volumes, handle, owner);
             (named && entry.registered.is_empty()).then_some(released)
         });
-        let Some(found) = found else { return Ok(()) };
-        let mut all = Vec::new();
-        for (revision, beside) in &found.map_err(TransactError::Unreadable)? {
-            let mut one = GuardedWrite::beside(owner, beside, *revision, trace)?;
-            one.revision = heads.known.remove(&one.filter).unwrap_or(one.revision);
-            all.push(one);
+        let Some(side_writes) = side_writes else { return Ok(()) };
+        let mut writes = Vec::new();
+        for (revision, beside) in &side_writes.map_err(TransactError::Unreadable)? {
+            let mut guarded = GuardedWrite::beside(owner, beside, *revision, trace)?;
+            guarded.revision = heads.known.remove(&guarded.filter).unwrap_or(guarded.revision);
+            writes.push(guarded);
         }
-        self.store_all(&all, trace).await.map(drop)
+        self.store_all(&writes, trace).await.map(drop)
     }
 
-    /// Stores all of the writes or none. Returns the revision of the first; none when a race was
+    /// Stores all of the writes or none. Returns the revision of the first; none if a race was
     /// lost.
     async fn store_all(
         &self,
-        all: &[GuardedWrite],
+        guarded_writes: &[GuardedWrite],
         trace: TraceContext,
     ) -> Result<Option<u64>, TransactError> {
         let operation = berth_service::clock::new_attempt();
-        let writes = all.iter().map(|one| BusWrite {
-            key: &one.key,
-            change: match &one.value {
+        let writes = guarded_writes.iter().map(|guarded| BusWrite {
+            key: &guarded.key,
+            change: match &guarded.value {
                 Some(value) => Change::Put(value.clone()),
                 None => Change::Delete,
             },
-            guard: Guard { filter: &one.filter, revision: one.revision },
+            guard: Guard { filter: &guarded.filter, revision: guarded.revision },
             operation: operation.as_str(),
             trace,
         });
         match self.volumes.bucket.commit_together(writes.collect()).await {
             Ok(last) => {
-                let first = last + 1 - all.len() as u64;
-                for (revision, one) in (first..).zip(all) {
-                    match &one.value {
-                        Some(value) => self.volumes.mirror.put(&one.key, revision, value).await,
-                        None => self.volumes.mirror.delete(&one.key, revision).await,
+                let first = last + 1 - guarded_writes.len() as u64;
+                for (revision, guarded) in (first..).zip(guarded_writes) {
+                    match &guarded.value {
+                        Some(value) => self.volumes.mirror.put(&guarded.key, revision, value).await,
+                        None => self.volumes.mirror.delete(&guarded.key, revision).await,
                     }
                 }
                 Ok(Some(first))
@@ -513,12 +514,12 @@ struct Decision {
     command: Command,
     step: Result<Step, Refusal>,
     batch: Batch,
-    /// The claim that the step writes, before the write.
+    /// The claim before the write, if the step writes a claim.
     before: Option<TrailedClaim>,
-    /// The spec before the write, if that is what the step writes.
+    /// The spec before the write, if the step writes the spec.
     spec_before: Option<VolumeSpec>,
     plugin: Option<PluginId>,
-    /// The change of the storage that the command brings an answer of.
+    /// The change of the storage whose answer the command brings.
     answered: Option<AnsweredChange>,
 }
 
@@ -528,7 +529,7 @@ fn is_of_other_volumes(refusal: &Refusal) -> bool {
 }
 
 /// Whether a caller is refused, or told that its request is done, because something does not exist.
-/// A worker repeats its request, and an agent's report changes nothing then, so both need no
+/// A worker repeats its request, and an agent's report then changes nothing, so neither needs a
 /// confirmation.
 fn is_of_absence(command: &Command, refusal: &Refusal) -> bool {
     matches!(refusal, Refusal::NoSuchVolume | Refusal::NoSuchClaim(_) | Refusal::NoSuchSnapshot(_))

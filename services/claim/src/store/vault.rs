@@ -15,7 +15,7 @@ use berth_domain::{SecretsId, VolumeKey};
 use berth_service::seal::{Keys, seal};
 use berth_service::{clock, process};
 
-/// The bucket of secrets, and the keys that its values are sealed for.
+/// The bucket of secrets, and the keys for which its values are sealed.
 pub struct Vault {
     bucket: Bucket,
     keys: Option<Keys>,
@@ -27,7 +27,7 @@ impl Vault {
         Self { bucket, keys }
     }
 
-    /// The key that callers seal secrets for.
+    /// The key for which callers seal secrets.
     pub fn public_key(&self) -> Result<PublicKey, Problem> {
         Ok(PublicKey { key: self.keys()?.public() })
     }
@@ -39,7 +39,7 @@ impl Vault {
         })
     }
 
-    /// The secrets of a volume that were sealed for this service.
+    /// The secrets of a volume that a caller sealed for this service.
     pub fn unseal(&self, volume: &VolumeKey, sealed: &Sealed) -> Result<Secrets, Problem> {
         self.keys()?.open(volume, sealed).map_err(unavailable)
     }
@@ -82,8 +82,8 @@ impl Vault {
     }
 
     /// Notes with the secrets which plugin a registration is about to ask with them. Two
-    /// registrations of one volume at once may take the note from each other: then one of them is
-    /// refused, and is repeated by its caller.
+    /// registrations of one volume at once may overwrite each other's note: then one of them is
+    /// refused, and its caller retries.
     pub async fn note_validation(
         &self,
         volume: &VolumeKey,
@@ -101,7 +101,7 @@ impl Vault {
         put.map(drop).map_err(|error| Problem::from(error).at_step("secret.store").retryable())
     }
 
-    /// Removes the note of a registration that has its answer.
+    /// Removes the note of a registration that was answered.
     pub async fn end_validation(
         &self,
         volume: &VolumeKey,
@@ -120,7 +120,7 @@ impl Vault {
         }
     }
 
-    /// The secrets of this id; none when they were removed.
+    /// The secrets of this id; none if they were removed.
     pub async fn load(
         &self,
         volume: &VolumeKey,
@@ -146,15 +146,15 @@ impl Vault {
         Ok(are_same && self.keys()?.is_sealed_for_first(&stored.sealed))
     }
 
-    /// The registration that last asked a plugin with these secrets. A record that cannot be read
-    /// names none.
+    /// The registration that last asked a plugin with these secrets. An unreadable record names
+    /// none.
     pub async fn validation(
         &self,
         volume: &VolumeKey,
         id: &SecretsId,
     ) -> Result<Option<Validation>, Problem> {
         match self.read(&key::secrets(volume, id)).await {
-            Ok(found) => Ok(found.and_then(|(_, stored)| stored.validation)),
+            Ok(entry) => Ok(entry.and_then(|(_, stored)| stored.validation)),
             Err(Problem { code: Code::DamagedRecord | Code::NewerRecord, .. }) => Ok(None),
             Err(problem) => Err(problem),
         }
@@ -177,7 +177,7 @@ impl Vault {
         Ok(list.entries.iter().filter_map(|entry| key::parse_secrets(&entry.key)).collect())
     }
 
-    /// Removes secrets. What fails is left to the sweep.
+    /// Removes secrets. If this fails, the sweep does it.
     pub async fn remove(&self, volume: &VolumeKey, id: &SecretsId, trace: TraceContext) {
         let (key, operation) = (key::secrets(volume, id), clock::new_attempt());
         let revision = match self.bucket.get(&key).await {
@@ -207,7 +207,7 @@ fn warn_not_removed(
     tracing::warn!(%volume, trace, error, "secrets no longer used are left to the sweep");
 }
 
-/// The problem of secrets that cannot be had.
+/// The problem of secrets that cannot be opened or stored.
 pub fn unavailable(why: impl std::fmt::Display) -> Problem {
     Problem::new(Code::SecretsUnavailable, format!("the volume's secrets: {why}"))
 }

@@ -28,11 +28,11 @@ pub async fn deregister(
         "" if request.force => "deregistered by force",
         reason => reason,
     };
-    let place = |problem: Problem| problem.volume(&volume);
+    let with_volume = |problem: Problem| problem.volume(&volume);
     state.check_readable(&volume).map_err(|error| state.problem(error, &volume))?;
-    let seen = running::claim_activities(state, &volume, None, trace)
+    let activities = running::claim_activities(state, &volume, None, trace)
         .await
-        .map_err(place)?
+        .map_err(with_volume)?
         .unwrap_or_default();
     let secrets = secrets::current_secrets(state, &volume);
     let caught_up = state.catch_up_with_nodes().await;
@@ -46,9 +46,11 @@ pub async fn deregister(
             return Err(Problem::new(Code::NoSuchVolume, message));
         }
         let runs = |(alloc, claim): &(&AllocId, &Claim)| {
-            let seen = seen.iter().find(|seen| seen.alloc == **alloc && seen.epoch == claim.epoch);
-            // A claim that was created since then belongs to a live alloc.
-            seen.is_none_or(ClaimActivity::runs)
+            let activity = activities
+                .iter()
+                .find(|activity| activity.alloc == **alloc && activity.epoch == claim.epoch);
+            // A claim that was created since belongs to a live alloc.
+            activity.is_none_or(ClaimActivity::runs)
         };
         let running = now.claims.iter().filter(runs).map(|(alloc, _)| alloc.clone()).collect();
         let reason = reason.to_owned();
@@ -57,7 +59,7 @@ pub async fn deregister(
     let mounts = mount_lookup::current_mounts(state, &volume);
     match state.transact_until(&volume, trace, deadline, command).await {
         Ok(done) => remove_secrets(state, &volume, &done, secrets.as_ref(), trace).await,
-        // By force the caller wants the volume gone, and it is.
+        // The caller forces the volume away, and it is away already.
         Err(TransactError::Refused(Refusal::NoSuchVolume)) if request.force => {}
         Err(error) => return Err(state.problem(error, &volume)),
     }

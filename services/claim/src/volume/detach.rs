@@ -2,10 +2,10 @@
 //!
 //! **Promises**
 //!
-//! - The operator needs no alloc's id, and neither the alloc's record nor the node has to exist.
-//! - The node's claims of the volume are released by the same steps as any claim. The reply says
-//!   how far each claim is and what the operator has to do.
-//! - The request may be repeated, and the reply then says how far the release is by now.
+//! - The operator needs no alloc's id, and neither the alloc's record nor the node's has to exist.
+//! - The node's claims of the volume are released by the same steps as any claim. The reply names
+//!   the state of each claim and what the operator has to do.
+//! - The request may be repeated; the reply then shows the present state of the release.
 //!
 //! **Never** releases a claim of an alloc that may be live: then nothing is written. A node that
 //! does not answer proves nothing: only a [proof](crate::claim::proof) replaces its answer. An
@@ -62,21 +62,29 @@ pub async fn detach(
 ) -> Result<Detached, Problem> {
     let (trace, deadline) = (caller.trace, caller.deadline);
     let volume = VolumeKey::new(namespace.clone(), request.id.clone());
-    let place = |problem: Problem| problem.volume(&volume).node(&request.node);
-    let fail = |error: TransactError| place(state.problem(error, &volume));
+    let with_volume_and_node = |problem: Problem| problem.volume(&volume).node(&request.node);
+    let fail = |error: TransactError| with_volume_and_node(state.problem(error, &volume));
     state.catch_up(&volume).await.map_err(fail)?;
     state.check_readable(&volume).map_err(fail)?;
     for alloc in locate::claims_without_node(state, &volume) {
-        locate::store_missing_node(state, &volume, &alloc, trace).await.map_err(place)?;
+        locate::store_missing_node(state, &volume, &alloc, trace)
+            .await
+            .map_err(with_volume_and_node)?;
     }
-    let no_volume = || place(Problem::new(Code::NoSuchVolume, format!("no volume {volume}")));
-    let seen = running::claim_activities(state, &volume, Some(&request.node), trace)
+    let no_volume =
+        || with_volume_and_node(Problem::new(Code::NoSuchVolume, format!("no volume {volume}")));
+    let activities = running::claim_activities(state, &volume, Some(&request.node), trace)
         .await
-        .map_err(place)?;
-    let due = match plan::plan(seen.ok_or_else(no_volume)?) {
+        .map_err(with_volume_and_node)?;
+    let due = match plan::plan(activities.ok_or_else(no_volume)?) {
         Plan::Release(due) => due,
         Plan::Refuse(allocs) => {
-            return Err(place(refuse_running(state, &volume, &request.node, allocs)));
+            return Err(with_volume_and_node(refuse_running(
+                state,
+                &volume,
+                &request.node,
+                allocs,
+            )));
         }
     };
     let reason = match request.reason.as_str() {
@@ -86,7 +94,7 @@ pub async fn detach(
     for (alloc, epoch) in due {
         let release = Command::Release { alloc, epoch: Some(epoch), reason: reason.to_owned() };
         match state.transact_until(&volume, trace, deadline, |_| Ok(release.clone())).await {
-            // A claim that is gone meanwhile is released.
+            // A claim that is gone by now is released.
             Ok(_) | Err(TransactError::Refused(Refusal::NoSuchClaim(_))) => {}
             Err(error) => return Err(fail(error)),
         }
@@ -130,8 +138,9 @@ pub async fn detach(
     Ok(detached)
 }
 
-/// The node's mounts of a volume that has no claim there: by its agent, or else by the agent's last
-/// report; or why they are not known. An unknown node, and one that was declared gone, have none.
+/// The node's mounts of a volume that has no claim there, from its agent, otherwise from the
+/// agent's last report; or why they are unknown. An unknown node has none, nor has one that was
+/// declared gone.
 async fn unaccounted_mounts(
     state: &State,
     volume: &VolumeKey,
@@ -144,10 +153,10 @@ async fn unaccounted_mounts(
         .mirror
         .read(|volumes| mounts::handle_of(volume, &volumes.get(volume)?.volume));
     let reported = state.nodes.mirror.read(|nodes| {
-        let is_gone = nodes.get(node).is_some_and(|known| known.gone.is_some());
+        let is_gone = nodes.get(node).is_some_and(|record| record.gone.is_some());
         let is_unknown = nodes.get(node).is_none() && !nodes.unreadable().contains_key(node);
         let mounts = nodes.unaccounted_of(volume, handle.as_ref());
-        let mounts = mounts.filter(|(other, _)| *other == node);
+        let mounts = mounts.filter(|(mount_node, _)| *mount_node == node);
         let mounts: Vec<String> = mounts.map(|(_, mount)| mount.to_string()).collect();
         (!is_gone && !is_unknown).then_some(mounts)
     });
@@ -155,9 +164,9 @@ async fn unaccounted_mounts(
     let within = AGENT_TIMEOUT.min(deadline.saturating_duration_since(Instant::now()) / 2);
     let call = Call::within(trace, within);
     let everything = verb::NodeAndNamespace::any_of(node.clone());
-    let asked =
+    let reply =
         state.bus.ask_service::<verb::AgentStatus>(&everything, &agent::AgentQuery {}, &call).await;
-    let status = match asked {
+    let status = match reply {
         Ok(status) => status,
         Err(_) if !reported.is_empty() => return Ok(reported),
         Err(error) => {
@@ -168,8 +177,8 @@ async fn unaccounted_mounts(
             ));
         }
     };
-    let there = status.mounts.into_iter().filter(|mount| mount.mounted || mount.staged);
-    let mounts = there.map(|mount| UnaccountedMount {
+    let live_mounts = status.mounts.into_iter().filter(|mount| mount.mounted || mount.staged);
+    let mounts = live_mounts.map(|mount| UnaccountedMount {
         namespace: mount.namespace,
         volume: mount.volume,
         alloc: mount.alloc,
@@ -178,7 +187,7 @@ async fn unaccounted_mounts(
         external_id: mount.external_id,
         used: None,
     });
-    // Of a volume whose registration was lost only the name is known.
+    // If the volume's registration was lost, only its name is known.
     let is_of = |mount: &UnaccountedMount| match &handle {
         Some(handle) => mount.may_be_of(volume, Some(handle)),
         None => mount.is_named(volume),
@@ -201,14 +210,14 @@ fn refuse_running(
     refused.next(next)
 }
 
-/// What keeps the node's agent from saying that the volume is unmounted, by the node's record.
+/// What keeps the node's agent from reporting that the volume is unmounted, from the node's record.
 fn kept_by_node(state: &State, node: &NodeId) -> Option<Finding> {
     let record = state.nodes.mirror.read(|nodes| read::read_node(nodes, node, Vec::new()));
     let facts = Facts { now: clock::now(), ..Facts::default() };
     berth_explain::keeps_unmount(&facts, node, &record)
 }
 
-/// The operator's confirmations, one for each claim that one applies to: for the controller if the
+/// The operator's confirmations, one for each claim that they apply to: for the controller if the
 /// claim has left the node, for the node's plugin if the node has yet to unmount the volume.
 fn confirmations(state: &State, volume: &VolumeKey, request: &Detach) -> Vec<Command> {
     let confirmation = |by: &String| Proof {
@@ -228,32 +237,32 @@ fn confirmations(state: &State, volume: &VolumeKey, request: &Detach) -> Vec<Com
         Some(Command::Confirm { alloc: alloc.clone(), epoch: claim.epoch, call, confirmation })
     };
     state.volumes.mirror.read(|volumes| {
-        let claims = volumes.get(volume).into_iter().flat_map(|found| found.volume.holders());
-        let here = claims.filter(|(_, claim)| claim.node == request.node);
-        here.filter_map(|(alloc, claim)| confirm(alloc, claim)).collect()
+        let claims = volumes.get(volume).into_iter().flat_map(|subtree| subtree.volume.holders());
+        let on_node = claims.filter(|(_, claim)| claim.node == request.node);
+        on_node.filter_map(|(alloc, claim)| confirm(alloc, claim)).collect()
     })
 }
 
 /// The claims that still hold the volume on the node, and the hint.
 fn release_progress(state: &State, volume: &VolumeKey, node: NodeId) -> Detached {
-    let (left, claims, on_node) = state.volumes.mirror.read(|volumes| {
+    let (remaining, claims, on_node) = state.volumes.mirror.read(|volumes| {
         let Some(subtree) = volumes.get(volume) else { return Default::default() };
         let holding = subtree.volume.holders().filter(|(_, claim)| claim.node == node);
         let holding: Vec<(&AllocId, ClaimState)> =
             holding.map(|(alloc, claim)| (alloc, claim.state)).collect();
         let first = &holding[..holding.len().min(limits::LIST_MAX)];
-        let shown = first.iter().map(|(alloc, _)| *alloc);
+        let allocs = first.iter().map(|(alloc, _)| *alloc);
         let on_node = holding.iter().any(|(_, state)| *state == ClaimState::Unpublishing);
-        (holding.len(), read::show_claims(state, volumes, volume, subtree, shown), on_node)
+        (holding.len(), read::show_claims(state, volumes, volume, subtree, allocs), on_node)
     });
-    let kept = kept_by_node(state, &node);
-    let hint = match left {
-        // So a typing error is seen.
-        0 => kept
+    let kept_mounted = kept_by_node(state, &node);
+    let hint = match remaining {
+        // So that the operator notices a typing error.
+        0 => kept_mounted
             .filter(|finding| finding.cause == Cause::NodeUnknown)
             .map(|finding| finding.sentence),
-        _ => kept.filter(|_| on_node).and_then(|finding| finding.hint()),
+        _ => kept_mounted.filter(|_| on_node).and_then(|finding| finding.hint()),
     };
     let (id, unaccounted) = (volume.volume.clone(), Vec::new());
-    Detached { id, node, gone: left == 0, left, claims, hint, unaccounted }
+    Detached { id, node, gone: remaining == 0, left: remaining, claims, hint, unaccounted }
 }

@@ -3,10 +3,11 @@
 //! **Promises**
 //!
 //! - The caller gets all faults of the document at once.
-//! - A registration that would be refused anyway is refused before the plugin is asked.
-//! - A volume that one controller alone knows, as the answers show, has its node as its home.
-//! - Claims may be created and released while the plugin is asked: only the spec is written,
-//!   decided on the volume as it is then.
+//! - A registration that is refused in any case is refused before the plugin is asked.
+//! - If only one controller knows a volume, as the answers show, that controller's node is the
+//!   volume's home.
+//! - Claims may be created and released while the plugin is asked: only the spec is written, after
+//!   a decision on the volume's state at that time.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -37,8 +38,8 @@ use crate::store::transact::Committed;
 
 const REGISTER: &str = verb::VolumeRegister::STEP;
 
-/// How long a second controller is asked, once one has confirmed the volume. Without its answer the
-/// topologies decide.
+/// How long a second controller is asked, after one has confirmed the volume. Without its answer
+/// the topologies decide.
 const SECOND_OPINION: Duration = Duration::from_secs(2);
 
 /// Decodes the document. Its faults include those that only a running system can find: an unready
@@ -79,12 +80,12 @@ pub async fn register(
     let (trace, deadline) = (caller.trace, caller.deadline);
     let volume = VolumeKey::new(namespace.clone(), request.id.clone());
     let plugin = request.spec.plugin.clone();
-    let place = |problem: Problem| problem.volume(&volume).plugin(&plugin);
-    // Checked before secrets are stored and the plugin is asked, because nothing would be written.
+    let with_volume_and_plugin = |problem: Problem| problem.volume(&volume).plugin(&plugin);
+    // Checked before secrets are stored and the plugin is asked, because nothing could be written.
     state.check_readable(&volume).map_err(|error| state.problem(error, &volume))?;
     let before = secrets::current_secrets(state, &volume);
     let wanted = secrets::prepare_secrets(state, &volume, request.secrets, trace).await;
-    let wanted = wanted.map_err(place)?;
+    let wanted = wanted.map_err(with_volume_and_plugin)?;
     let registered =
         validate_and_write(state, &volume, request.spec, &wanted, trace, deadline).await;
     // Of the old and the new secrets, those that neither the spec nor a snapshot names are removed.
@@ -97,7 +98,9 @@ pub async fn register(
         state.vault.remove(&volume, unused, trace).await;
     }
     let done = registered.map_err(|error| match error {
-        RegisterError::NotWritten(problem) | RegisterError::Unknown(problem) => place(problem),
+        RegisterError::NotWritten(problem) | RegisterError::Unknown(problem) => {
+            with_volume_and_plugin(problem)
+        }
     })?;
     Ok(Registered {
         id: volume.volume.clone(),
@@ -107,15 +110,15 @@ pub async fn register(
     })
 }
 
-/// Why a registration failed, and whether the spec may be written all the same.
+/// Why a registration failed, and whether the spec may have been written.
 enum RegisterError {
-    /// The spec is as it was.
+    /// The spec is unchanged.
     NotWritten(Problem),
-    /// The spec may be written.
+    /// The spec may have been written.
     Unknown(Problem),
 }
 
-/// Asks the plugin, which may take long, and writes the spec; both with the wanted secrets.
+/// Asks the plugin, which may take long, and writes the spec; both with the requested secrets.
 async fn validate_and_write(
     state: &State,
     volume: &VolumeKey,
@@ -124,51 +127,55 @@ async fn validate_and_write(
     trace: TraceContext,
     deadline: Instant,
 ) -> Result<Committed, RegisterError> {
-    let with = |kept: Option<SecretsId>| VolumeSpec {
+    let with = |current: Option<SecretsId>| VolumeSpec {
         secrets: match wanted {
-            SecretsChange::Kept => kept,
+            SecretsChange::Kept => current,
             SecretsChange::Removed => None,
             SecretsChange::Same(id) | SecretsChange::New(id) => Some(id.clone()),
         },
         ..spec.clone()
     };
-    let asked = with(secrets::current_secrets(state, volume));
+    let validated = with(secrets::current_secrets(state, volume));
     let mut home = None;
-    if !is_validated(state, volume, &asked) {
-        check_not_refused(state, volume, &asked).await.map_err(RegisterError::NotWritten)?;
-        let valid = validate(state, volume, &asked, trace, deadline).await;
+    if !is_validated(state, volume, &validated) {
+        check_not_refused(state, volume, &validated).await.map_err(RegisterError::NotWritten)?;
+        let valid = validate(state, volume, &validated, trace, deadline).await;
         home = valid.map_err(RegisterError::NotWritten)?.filter(|_| state.may_store_homes());
     }
     let command = |now: &Volume| {
-        let kept = now.spec.as_ref().and_then(|spec| spec.secrets.clone());
+        let current = now.spec.as_ref().and_then(|spec| spec.secrets.clone());
         if let SecretsChange::Same(id) = wanted
-            && kept.as_ref() != Some(id)
+            && current.as_ref() != Some(id)
         {
-            // The secrets were changed meanwhile and these are removed: a spec must not name them.
+            // The secrets were changed meanwhile, and these are removed: no spec may name them.
             let message = "the volume's secrets were changed at the same time";
             return Err(Problem::new(Code::Busy, message).retryable().next("register it again"));
         }
-        Ok(Command::Register(with(kept).at_home(home.clone())))
+        Ok(Command::Register(with(current).at_home(home.clone())))
     };
     let caught_up = state.catch_up_with_nodes().await;
     let fail = |error| RegisterError::NotWritten(state.problem(error, volume));
     caught_up.map_err(fail)?;
     state.transact_until(volume, trace, deadline, command).await.map_err(|error| {
-        let known = error.is_not_written();
+        let is_not_written = error.is_not_written();
         let problem = state.problem(error, volume);
-        if known { RegisterError::NotWritten(problem) } else { RegisterError::Unknown(problem) }
+        if is_not_written {
+            RegisterError::NotWritten(problem)
+        } else {
+            RegisterError::Unknown(problem)
+        }
     })
 }
 
 /// Whether the plugin has confirmed the spec before.
 fn is_validated(state: &State, volume: &VolumeKey, spec: &VolumeSpec) -> bool {
     state.volumes.mirror.read(|volumes| {
-        let known = volumes.get(volume).and_then(|subtree| subtree.volume.spec.as_ref());
-        known.is_some_and(|known| known.is_the_same_to_its_plugin(spec))
+        let spec_on_record = volumes.get(volume).and_then(|subtree| subtree.volume.spec.as_ref());
+        spec_on_record.is_some_and(|spec_on_record| spec_on_record.is_the_same_to_its_plugin(spec))
     })
 }
 
-/// Refuses a spec that is refused whatever the plugin says. The write decides again.
+/// Refuses a spec that is refused whatever the plugin answers. The write decides again.
 async fn check_not_refused(
     state: &State,
     volume: &VolumeKey,
@@ -196,15 +203,15 @@ async fn check_not_refused(
 fn has_controller(state: &State, plugin: &PluginId) -> Result<bool, Problem> {
     state.nodes.mirror.read(|nodes| {
         state.plugins.mirror.read(|plugins| {
-            let Some(known) = plugins.get(plugin) else {
+            let Some(plugin_state) = plugins.get(plugin) else {
                 let message = format!("no agent has reported plugin {plugin}");
                 return Err(Problem::new(Code::NoSuchPlugin, message).retryable());
             };
-            if known.count(Half::Node, |node| nodes.is_ready(node)).healthy == 0 {
+            if plugin_state.count(Half::Node, |node| nodes.is_ready(node)).healthy == 0 {
                 let message = format!("plugin {plugin} has no healthy instance on any node");
                 return Err(Problem::new(Code::PluginUnhealthy, message).retryable());
             }
-            Ok(known.has_controller())
+            Ok(plugin_state.has_controller())
         })
     })
 }
@@ -226,9 +233,9 @@ async fn validate(
     secrets::while_validating(state, volume, spec, (trace, deadline), ask).await
 }
 
-/// Asks the plugin's controllers, one after the other, until one knows the volume. Where each may
-/// have a storage of its own, one more is asked: if that one does not know the volume, the first
-/// is its home.
+/// Asks the plugin's controllers, one after the other, until one knows the volume. If each may have
+/// its own storage, one more is asked: if it does not know the volume, the first one's node is the
+/// home.
 async fn ask_controllers(
     state: &State,
     volume: &VolumeKey,
@@ -247,45 +254,51 @@ async fn ask_controllers(
         parameters: spec.parameters.clone(),
         secrets: spec.secrets.clone(),
     };
-    let others = ready_controllers(state, spec);
+    let controllers = ready_controllers(state, spec);
     let mut message = String::new();
-    // A topology is compared with the nodes whose controllers know the volume, so then each is
-    // asked by its node.
+    // The topology is compared with the nodes whose controllers know the volume, so each is asked
+    // by its node.
     let may_be_apart = !spec.topologies.is_empty() || has_local_hosts(state, &spec.plugin);
-    if others.len() < 2 || !may_be_apart {
+    if controllers.len() < 2 || !may_be_apart {
         match ask_controller(state, &question, None, trace, deadline).await? {
             ControllerAnswer::Confirmed => return Ok(only_in_place(state, spec)),
             ControllerAnswer::Unknown(first) => message = first,
         }
     }
-    let asked = others.len().min(LIST_MAX);
-    let mut found = ValidationSummary::default();
-    for (at, controller) in others.iter().filter(|_| others.len() > 1).take(LIST_MAX).enumerate() {
+    let asked_count = controllers.len().min(LIST_MAX);
+    let mut summary = ValidationSummary::default();
+    for (at, controller) in
+        controllers.iter().filter(|_| controllers.len() > 1).take(LIST_MAX).enumerate()
+    {
         match ask_controller(state, &question, Some(&controller.node), trace, deadline).await {
             Ok(ControllerAnswer::Confirmed) => {
-                found.check_topology(controller, spec)?;
-                if let Some(next) = others.get(at + 1).filter(|_| found.unknown.is_empty()) {
+                summary.check_topology(controller, spec)?;
+                if let Some(next) = controllers.get(at + 1).filter(|_| summary.unknown.is_empty()) {
                     let until = deadline.min(Instant::now() + SECOND_OPINION);
                     let node = Some(&next.node);
                     let second = ask_controller(state, &question, node, trace, until).await;
-                    found.unknown.extend(second.is_ok_and(|it| it.is_unknown()).then_some(next));
+                    summary
+                        .unknown
+                        .extend(second.is_ok_and(|answer| answer.is_unknown()).then_some(next));
                 }
-                return Ok(found.home(controller).or_else(|| only_in_place(state, spec)));
+                return Ok(summary.home(controller).or_else(|| only_in_place(state, spec)));
             }
             Ok(ControllerAnswer::Unknown(again)) => {
                 message = again;
-                found.unknown.push(controller);
+                summary.unknown.push(controller);
             }
-            // One of several controllers is not there.
+            // One of several controllers is away.
             Err(problem) if problem.code == Code::PluginUnhealthy => {
-                found.is_complete &= !controller.is_within;
+                summary.is_complete &= !controller.is_within;
             }
             Err(problem) => return Err(problem),
         }
     }
-    let message = match others.len() {
+    let message = match controllers.len() {
         0 | 1 => message,
-        all => format!("{asked} of {all} controllers of the plugin were asked, and {message}"),
+        all => {
+            format!("{asked_count} of {all} controllers of the plugin were asked, and {message}")
+        }
     };
     Err(Problem::new(Code::PluginFailed, message).retryable().next(
         "check that the volume's id at the plugin is right and that it still exists; where each of \
@@ -293,8 +306,8 @@ async fn ask_controllers(
     ))
 }
 
-/// The only node within the volume's topology, if it hosts a controller: what a creation there
-/// would be told (see `Plugin::controller_of`).
+/// The only node within the volume's topology, if it hosts a controller: a creation there would get
+/// the same answer (see `Plugin::controller_of`).
 fn only_in_place(state: &State, spec: &VolumeSpec) -> Option<NodeId> {
     let only = |plugin: &Plugin| match plugin.controller_of(&spec.topologies) {
         ControllerChoice::Only(node) => Some(node.clone()),
@@ -310,7 +323,7 @@ fn has_local_hosts(state: &State, plugin: &PluginId) -> bool {
 /// A controller that can be asked.
 struct Controller {
     node: NodeId,
-    /// The node's topology by the plugin.
+    /// The node's topology, as the plugin reports it.
     topology: BTreeMap<String, String>,
     /// Whether the node is within the volume's topology.
     is_within: bool,
@@ -351,16 +364,16 @@ impl Default for ValidationSummary<'_> {
 }
 
 impl ValidationSummary<'_> {
-    /// The controller that knows the volume, if another one was found not to know it: they serve a
-    /// storage each. None if it is outside of the volume's topology.
+    /// The node of the controller that knows the volume, if another controller does not know it:
+    /// then each has its own storage. None if that node is outside the volume's topology.
     fn home(&self, knows: &Controller) -> Option<NodeId> {
         (knows.is_within && !self.unknown.is_empty()).then(|| knows.node.clone())
     }
 
-    /// Refuses a topology that contradicts the plugin: a controller outside of it knows the volume,
-    /// and no controller within it does. The plugin has the volume where that controller is, so
-    /// claims within the topology would fail, and all others would be refused. Controllers within
-    /// the topology are asked first, so one that serves every node passes.
+    /// Refuses a topology that contradicts the plugin: a controller outside it knows the volume,
+    /// and no controller within it does. The plugin has the volume at the first one, so claims
+    /// within the topology would fail, and all others would be refused. Controllers within the
+    /// topology are asked first, so a controller that serves every node passes.
     fn check_topology(&self, knows: &Controller, spec: &VolumeSpec) -> Result<(), Problem> {
         let within: Vec<&str> = self
             .unknown
@@ -372,12 +385,12 @@ impl ValidationSummary<'_> {
         if !contradicts || within.is_empty() || knows.topology.is_empty() {
             return Ok(());
         }
-        let place = knows.topology.iter().map(|(segment, at)| format!("{segment}={at}"));
+        let segments = knows.topology.iter().map(|(segment, at)| format!("{segment}={at}"));
         let problem = format!(
             "contradicts the plugin: it has the volume on node {} ({}), and does not know it on \
              node {}; name the topology where the volume is, or none",
             knows.node,
-            place.collect::<Vec<_>>().join(", "),
+            segments.collect::<Vec<_>>().join(", "),
             within.join(", ")
         );
         let fault = Fault { path: "topology".to_owned(), problem, line: None };
@@ -407,15 +420,15 @@ async fn ask_controller(
     trace: TraceContext,
     deadline: Instant,
 ) -> Result<ControllerAnswer, Problem> {
-    let left = deadline.saturating_duration_since(Instant::now());
-    let within = left.mul_f64(0.9).max(Duration::from_millis(100));
+    let remaining = deadline.saturating_duration_since(Instant::now());
+    let within = remaining.mul_f64(0.9).max(Duration::from_millis(100));
     let (bus, call) = (&state.bus, Call::within(trace, within));
     let plugin = question.plugin.clone();
     let answer = match node.cloned() {
         None => bus.ask_service::<verb::ControllerValidate>(&plugin, question, &call).await,
         Some(node) => {
-            let to = PluginOnNode { plugin, node };
-            bus.ask_service::<verb::ControllerValidateOnNode>(&to, question, &call).await
+            let target = PluginOnNode { plugin, node };
+            bus.ask_service::<verb::ControllerValidateOnNode>(&target, question, &call).await
         }
     };
     match answer {

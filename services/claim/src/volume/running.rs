@@ -1,7 +1,7 @@
 //! Which workloads may be running with a volume.
 //!
 //! **Promises** that an alloc counts as ended only by its record at the leader, or by a proof for
-//! its node. The mirror may be behind the leader, in both directions.
+//! its node. The mirror may lag behind the leader, in both directions.
 
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
@@ -12,7 +12,7 @@ use futures_util::future::try_join_all;
 use crate::claim::proof;
 use crate::store::state::State;
 
-/// Allocs that are read at once.
+/// Allocs that are read at once, at most.
 const READS_AT_ONCE_MAX: usize = 32;
 
 /// A claim, and whether its workload may run.
@@ -32,8 +32,8 @@ impl ClaimActivity {
     }
 }
 
-/// The volume's claims, those of the node if one is named; none when it is not registered and has
-/// no claim.
+/// The volume's claims, or only those of the node if one is named; none if the volume is not
+/// registered and has no claim.
 pub async fn claim_activities(
     state: &State,
     volume: &VolumeKey,
@@ -46,21 +46,22 @@ pub async fn claim_activities(
             return None;
         }
         let matching = now.claims.iter().filter(|(_, claim)| node.is_none_or(|n| claim.node == *n));
-        let seen = matching.map(|(alloc, claim)| ClaimActivity {
+        let activities = matching.map(|(alloc, claim)| ClaimActivity {
             alloc: alloc.clone(),
             epoch: claim.epoch,
             state: claim.state,
             lives: true,
         });
-        Some(seen.collect::<Vec<ClaimActivity>>())
+        Some(activities.collect::<Vec<ClaimActivity>>())
     });
     let Some(mut claims) = claims else { return Ok(None) };
-    for some in claims.chunks_mut(READS_AT_ONCE_MAX) {
-        try_join_all(some.iter_mut().map(|seen| async move {
-            seen.lives = state.is_surely_wanted(&volume.namespace, &seen.alloc, trace).await?
-                && proof::proof_for_claim(state, volume, &seen.alloc)
-                    .await?
-                    .is_none_or(|proven| proven.epoch != seen.epoch);
+    for batch in claims.chunks_mut(READS_AT_ONCE_MAX) {
+        try_join_all(batch.iter_mut().map(|activity| async move {
+            activity.lives =
+                state.is_surely_wanted(&volume.namespace, &activity.alloc, trace).await?
+                    && proof::proof_for_claim(state, volume, &activity.alloc)
+                        .await?
+                        .is_none_or(|proven| proven.epoch != activity.epoch);
             Ok::<(), Problem>(())
         }))
         .await?;

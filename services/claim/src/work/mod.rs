@@ -1,6 +1,6 @@
-//! `work.checkpoint`, and the two verbs that a volumewatcher of an older version sends.
+//! `work.checkpoint`, and the two verbs that an older volumewatcher sends instead.
 //!
-//! **Promises** that all three do the same.
+//! **Promises** that all three have the same effect.
 
 mod owner;
 mod turn;
@@ -37,7 +37,8 @@ pub async fn claim_checkpoint(
     caller: &Caller,
 ) -> Result<Checkpointed, Problem> {
     let Checkpoint { alloc, volume, worker, report, early, report_only } = older;
-    let report = report.map(|it| WorkReport::new(it.attempt.clone(), it.into_outcome()));
+    let report =
+        report.map(|report| WorkReport::new(report.attempt.clone(), report.into_outcome()));
     let owner = CallOwner::Claim(alloc);
     let request = WorkCheckpoint { volume, owner, worker, report, early, report_only };
     let WorkCheckpointed { state, call, next_try, .. } =
@@ -53,7 +54,8 @@ pub async fn volume_checkpoint(
     caller: &Caller,
 ) -> Result<StorageCheckpointed, Problem> {
     let StorageCheckpoint { volume, snapshot, worker, report, early, report_only } = older;
-    let report = report.map(|it| WorkReport::new(it.attempt.clone(), it.into_outcome()));
+    let report =
+        report.map(|report| WorkReport::new(report.attempt.clone(), report.into_outcome()));
     let owner = CallOwner::of_storage(snapshot);
     let request = WorkCheckpoint { volume, owner, worker, report, early, report_only };
     let WorkCheckpointed { pending, call, next_try, .. } =

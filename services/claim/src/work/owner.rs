@@ -1,11 +1,11 @@
-//! The work of one owner: a claim, a volume at its storage, or a snapshot; and what is known beside
-//! its record when a call is to begin: whether its alloc still runs, whether its node is gone, and
+//! The work of one owner: a claim, a volume at its storage, or a snapshot; and the facts besides
+//! its record that a call depends on: whether its alloc still runs, whether its node is gone, and
 //! which controller gets the call.
 //!
-//! **Promises** that what is read here was read for the owner that the record names: each answer
-//! counts only for the claim, or the volume, that was seen before it was asked.
+//! **Promises** that each fact counts only for the claim, or the volume, that was read before the
+//! fact: a later one of the same name may differ.
 //!
-//! **Never** changes a record, but for the alloc of a claim whose node is proven to be gone.
+//! **Never** changes a record, except for the alloc of a claim whose node is proven to be gone.
 
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
@@ -23,34 +23,34 @@ pub(super) struct OwnerWork<'a> {
     pub state: &'a State,
     pub volume: VolumeKey,
     pub owner: CallOwner,
-    /// The volumes of the snapshot's group; for anything else, the volume alone.
+    /// The volumes of the snapshot's group; for any other owner, the volume alone.
     pub members: Vec<VolumeKey>,
     pub trace: TraceContext,
     pub deadline: Instant,
 }
 
-/// What is known beside the record.
+/// The facts besides the record.
 pub(super) struct KnownBeside {
-    /// Whether the alloc that has the claim wants it; true for other work. None for a claim whose
-    /// release goes on in any case.
+    /// Whether the claim's alloc wants it; true for other owners. None for a claim whose release
+    /// continues in any case.
     pub wanted: Option<bool>,
-    /// Of a claim: the proof that its node is gone.
+    /// For a claim: the proof that its node is gone.
     pub proven: Option<Proven>,
-    /// Of a volume: when it was created, if it was made for a run that is over.
+    /// For a volume that was made for a run that is over: when it was created.
     pub run_over: Option<u64>,
 }
 
 impl KnownBeside {
     /// Whether the owner's work is wanted: a claim of an alloc that may be live is not released.
     pub fn is_wanted(&self, now: &Volume) -> bool {
-        // What was read of the run says nothing of a volume that was made since.
-        let made = now.spec.as_ref().map(|spec| spec.create_index);
-        self.wanted.unwrap_or(true) && self.run_over.is_none_or(|over| made != Some(over))
+        // The fact about the run does not count for a volume that was created since.
+        let create_index = now.spec.as_ref().map(|spec| spec.create_index);
+        self.wanted.unwrap_or(true) && self.run_over.is_none_or(|over| create_index != Some(over))
     }
 }
 
 impl OwnerWork<'_> {
-    /// Looks; none if no call may begin now.
+    /// Reads the facts; none if no call may begin now.
     pub async fn look_beside(&self) -> Result<Option<KnownBeside>, Problem> {
         match &self.owner {
             CallOwner::Claim(alloc) => self.look_beside_claim(alloc).await,
@@ -66,7 +66,7 @@ impl OwnerWork<'_> {
 
     async fn look_beside_claim(&self, alloc: &AllocId) -> Result<Option<KnownBeside>, Problem> {
         let (state, volume) = (self.state, &self.volume);
-        // The release of a claim goes on, wanted or not. For other claims the leader is asked.
+        // A claim's release continues, wanted or not. For other claims the leader is asked.
         let wanted = if self.is_leaving() { None } else { Some(self.is_surely_wanted().await?) };
         let proven = proof::proof_for_claim(state, volume, alloc).await?;
         if wanted == Some(true) && proven.is_none() && self.is_attach_held(alloc) {
@@ -80,7 +80,7 @@ impl OwnerWork<'_> {
         Ok(Some(KnownBeside { wanted, proven, run_over: None }))
     }
 
-    /// Whether it is a claim that is being released.
+    /// Whether the owner is a claim that is being released.
     pub fn is_leaving(&self) -> bool {
         let CallOwner::Claim(alloc) = &self.owner else { return false };
         let state = self
@@ -91,21 +91,21 @@ impl OwnerWork<'_> {
         matches!(state, Some(ClaimState::Unpublishing | ClaimState::NodeDetached))
     }
 
-    /// Whether the claim's alloc still runs, as the leader has it.
+    /// Whether the claim's alloc still runs, according to the leader.
     pub async fn is_surely_wanted(&self) -> Result<bool, Problem> {
         let CallOwner::Claim(alloc) = &self.owner else { return Ok(true) };
         self.state.is_surely_wanted(&self.volume.namespace, alloc, self.trace).await
     }
 
-    /// Whether the claim is to be attached, and the call would go beside a mount on another node
-    /// that no claim covers: after a restore, one that is younger than the backup.
+    /// Whether the claim is to be attached although another node has a mount that no claim covers:
+    /// after a restore, a mount that is younger than the backup.
     fn is_attach_held(&self, alloc: &AllocId) -> bool {
         let publishing = self.state.volumes.mirror.read(|volumes| {
             let claim = volumes.get(&self.volume)?.volume.claims.get(alloc)?;
             (claim.state == ClaimState::Publishing).then(|| claim.node.clone())
         });
-        let held = publishing.map(|node| self.state.check_mounts_elsewhere(&self.volume, &node));
-        let Some(Err(problem)) = held else { return false };
+        let checked = publishing.map(|node| self.state.check_mounts_elsewhere(&self.volume, &node));
+        let Some(Err(problem)) = checked else { return false };
         tracing::debug!(volume = %self.volume, %alloc, %problem, "the attach waits");
         true
     }
@@ -127,7 +127,7 @@ impl OwnerWork<'_> {
         Ok((!is_wanted).then_some(made))
     }
 
-    /// Whether the next call must not be made while the volume may be mounted.
+    /// Whether the next call must wait until the volume is mounted nowhere.
     fn needs_unmounted(&self) -> bool {
         let operation = self.state.volumes.mirror.read(|volumes| {
             let operation = volumes.get(&self.volume)?.volume.spec.as_ref()?.operation()?;
@@ -141,8 +141,8 @@ impl OwnerWork<'_> {
         caught_up.map_err(|error| self.problem((self.volume.clone(), error)))
     }
 
-    /// The node whose controller has to get the next call. That of a group is made where its leader
-    /// is. Which controller a claim's call goes to is looked up when the call is put together.
+    /// The node whose controller has to get the next call. A group's call is made where its leader
+    /// is. The controller for a claim's call is chosen when the call is put together.
     pub fn executor(&self, now: &Volume) -> Result<Option<NodeId>, Problem> {
         match (&self.owner, self.members.as_slice()) {
             (CallOwner::Claim(_), _) => Ok(None),

@@ -1,13 +1,13 @@
-//! One turn of a worker: what came of its last call is stored, and then its next call, before it
-//! gets that call to make it (rule 2).
+//! One turn of a worker: the outcome of its last call is stored, and then its next call, before the
+//! worker gets that call (rule 2).
 //!
 //! **Owns** this order, for claims, for changes of a volume at its storage and for snapshots.
 //!
 //! **Promises** that an outcome of an old attempt changes nothing (safety rule 7), that a group
-//! goes on as one, and that a worker without a call learns when to ask again.
+//! advances as one, and that a worker without a call learns when to ask again.
 //!
-//! **Never** decides: the domain does, on what is stored and on what is
-//! [known beside it](super::owner).
+//! **Never** decides: the domain does, on what is stored and on the [facts besides
+//! it](super::owner).
 
 use std::time::Duration;
 
@@ -33,7 +33,8 @@ use crate::volume::deregister;
 
 /// When the worker asks again for a volume whose controller no agent reports.
 const CONTROLLER_AWAITED: Duration = Duration::from_secs(1);
-/// When the worker asks again for the volume of a run that is over and that something still needs.
+/// When the worker asks again for the volume of a run that is over, if something still needs the
+/// volume.
 const KEPT_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A worker that makes calls for one owner.
@@ -43,7 +44,7 @@ pub(super) struct Turn<'a> {
 }
 
 impl<'a> Turn<'a> {
-    /// The turn of the worker that sends this request.
+    /// The turn of the worker that sent this request.
     pub fn new(
         state: &'a State,
         namespace: &Namespace,
@@ -78,7 +79,7 @@ impl<'a> Turn<'a> {
         if let Some(report) = report {
             let recorded = self.record(report, !report_only).await?;
             self.clean_up(&recorded, secrets.as_ref()).await;
-            // The write that ends a claim's call also begins the next one, if that is due.
+            // The write that ends a claim's call also begins the next one, if it is due.
             if recorded.call.is_some() || (is_claim && recorded.written) {
                 return Ok(self.progress(recorded.call, None));
             }
@@ -94,7 +95,7 @@ impl<'a> Turn<'a> {
             && let Err((_, TransactError::Refused(Refusal::NotDue { .. }))) = &begun
             && !self.work.is_leaving()
         {
-            // The mirror was behind: the claim is a new one, and may be wanted.
+            // The mirror lagged: the claim is a new one, and may be wanted.
             let wanted = Some(self.work.is_surely_wanted().await?);
             begun = self.begin(&KnownBeside { wanted, ..beside }, early).await;
         }
@@ -107,7 +108,7 @@ impl<'a> Turn<'a> {
         }
     }
 
-    /// Stores the outcome. The next call of a claim begins with it, if it may.
+    /// Stores the outcome. A claim's next call begins with it, if it may.
     async fn record(&self, report: WorkReport, begins: bool) -> Result<GroupCommitted, Problem> {
         let attempt = report.attempt.clone();
         let mut outcome = report.into_outcome();
@@ -171,11 +172,11 @@ impl<'a> Turn<'a> {
             (_, TransactError::Refused(Refusal::NotDue { next_try })) => {
                 Ok(self.progress(None, next_try))
             }
-            // It is not on the record: the worker asks again as soon as its node may be back.
+            // This is not on the record: the worker asks again as soon as the node may be back.
             (_, TransactError::Problem(problem)) if problem.code == Code::NotDue => {
                 Ok(self.progress(None, Some(clock::now().after(CONTROLLER_AWAITED))))
             }
-            // The volume of a run that is over is still needed.
+            // Something still needs the volume of a run that is over.
             (_, TransactError::Refused(refusal)) if is_kept(&refusal) => {
                 let trace = self.work.trace.trace_id();
                 tracing::info!(volume = %self.work.volume, %refusal, trace, "not deleted yet");
@@ -189,8 +190,8 @@ impl<'a> Turn<'a> {
         }
     }
 
-    /// After a write: the volume may have been waiting for its last claim, and its secrets may be
-    /// named by nothing any more.
+    /// After a write: the volume may have been waiting for its last claim, and nothing may need its
+    /// secrets any more.
     async fn clean_up(&self, done: &GroupCommitted, secrets: Option<&SecretsId>) {
         match &self.work.owner {
             CallOwner::Claim(_) if done.written => {
@@ -210,7 +211,7 @@ impl<'a> Turn<'a> {
         }
     }
 
-    /// How far the work is, and the call of an attempt that was stored.
+    /// The present state of the work, and the call of an attempt that was stored.
     fn progress(
         &self,
         begun: Option<(VolumeKey, Attempt, u64)>,
@@ -226,7 +227,7 @@ impl<'a> Turn<'a> {
         WorkCheckpointed { pending: call.is_some() || calls.is_some(), state, next_try, call }
     }
 
-    /// The call of an attempt; none if the record went on without it.
+    /// The call of an attempt; none if the attempt was replaced.
     fn call(&self, leader: &VolumeKey, attempt: &Attempt, revision: u64) -> Option<Call> {
         let CallOwner::Claim(alloc) = &self.work.owner else {
             let call =
@@ -236,7 +237,7 @@ impl<'a> Turn<'a> {
         let state = self.work.state;
         let namespace = &self.work.volume.namespace;
         let record =
-            state.allocs.mirror.read(|all| all.get(namespace, alloc).map(|of| of.1.clone()));
+            state.allocs.mirror.read(|all| all.get(namespace, alloc).map(|entry| entry.1.clone()));
         state.volumes.mirror.read(|volumes| {
             let subtree = volumes.get(&self.work.volume)?;
             let record = record.as_ref();
@@ -246,7 +247,7 @@ impl<'a> Turn<'a> {
         })
     }
 
-    /// The secrets of its calls.
+    /// The secrets of the owner's calls.
     fn named_secrets(&self) -> Option<SecretsId> {
         match &self.work.owner {
             CallOwner::Claim(_) => None,
@@ -258,13 +259,13 @@ impl<'a> Turn<'a> {
     }
 }
 
-/// When the next call is due, if that is ahead. A call that was due, and does not begin, waits for
-/// something else: the worker would ask again and again.
+/// When the next call is due, if that time is ahead. A call that is due, and does not begin, waits
+/// for something else: the worker would ask again and again.
 fn ahead(calls: Option<&Progress>, now: Timestamp) -> Option<Timestamp> {
     calls?.next_try.filter(|next_try| *next_try > now)
 }
 
-/// The calls of this owner, as long as one is needed; for a claim, also its state.
+/// The calls of this owner, as long as it needs one; for a claim, also its state.
 fn read_progress(now: &Volume, owner: &CallOwner) -> Option<(Option<ClaimState>, Progress)> {
     match owner {
         CallOwner::Claim(alloc) => {
@@ -298,7 +299,8 @@ fn is_gone(refusal: &Refusal) -> bool {
 mod tests {
     use super::*;
 
-    /// A deletion that failed once, and then waits for an unmount, was asked about every 2 ms.
+    /// Found in practice: a deletion that had failed once, and then waited for an unmount, was
+    /// asked about every 2 ms.
     #[test]
     fn a_try_that_was_due_says_nothing_of_when_to_ask_again() {
         let at = Timestamp::from_unix_ms;

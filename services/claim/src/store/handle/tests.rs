@@ -1,4 +1,4 @@
-//! Rule 17 as tables: what goes beside a volume's own write, and which keys are repaired.
+//! Rule 17 in tables: the writes beside a volume's own, and the keys that are repaired.
 
 use std::fmt::Write as _;
 
@@ -51,8 +51,8 @@ fn asks() -> Command {
     })
 }
 
-/// Volumes by the external id that each is registered with, and the volume that each key names; a
-/// `?` for what cannot be read.
+/// Volumes by the external id that each is registered with, and the volume that each key names; `?`
+/// stands for an unreadable one.
 fn volumes(registered: &[(&str, &str)], keys: &[(&str, &str)]) -> Volumes {
     let mut volumes = Volumes::default();
     let mut revision = 0;
@@ -74,7 +74,7 @@ fn volumes(registered: &[(&str, &str)], keys: &[(&str, &str)]) -> Volumes {
     volumes
 }
 
-/// What goes beside a write of the volume `data`, in a few words.
+/// The writes beside a write of the volume `data`, in short.
 fn words(volumes: &Volumes, command: &Command, write: &Write) -> String {
     let words = |beside: &SideWrite| match beside {
         SideWrite::Fence(other, spec) => {
@@ -145,9 +145,9 @@ release, no key
 
 #[test]
 fn rule_17_what_another_volume_is_registered_for_is_known() {
-    let known = volumes(&[("data", "x"), ("other", "y")], &[]);
+    let mirror = volumes(&[("data", "x"), ("other", "y")], &[]);
     let registers = |external| Command::Register(spec(external));
-    let others = |command| handle_use(&known, &key_of("data"), &command).others;
+    let others = |command| handle_use(&mirror, &key_of("data"), &command).others;
     assert!(others(registers("x")).is_empty());
     assert_eq!(others(registers("y")), ["volume other"]);
     assert!(others(asks()).is_empty(), "its own handle is of nobody else");
@@ -158,8 +158,8 @@ fn rule_17_what_another_volume_is_registered_for_is_known() {
 #[test]
 fn rule_17_a_key_that_is_wrong_is_repaired() {
     let repair = |registered: &[(&str, &str)], keys: &[(&str, &str)]| {
-        let known = volumes(registered, keys);
-        let due = known.handles().get(&handle("x")).and_then(|entry| due(&handle("x"), entry));
+        let mirror = volumes(registered, keys);
+        let due = mirror.handles().get(&handle("x")).and_then(|entry| due(&handle("x"), entry));
         match due {
             Some(Repair::Reserve(volume)) => format!("reserve for {}", volume.volume),
             Some(Repair::Release(handle, volume)) => {

@@ -1,4 +1,4 @@
-//! A claim's trail through every kind of life.
+//! A claim's trail through each kind of life.
 
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ fn claim(state: State, attempt: Option<Attempt>) -> Claim {
     }
 }
 
-/// The trail after each of these writes, one after the other, each by a request of its own.
+/// The trail after each of these writes, each by a request of its own.
 fn walk(writes: &[Option<Claim>]) -> Vec<Trail> {
     let (volume, alloc) = (volume(), AllocId::new("a").unwrap());
     let mut before: Option<TrailedClaim> = None;
@@ -114,7 +114,7 @@ fn a_claim_of_an_older_version_gets_a_trail_when_it_moves() {
         ClaimChange { volume: &volume, alloc: &alloc, before: Some(&before), after: Some(&after) };
     let trail = change.trail(request(), at(3));
     assert_eq!(trail.released, Some(at(3)));
-    // Nothing of it panics, nor is anything told twice.
+    // It does not panic, and emits nothing twice.
     change.emit(&trail, &Policy::default());
 }
 

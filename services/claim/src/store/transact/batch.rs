@@ -11,13 +11,13 @@ use bytes::Bytes;
 
 use crate::store::handle::SideWrite;
 
-/// The revisions that guard a transition, and the writes beside its own, as far as this replica
+/// The revisions that guard a transition, and the writes beside its own; as far as this replica
 /// knows.
 #[derive(Debug, Default)]
 pub struct Batch {
     /// The volume's newest revision.
     pub head: u64,
-    /// Writes beside its own, each with the revision of its guard.
+    /// The writes beside its own, each with the revision of its guard.
     pub beside: Vec<(u64, SideWrite)>,
 }
 
@@ -26,8 +26,8 @@ impl Batch {
         self.beside.iter().any(|(_, write)| matches!(write, SideWrite::Own(_)))
     }
 
-    /// All writes of a transition, its own first. A revision that the leader was asked for guards
-    /// instead of the mirror's.
+    /// All writes of a transition, its own first. If the leader was asked for a guard's revision,
+    /// that one is used instead of the mirror's.
     pub fn guarded_writes(
         &self,
         volume: &VolumeKey,
@@ -35,19 +35,20 @@ impl Batch {
         heads: &Heads,
         trace: TraceContext,
     ) -> serde_json::Result<Vec<GuardedWrite>> {
-        let mut all = vec![GuardedWrite::own(volume, write, trail, self.head, trace)?];
+        let mut writes = vec![GuardedWrite::own(volume, write, trail, self.head, trace)?];
         for (revision, beside) in &self.beside {
-            all.push(GuardedWrite::beside(volume, beside, *revision, trace)?);
+            writes.push(GuardedWrite::beside(volume, beside, *revision, trace)?);
         }
-        for one in &mut all {
-            one.revision = heads.known.get(&one.filter).copied().unwrap_or(one.revision);
+        for guarded in &mut writes {
+            guarded.revision =
+                heads.known.get(&guarded.filter).copied().unwrap_or(guarded.revision);
         }
-        Ok(all)
+        Ok(writes)
     }
 }
 
-/// The newest revisions that the leader was asked for. They may be lower than the mirror's when a
-/// marker was purged. Then the keys below were read again, and the guard uses the lower revision.
+/// The newest revisions, as the leader answered. They may be lower than the mirror's after a marker
+/// was purged: then the keys below were read again, and the guard uses the lower revision.
 #[derive(Debug, Default)]
 pub struct Heads {
     /// By the filter of the guard. The mirror has caught up with each of them.

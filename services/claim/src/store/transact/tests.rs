@@ -1,4 +1,4 @@
-//! Rules 1 and 17 without a bus: the guards of writes, and when the leader has been asked enough.
+//! Rules 1 and 17 without a bus: the guards of writes, and when the leader was asked enough.
 
 use berth_domain::volume::{Claim, VolumeSpec};
 use serde_json::json;
@@ -45,11 +45,11 @@ fn rule_17_what_goes_beside_a_write_is_guarded_by_what_it_changes() {
     let trace = TraceContext::begin(&mut rand::rng());
     let handle = spec().handle(&"any".parse().unwrap()).unwrap();
     let key = key::handle(&handle);
-    let held = Some(Box::new(spec()));
+    let fenced_spec = Some(Box::new(spec()));
     for (write, key, filter, is_put) in [
         (SideWrite::Own(handle.clone()), key.as_str(), key.as_str(), true),
         (SideWrite::Free(handle), key.as_str(), key.as_str(), false),
-        (SideWrite::Fence(volume("other"), held), "ns.other.spec", "ns.other.>", true),
+        (SideWrite::Fence(volume("other"), fenced_spec), "ns.other.spec", "ns.other.>", true),
         (SideWrite::Fence(volume("other"), None), "ns.other.spec", "ns.other.>", false),
     ] {
         let stored = GuardedWrite::beside(&volume("data"), &write, 7, trace).unwrap();
@@ -60,18 +60,20 @@ fn rule_17_what_goes_beside_a_write_is_guarded_by_what_it_changes() {
     }
 }
 
-/// A refusal and an answer without a write are given after the leader was asked for the volume;
-/// what rests on other volumes, after it was asked for all.
+/// A refusal, or an answer without a write, is given after the leader was asked for the volume; if
+/// it rests on other volumes, after the leader was asked for all.
 #[test]
 fn the_leader_is_asked_once_and_for_all_volumes_where_others_decide() {
-    let known = BTreeMap::from([("ns.data.>".to_owned(), 7)]);
-    let asked = |known: &BTreeMap<String, u64>, all| Heads { known: known.clone(), all };
+    let revisions = BTreeMap::from([("ns.data.>".to_owned(), 7)]);
+    let heads = |revisions: &BTreeMap<String, u64>, all| Heads { known: revisions.clone(), all };
     let nothing = Heads::default();
     assert!(!nothing.were_asked(false) && !nothing.were_asked(true));
-    assert!(asked(&known, false).were_asked(false) && !asked(&known, false).were_asked(true));
-    assert!(asked(&known, true).were_asked(false) && asked(&known, true).were_asked(true));
-    let others = || vec!["volume other".to_owned()];
-    assert!(is_of_other_volumes(&Refusal::HandleTaken { others: others() }));
-    assert!(is_of_other_volumes(&Refusal::RegisteredTwice { others: others() }));
+    assert!(
+        heads(&revisions, false).were_asked(false) && !heads(&revisions, false).were_asked(true)
+    );
+    assert!(heads(&revisions, true).were_asked(false) && heads(&revisions, true).were_asked(true));
+    let other_volumes = || vec!["volume other".to_owned()];
+    assert!(is_of_other_volumes(&Refusal::HandleTaken { others: other_volumes() }));
+    assert!(is_of_other_volumes(&Refusal::RegisteredTwice { others: other_volumes() }));
     assert!(!is_of_other_volumes(&Refusal::NoSuchVolume));
 }

@@ -1,7 +1,7 @@
 //! One transition of several volumes, stored in one atomic batch.
 //!
 //! **Promises** that all of them are stored or none is, each under its own volume's guard. If some
-//! volumes need the change and others do not, none gets it.
+//! volumes need the change and others do not, none is changed.
 
 use berth_bus::caller;
 use berth_contract::code::Code;
@@ -20,8 +20,7 @@ use crate::store::state::StateInner;
 
 impl StateInner {
     /// Decides a command on each volume, with one attempt for all, and stores all writes. The
-    /// volumes come in the order of their keys, so that two such transitions do not wait for each
-    /// other.
+    /// volumes are in the order of their keys, so that two such transitions cannot deadlock.
     pub async fn transact_together(
         &self,
         volumes: &[VolumeKey],
@@ -46,7 +45,7 @@ impl StateInner {
         }
     }
 
-    /// One try; none when a race was lost.
+    /// One try; none if a race was lost.
     async fn try_together(
         &self,
         volumes: &[VolumeKey],

@@ -1,4 +1,4 @@
-//! The decisions of `volume.detach`, from what was looked up before; pure.
+//! The decision of `volume.detach`, from facts that were read before; pure.
 
 use berth_domain::AllocId;
 use berth_domain::volume::State;
@@ -15,13 +15,13 @@ pub enum Plan {
 }
 
 /// Releases all claims of the node or none.
-pub fn plan(seen: Vec<ClaimActivity>) -> Plan {
-    let running = seen.iter().filter(|claim| claim.runs());
+pub fn plan(activities: Vec<ClaimActivity>) -> Plan {
+    let running = activities.iter().filter(|claim| claim.runs());
     let running: Vec<AllocId> = running.map(|claim| claim.alloc.clone()).collect();
     if !running.is_empty() {
         return Plan::Refuse(running);
     }
-    let due = seen.into_iter().filter(|claim| match claim.state {
+    let due = activities.into_iter().filter(|claim| match claim.state {
         // A claim in line holds nothing on the node, and a waiting workload may go on waiting.
         State::Waiting => !claim.lives,
         State::Publishing | State::Taken => true,
@@ -48,8 +48,8 @@ mod tests {
 
     #[test]
     fn what_ended_goes_and_what_goes_already_is_left_to_it() {
-        let seen = STATES.map(|state| claim(state.as_str(), state, false));
-        assert_eq!(plan(seen.into()), release(&["waiting", "publishing", "taken"]));
+        let activities = STATES.map(|state| claim(state.as_str(), state, false));
+        assert_eq!(plan(activities.into()), release(&["waiting", "publishing", "taken"]));
         assert_eq!(plan(Vec::new()), release(&[]), "again, when nothing is left");
     }
 
