@@ -46,9 +46,9 @@ async fn plant_node(bus: &Bus, node: &str, state: &str) {
 async fn claim(site: &Site, alloc: &str) -> ClaimStatus {
     let query = ListClaims { alloc: Some(AllocId::new(alloc).unwrap()), ..ListClaims::default() };
     let namespace = Namespace::default();
-    let found: Claims =
+    let reply: Claims =
         site.bus.ask_service::<verb::ClaimStatus>(&namespace, &query, &call()).await.unwrap();
-    found.claims.into_iter().next().unwrap()
+    reply.claims.into_iter().next().unwrap()
 }
 
 /// A granted claim waits for nothing, and yet nobody knows how its node is.
@@ -63,9 +63,12 @@ async fn a_claim_at_rest_names_the_record_of_its_node_that_cannot_be_read() {
         plant(&bus, &bucket::NODES, &key, b"{".to_vec()).await;
     })
     .await;
-    let told = claim(&site, "a").await;
-    let hint = told.hint.clone().unwrap_or_default();
-    assert!(told.wait.is_none() && hint.contains("`nats kv get berth-nodes n1 --raw`"), "{told:?}");
+    let status = claim(&site, "a").await;
+    let hint = status.hint.clone().unwrap_or_default();
+    assert!(
+        status.wait.is_none() && hint.contains("`nats kv get berth-nodes n1 --raw`"),
+        "{status:?}"
+    );
     assert_eq!(claim(&site, "b").await.hint, None);
 }
 

@@ -74,17 +74,17 @@ async fn no_request_for_a_namespace_shows_another() {
     ];
     let (a, b, underscore) = (told("team-a"), told("team-b"), told("_"));
     site.tell(&[&a[..], &b, &underscore, &fleet].concat()).await;
-    let mut found = 0;
+    let mut event_count = 0;
     for query in queries() {
         for namespace in ["team-a", "_"] {
             let events = site.all(namespace, &query).await;
             let own = Some(Namespace::new(namespace).unwrap());
             let foreign = events.iter().find(|event| event.namespace != own);
             assert_eq!(foreign, None, "{namespace}: {query:?}");
-            found += events.len();
+            event_count += events.len();
         }
     }
-    assert!(found > 100, "{found}: the filters find the namespace's own");
+    assert!(event_count > 100, "{event_count}: the filters find the namespace's own");
     // What a request may not widen.
     for only in ["team-b", "*", "_"] {
         let only_namespace = Some(Namespace::new(only).unwrap());
@@ -99,8 +99,8 @@ async fn no_request_for_a_namespace_shows_another() {
     assert_eq!(site.all("team-a", &query).await, a);
     // All namespaces, and one of them with what is in none.
     assert_eq!(site.all("*", &query).await, [&a[..], &fleet].concat());
-    let all = site.all("*", &ListEvents::default()).await;
-    assert_eq!(all, [&a[..], &b, &underscore, &fleet].concat());
+    let events = site.all("*", &ListEvents::default()).await;
+    assert_eq!(events, [&a[..], &b, &underscore, &fleet].concat());
     assert_eq!(site.all("team-c", &ListEvents::default()).await, []);
 }
 
@@ -136,8 +136,8 @@ async fn each_filter_finds_what_it_names() {
     };
     site.tell(std::slice::from_ref(&of_release)).await;
     for digit in ["c", "d"] {
-        let found = of(ListEvents { trace: Some(digit.repeat(32)), ..all() }).await;
-        assert_eq!(found, std::slice::from_ref(&of_release));
+        let traced = of(ListEvents { trace: Some(digit.repeat(32)), ..all() }).await;
+        assert_eq!(traced, std::slice::from_ref(&of_release));
     }
     let newest = site.list("team-a", &all()).await.unwrap().events.pop().unwrap();
     wait::until("the clock goes on", PATIENCE, async || {
@@ -208,7 +208,7 @@ async fn a_page_fits_into_a_message_whatever_is_published() {
         detail: Some(format!("{count:-<60000}")),
         ..claim_event(E::ClaimFailed, "team-a", "data", "web-1")
     };
-    let all: Vec<Event> = (0..30).map(big).collect();
+    let events: Vec<Event> = (0..30).map(big).collect();
     // Strangers' messages in the namespace are no events, and are left out.
     let subject = "berth.v1.event.team-a.claim.data.user.x";
     let newer = json!({"event": "snapshot.made", "at": clock::now(), "service": "x", "size": 1});
@@ -216,7 +216,7 @@ async fn a_page_fits_into_a_message_whatever_is_published() {
         raw::flood(&site.server, subject, &body, 1).await.unwrap();
     }
     raw::flood(&site.server, subject, newer.to_string().as_bytes(), 1).await.unwrap();
-    site.tell(&all).await;
+    site.tell(&events).await;
     let mut query =
         ListEvents { page: Page { limit: Some(5000), after: None }, ..ListEvents::default() };
     let (mut found, mut pages) = (Vec::new(), 0);
@@ -230,12 +230,12 @@ async fn a_page_fits_into_a_message_whatever_is_published() {
         query.page.after = Some(next);
     }
     assert!(pages > 3, "{pages}");
-    assert_eq!(found.len(), all.len() + 1);
+    assert_eq!(found.len(), events.len() + 1);
     // It was published on another connection, so its place among the others is open.
     let is_newer = |event| serde_json::to_value(event).unwrap() == newer;
     let at = found.iter().position(|entry| is_newer(&entry.event));
     let at = at.expect("of a newer version, whole");
     found.remove(at);
     let details: Vec<Value> = found.iter().map(|entry| json!(entry.event.event().detail)).collect();
-    assert_eq!(details, all.iter().map(|event| json!(event.detail)).collect::<Vec<_>>());
+    assert_eq!(details, events.iter().map(|event| json!(event.detail)).collect::<Vec<_>>());
 }

@@ -51,12 +51,12 @@ async fn the_level_rises_by_itself_once_the_older_replica_has_left_unless_it_is_
     let (site, older) = Site::start_beside(older_watcher).await;
     let first = Facts { level: "1".to_owned(), level_held_by: None };
     assert_eq!(facts(&site).await, first);
-    let held = hold(&site, true).await;
-    assert_eq!((held.level, held.newest), (1, 2));
-    assert!(held.held_by.is_some(), "{held:?}");
-    assert_eq!(hold(&site, true).await, held, "the first hold counts");
-    let told = facts(&site).await;
-    assert!(told.level_held_by.is_some_and(|by| by.contains("since")));
+    let hold_status = hold(&site, true).await;
+    assert_eq!((hold_status.level, hold_status.newest), (1, 2));
+    assert!(hold_status.held_by.is_some(), "{hold_status:?}");
+    assert_eq!(hold(&site, true).await, hold_status, "the first hold counts");
+    let level_facts = facts(&site).await;
+    assert!(level_facts.level_held_by.is_some_and(|by| by.contains("since")));
     assert_eq!(hold(&site, false).await.held_by, None);
     drop(older);
     wait::until("the level rises", PATIENCE, async || {

@@ -140,8 +140,8 @@ async fn a_controller_gets_secrets_during_a_call_and_no_longer() {
     site.instance(&plugin, "n2", Half::Controller, true).await;
     // Its controller has no part in a volume of another plugin.
     site.instance(&PluginId::new("another").unwrap(), "n3", Half::Controller, true).await;
-    let seen = Seen::default();
-    let _controller = host_controller(&site, &plugin, &keys.public(), &seen).await;
+    let seen_calls = Seen::default();
+    let _controller = host_controller(&site, &plugin, &keys.public(), &seen_calls).await;
 
     site.volume("data", &plugin, "n1", "hunter2").await;
     // Registered otherwise, with the secrets that it has: the plugin is asked again.
@@ -150,7 +150,7 @@ async fn a_controller_gets_secrets_during_a_call_and_no_longer() {
     site.persist::<Value>(&verb::VolumeRegister::subject(&Namespace::default()), &again).await;
     let grant = site.take("data", "n1").await;
     let id = grant.secrets.unwrap().to_string();
-    let during: Vec<During> = std::mem::take(&mut *seen.lock().unwrap());
+    let during: Vec<During> = std::mem::take(&mut *seen_calls.lock().unwrap());
     let steps: Vec<&str> = during.iter().map(|call| call.step.as_str()).collect();
     assert_eq!(steps, ["validate", "validate", "publish"]);
     for call in &during {
