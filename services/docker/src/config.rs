@@ -13,7 +13,7 @@ use berth_domain::NodeId;
 use berth_service::config::{SHARED_FIELDS, check_socket_path};
 use serde_json::Value;
 
-/// See the module.
+/// The configuration of `berth-docker`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
     /// The node of this host's agent, which mounts the volumes.

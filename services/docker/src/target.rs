@@ -1,6 +1,6 @@
 //! Which volume a name means, and how containers use it.
 //!
-//! **Never** has how the volume is created: that is in [`creation`](super::creation).
+//! **Never** describes how the volume is created: that is in [`creation`](super::creation).
 
 use berth_contract::code::Code;
 use berth_contract::problem::Problem;

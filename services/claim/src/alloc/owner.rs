@@ -128,7 +128,7 @@ pub async fn give_up(
 
 impl StateInner {
     /// Whether this identity holds the owner's lease. That it does not is confirmed at a quorum,
-    /// because an alloc is kept for it otherwise.
+    /// because its allocs then count as unowned.
     pub(super) async fn has_lease(
         &self,
         namespace: &Namespace,

@@ -30,8 +30,9 @@ impl<'a> VolumeQueue<'a> {
         Self { volume, first: volume.holders().take(NAMED_MAX).collect(), holders, waiting }
     }
 
-    /// One holder of each state and mode: first one that its node keeps from going, otherwise one
-    /// that has failed, otherwise the oldest. These are all that claims in line may be told of.
+    /// One holder of each state and mode: one whose release needs a node that is not ready;
+    /// otherwise one that has failed; otherwise the oldest. These are all that claims in line may
+    /// be told of.
     pub fn first_holders(&self, is_ready: impl Fn(&NodeId) -> bool) -> Vec<&'a AllocId> {
         let mut first = BTreeMap::new();
         for (alloc, claim) in self.volume.holders() {

@@ -7,7 +7,7 @@ use berth_contract::key;
 use berth_contract::lease::OwnerHolder;
 use berth_domain::{Namespace, OwnerId};
 
-/// See the module.
+/// The owners whose lease is held, and who holds it.
 #[derive(Debug, Default)]
 pub struct OwnerLeases {
     held: HashMap<(Namespace, OwnerId), OwnerHolder>,

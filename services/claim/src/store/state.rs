@@ -42,7 +42,7 @@ const UNREPORTED_MAX: usize = 9;
 /// tries.
 const NODES_RETURN_WITHIN: Duration = Duration::from_secs(15);
 
-/// See the module. Cheap to clone.
+/// Cheap to clone.
 #[derive(Clone)]
 pub struct State(Arc<StateInner>);
 

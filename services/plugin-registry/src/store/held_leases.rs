@@ -8,7 +8,7 @@ use berth_contract::lease::Holder;
 use berth_domain::NodeId;
 use berth_telemetry::metric::LEASES;
 
-/// See the module.
+/// The nodes whose agents hold their leases.
 #[derive(Debug, Default)]
 pub struct HeldLeases {
     held: BTreeSet<NodeId>,

@@ -19,7 +19,7 @@ use super::volumes_incarnation::VolumesIncarnation;
 /// A wait ends this long before the caller's deadline, so that the answer still arrives in time.
 const ANSWER_BEFORE: Duration = Duration::from_millis(200);
 
-/// See the module. Cheap to clone.
+/// Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct State(Arc<StateInner>);
 

@@ -73,8 +73,8 @@ fn a_long_line_is_counted_and_not_listed() {
     assert_eq!(words(&first), "its turn, which has come");
 }
 
-/// Of thousands of holders a few are explained: the oldest, rather one that has failed, and rather
-/// still one that its node keeps from going.
+/// Of thousands of holders a few are explained: one that needs a node which is not ready, otherwise
+/// one that has failed, otherwise the oldest.
 #[test]
 fn one_holder_of_each_state_and_mode_is_looked_at() {
     let late = NOW.after(Duration::from_secs(5));
