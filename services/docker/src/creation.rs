@@ -38,8 +38,8 @@ use serde::{Deserialize, Serialize};
 
 use super::target::VolumeTarget;
 
-/// How long a request may still be carried out after it was sent: until its deadline, by a clock
-/// that may differ.
+/// How long a request may still be carried out after it was sent: its timeout, and the difference
+/// of two clocks.
 const REQUEST_LIFE: Duration = REQUEST_TIMEOUT.saturating_add(CLOCK_MARGIN);
 
 /// The state of a name and its volume.
