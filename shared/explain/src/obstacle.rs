@@ -48,7 +48,7 @@ impl Obstacle<'_> {
         let names: Vec<String> = processes
             .map(|process| format!("process {} ({})", process.pid, process.command))
             .collect();
-        if named.is_empty() { "processes".to_owned() } else { named.join(", ") }
+        if names.is_empty() { "processes".to_owned() } else { names.join(", ") }
     }
 }
 

@@ -91,7 +91,7 @@ pub async fn register(
         };
         check_live(&request.id, recorded)?;
         check_made_alloc(caller.actor.as_ref(), &request.id, recorded)?;
-        changed_registration(&request.id, (revision, known), &wanted, request.revision)
+        changed_registration(&request.id, (revision, recorded), &wanted, request.revision)
     };
     state.change(namespace, &request.id, caller, EventName::AllocRegistered, &decide).await
 }
@@ -215,7 +215,7 @@ pub async fn stop(
                 recorded.check_change(current, guard).map_err(|refusal| refused(&id, &refusal))?;
             }
         }
-        Ok(Some(end(known, ended, note.as_deref())))
+        Ok(Some(end(recorded, ended, note.as_deref())))
     };
     state.change(namespace, &id, caller, end_event(ended), &decide).await
 }

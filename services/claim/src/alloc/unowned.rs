@@ -80,7 +80,7 @@ impl State {
             let lost = leased_owner(recorded).filter(|lost| lost.name == *owner);
             let lost = lost.filter(|_| !holder.is_held_by(recorded.by.as_deref()));
             Ok(lost.map(|lost| Alloc {
-                owner: Some(AllocOwner { unowned_since: Some(clock::now()), ..left.clone() }),
+                owner: Some(AllocOwner { unowned_since: Some(clock::now()), ..lost.clone() }),
                 ..recorded.clone()
             }))
         };

@@ -65,7 +65,7 @@ pub async fn list_externals(
     let caught_up = state.catch_up_with_all().await;
     caught_up.map_err(|error| {
         let why = berth_service::process::chain(&error);
-        place(Problem::new(Code::BusUnavailable, why).retryable())
+        with_plugin(Problem::new(Code::BusUnavailable, why).retryable())
     })?;
     let is_complete = !listed.truncated && listed.not_asked.is_empty();
     let mut reply = Externals {

@@ -107,7 +107,7 @@ pub async fn delete_snapshots(
         {
             let ability =
                 if request.group { Ability::GroupSnapshot } else { Ability::CreateDeleteSnapshot };
-            state.require(&known.plugin, ability)?;
+            state.require(&record.plugin, ability)?;
         }
         Ok(Command::DeleteSnapshot {
             snapshot: request.snapshot.clone(),
@@ -244,7 +244,7 @@ pub async fn adopt_snapshot(
     let topologies = adopted.topologies;
     let command = Command::AdoptSnapshot { snapshot, plugin, cut, topologies, home };
     let done = state.transact_until(&volume, trace, deadline, |_| Ok(command.clone())).await;
-    let done = done.map_err(|error| place(state.problem(error, &volume)))?;
+    let done = done.map_err(|error| with_volume(state.problem(error, &volume)))?;
     let snapshots = show_snapshots(state, &[volume], &request.snapshot);
     Ok(SnapshotsChanged { changed: done.step.write.is_some(), snapshots })
 }

@@ -52,7 +52,7 @@ impl State {
             let event = believed(event, node, &records, evidence, now);
             ToldEvent { event, traceparent }
         };
-        Ok(told.into_iter().map(believe).collect())
+        Ok(told_events.into_iter().map(believe).collect())
     }
 }
 
@@ -162,7 +162,7 @@ mod tests {
             (done, call("csi.other"), Evidence::None, false),
             (EventName::PluginHeld, call("csi.own"), Evidence::None, false),
         ] {
-            let event = event(name, fields);
+            let event = event(name, named);
             let witnessed = believed(event.clone(), &node, &records, &evidence, at(0));
             let is_whole =
                 (&witnessed.namespace, &witnessed.volume) == (&event.namespace, &event.volume);

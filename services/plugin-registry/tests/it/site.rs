@@ -138,7 +138,7 @@ impl Site {
         let start = std::time::Instant::now();
         for reported in report.instances.iter().filter(|reported| reported.half == Half::Controller)
         {
-            let subject =
+            let plugin_on_node =
                 PluginOnNode { plugin: reported.plugin.clone(), node: report.node.clone() };
             let call = Call::within(trace(), PATIENCE);
             let subject = verb::NodeHost::subject(&plugin_on_node);

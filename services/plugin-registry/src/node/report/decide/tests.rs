@@ -182,7 +182,7 @@ fn a_node_is_back_when_it_has_undone_what_was_before_this_proof() {
     let records = after(&records, &undone_report(300, 150));
     let node = records.node.as_ref().unwrap();
     assert_eq!((&node.gone, node.back), (&None, Some(at(300))));
-    let node = after(&records, &undone(9_000, 150)).node.unwrap();
+    let node = after(&records, &undone_report(9_000, 150)).node.unwrap();
     assert_eq!((node.gone, node.back), (None, Some(at(300))), "it is back once");
 }
 
