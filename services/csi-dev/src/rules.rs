@@ -301,11 +301,15 @@ mod tests {
 
     #[test]
     fn exclusive_attach() {
-        let held = attached_to(&[("n1", SingleNodeWriter, false)]);
+        let attached = attached_to(&[("n1", SingleNodeWriter, false)]);
         assert_eq!(check_attach(&VolumeState::default(), "n1", SingleNodeWriter, false), Ok(()));
-        assert_eq!(check_attach(&held, "n1", SingleNodeWriter, false), Ok(()), "the same node");
+        assert_eq!(check_attach(&attached, "n1", SingleNodeWriter, false), Ok(()), "the same node");
         for mode in [SingleNodeWriter, MultiNodeMultiWriter] {
-            assert_broken(check_attach(&held, "n2", mode, true), OrderRule::ExclusiveAttach, "n1");
+            assert_broken(
+                check_attach(&attached, "n2", mode, true),
+                OrderRule::ExclusiveAttach,
+                "n1",
+            );
         }
         let shared = attached_to(&[("n1", MultiNodeMultiWriter, false)]);
         assert_eq!(check_attach(&shared, "n2", MultiNodeMultiWriter, false), Ok(()));
@@ -314,13 +318,13 @@ mod tests {
 
     #[test]
     fn second_writer() {
-        let held = attached_to(&[
+        let attached = attached_to(&[
             ("n1", MultiNodeSingleWriter, false),
             ("n2", MultiNodeSingleWriter, true),
         ]);
-        assert_eq!(check_attach(&held, "n3", MultiNodeSingleWriter, true), Ok(()));
-        assert_eq!(check_attach(&held, "n3", MultiNodeReaderOnly, false), Ok(()));
-        let writer = check_attach(&held, "n3", MultiNodeSingleWriter, false);
+        assert_eq!(check_attach(&attached, "n3", MultiNodeSingleWriter, true), Ok(()));
+        assert_eq!(check_attach(&attached, "n3", MultiNodeReaderOnly, false), Ok(()));
+        let writer = check_attach(&attached, "n3", MultiNodeSingleWriter, false);
         assert_broken(writer, OrderRule::SecondWriter, "writing on n1,");
     }
 

@@ -219,7 +219,7 @@ impl VolumeDriver {
         &self,
         name: &str,
         target: &VolumeTarget,
-        known: &VolumeStatus,
+        earlier: &VolumeStatus,
         create_index: u64,
         deadline: Instant,
     ) -> Result<(), String> {
@@ -230,7 +230,7 @@ impl VolumeDriver {
                 Ok(volume) => {
                     let refused = refused_deletion(&volume);
                     if let Some(refused) =
-                        refused.filter(|now| refused_deletion(known) != Some(now))
+                        refused.filter(|now| refused_deletion(earlier) != Some(now))
                         && is_usable(stage_of(&volume))
                     {
                         let error = format!(

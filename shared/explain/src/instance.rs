@@ -19,8 +19,8 @@ pub fn down(plugin: &PluginStatus, half: Half) -> Finding {
         .iter()
         .filter(|instance| instance.half == half && !instance.healthy)
         .collect();
-    if let [one] = halves[..] {
-        return instance_down(one);
+    if let [only_instance] = halves[..] {
+        return instance_down(only_instance);
     }
     let sentence = match half {
         Half::Controller => format!("no controller of plugin {id} is healthy"),

@@ -13,7 +13,7 @@ pub fn next_of_refusal(key: &VolumeKey, refusal: &Refusal) -> Option<String> {
     let stop = |alloc| format!("`{}`", alloc_stop(alloc, &key.namespace));
     Some(match refusal {
         Refusal::Held { holders, .. } => {
-            let first = holders.named.iter().find(|one| one.state == State::Taken)?;
+            let first = holders.named.iter().find(|holder| holder.state == State::Taken)?;
             format!(
                 "end a holder's workload, then stop its alloc (which ends no process): {}; or ask \
                  with `--wait`",

@@ -42,8 +42,8 @@ pub fn unanswered(facts: &Facts) -> Option<Diagnosis> {
 
 /// A service that did not answer, or could not read the bus.
 pub fn away(facts: &Facts, service: &str, problem: &Problem) -> Finding {
-    if let Some(found) = rights::find_unserved(facts, service, problem) {
-        return found.shown_by([problem.to_string()]);
+    if let Some(finding) = rights::find_unserved(facts, service, problem) {
+        return finding.shown_by([problem.to_string()]);
     }
     let answers = facts.services.get(service).is_some_and(Result::is_ok);
     let finding = match problem.code {

@@ -142,8 +142,8 @@ fn find_path<'a>(kernel: &'a [PathMounts], path: &str) -> Option<&'a PathMounts>
 }
 
 /// Whether both show the same directory of the same file system.
-fn is_same(left: &KernelMount, right: &KernelMount) -> bool {
-    (&left.device, &left.root) == (&right.device, &right.root)
+fn is_same(first: &KernelMount, second: &KernelMount) -> bool {
+    (&first.device, &first.root) == (&second.device, &second.root)
 }
 
 /// A block capability has no fields, and the log leaves out empty values.

@@ -276,8 +276,8 @@ impl State {
         decide: &impl Fn(u64, Option<&Alloc>) -> Result<Option<Alloc>, Problem>,
     ) -> Result<AllocStatus, StoreError> {
         let (key, trace) = (key::alloc(namespace, id), caller.trace);
-        let (mut revision, known) = self.allocs.read(&key).await?;
-        let changed = match decide(revision, known.as_ref()) {
+        let (mut revision, recorded) = self.allocs.read(&key).await?;
+        let changed = match decide(revision, recorded.as_ref()) {
             // An alloc of another node: answered like an alloc that does not exist.
             Err(hidden) if hidden.code == Code::NoSuchAlloc => {
                 let own = caller.actor.as_ref().and_then(Actor::node);
@@ -286,7 +286,7 @@ impl State {
             }
             decided => decided?,
         };
-        let Some(alloc) = changed.as_ref().or(known.as_ref()) else {
+        let Some(alloc) = changed.as_ref().or(recorded.as_ref()) else {
             self.allocs.confirm_absence(&key, revision, trace).await?;
             return Err(no_such_alloc(id).into());
         };

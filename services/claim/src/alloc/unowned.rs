@@ -27,11 +27,11 @@ const RESCAN: Duration = Duration::from_secs(10);
 
 /// Marks allocs as unowned until the process ends.
 pub async fn mark_unowned(state: State) {
-    let (mut seen, mut rescan_at) = (None, Instant::now());
+    let (mut seen_ends, mut rescan_at) = (None, Instant::now());
     loop {
         let ends = state.owners.mirror.read(OwnerLeases::ends);
-        if seen != Some(ends) || Instant::now() >= rescan_at {
-            (seen, rescan_at) = (Some(ends), Instant::now() + clock::jittered(RESCAN));
+        if seen_ends != Some(ends) || Instant::now() >= rescan_at {
+            (seen_ends, rescan_at) = (Some(ends), Instant::now() + clock::jittered(RESCAN));
             for (namespace, id, owner) in state.left_allocs() {
                 if let Err(problem) = state.mark_if_left(&namespace, &id, &owner).await {
                     tracing::warn!(%namespace, alloc = %id, %owner, %problem,

@@ -60,11 +60,11 @@ pub async fn place_many(
     caller: &Caller,
 ) -> Result<PlacementAnswers, Problem> {
     let deadline = caller.deadline;
-    let (many, mut left) = (request.placements.len(), limits::PAGE_BYTES_MAX);
+    let (many, mut bytes_left) = (request.placements.len(), limits::PAGE_BYTES_MAX);
     let mut answers = Vec::new();
     for (at, query) in request.placements.into_iter().enumerate() {
         let query = ListPlacements { newer: LongPoll::default(), ..query };
-        let done = match left / (many - at) {
+        let done = match bytes_left / (many - at) {
             0 => Err(Problem::new(Code::Overloaded, "the answers before this one fill the reply")
                 .retryable()
                 .next("ask for fewer at once")),
@@ -74,7 +74,7 @@ pub async fn place_many(
             Ok(placements) => PlacementAnswer { placements: Some(placements), error: None },
             Err(error) => PlacementAnswer { placements: None, error: Some(error) },
         };
-        left = left.saturating_sub(bytes_of(&answer));
+        bytes_left = bytes_left.saturating_sub(bytes_of(&answer));
         answers.push(answer);
     }
     Ok(PlacementAnswers { answers })

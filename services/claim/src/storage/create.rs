@@ -109,16 +109,16 @@ async fn find_class(state: &State, id: &ClassId, namespace: &Namespace) -> Resul
 /// leader.
 pub async fn find_any_class(state: &State, id: &ClassId) -> Result<Class, Problem> {
     let find = || state.volumes.mirror.read(|volumes| volumes.classes().get(id).cloned());
-    let mut found = find();
-    if found.is_none() {
+    let mut stored = find();
+    if stored.is_none() {
         let caught_up = state.catch_up_with_all().await;
         let error = |error: TransactError| {
             Problem::new(Code::BusUnavailable, berth_service::process::chain(&error)).retryable()
         };
         caught_up.map_err(error)?;
-        found = find();
+        stored = find();
     }
-    match found.ok_or_else(|| no_class(id))?.class {
+    match stored.ok_or_else(|| no_class(id))?.class {
         Ok(class) => Ok(*class),
         Err(record) => Err(record.problem()),
     }

@@ -415,16 +415,16 @@ impl StateInner {
         stored.map(|stored| stored.is_some()).map_err(TransactError::Commit)
     }
 
-    /// As [`catch_up`](Self::catch_up), below any guard. `seen` reads the mirror's newest revision
-    /// there.
+    /// As [`catch_up`](Self::catch_up), below any guard. `mirrored` reads the newest revision there
+    /// from the mirror.
     async fn catch_up_below(
         &self,
         filter: &str,
-        seen: impl FnOnce(&Volumes) -> u64,
+        mirrored: impl FnOnce(&Volumes) -> u64,
     ) -> Result<u64, TransactError> {
-        let seen = self.volumes.mirror.read(seen);
+        let mirrored = self.volumes.mirror.read(mirrored);
         let head = self.volumes.bucket.head(filter).await.map_err(TransactError::Head)?;
-        if head < seen {
+        if head < mirrored {
             let read = self.volumes.mirror.read_again(filter).await;
             return read.map_err(TransactError::Head)?.ok_or(TransactError::Unsettled);
         }

@@ -153,7 +153,7 @@ mod tests {
             has_ttl,
             created: Timestamp::default(),
         };
-        for (known, wanted, is_late, standing) in [
+        for (stored_lease, wanted, is_late, standing) in [
             (record(1, Some(3)), record(1, Some(4)), false, Renewable),
             // If a node's clock is behind, every request is late: its number counts.
             (record(1, Some(3)), record(1, Some(4)), true, Renewable),
@@ -165,9 +165,9 @@ mod tests {
             (record(1, None), record(1, Some(1)), false, Renewable),
             (record(1, Some(9)), record(1, None), true, Kept),
         ] {
-            let entry = stored(json!(known).to_string(), true);
-            assert_eq!(compare(&entry, &wanted, is_late), standing, "{known:?} {wanted:?}");
-            let endless = stored(json!(known).to_string(), false);
+            let entry = stored(json!(stored_lease).to_string(), true);
+            assert_eq!(compare(&entry, &wanted, is_late), standing, "{stored_lease:?} {wanted:?}");
+            let endless = stored(json!(stored_lease).to_string(), false);
             assert_eq!(compare(&endless, &wanted, is_late), Kept);
         }
         assert_eq!(compare(&stored("junk".to_owned(), true), &record(1, None), false), Kept);

@@ -56,7 +56,7 @@ async fn delete_records(
     state: &State,
     Leave { node, revision }: &Leave,
     caller: &Caller,
-    left: &Mutex<NodeLeft>,
+    node_left: &Mutex<NodeLeft>,
 ) -> Result<(), StoreError> {
     let (at, trace) = (caller.at, caller.trace);
     state.catch_up(caller.deadline).await?;
@@ -79,18 +79,18 @@ async fn delete_records(
     }
     check_mounts(record, state.volumes.read(&state.bus).await?)?;
     deadline::check(caller.deadline)?;
-    let left = || left.lock().unwrap_or_else(PoisonError::into_inner);
+    let node_left = || node_left.lock().unwrap_or_else(PoisonError::into_inner);
     // The node half first, as in a report.
     for instance in snapshot.records.instances.keys().rev() {
         state.store(node, &snapshot, &Write::Delete(instance.clone()), trace).await?;
         let event = events::instance_left(node, instance, at, trace);
         events::publish(&state.events, &event, trace);
-        left().instances += 1;
+        node_left().instances += 1;
     }
     let Some(record) = record else { return Ok(()) };
     let is_gone = record.gone.is_some();
-    left().known = true;
-    left().gone = is_gone;
+    node_left().known = true;
+    node_left().gone = is_gone;
     if !is_gone {
         state.nodes.delete(&key::node(node), node_revision, trace).await?;
         events::publish(&state.events, &events::node_left(node, at, trace), trace);

@@ -177,13 +177,18 @@ mod tests {
     fn a_nodes_state_follows_its_lease_and_nothing_else_changes() {
         let now = Timestamp::from_unix_ms(9);
         let (ready, down) = (node(NodeState::Ready), node(NodeState::Down));
-        for (known, held, next) in [
+        for (recorded, is_held, next) in [
             (&ready, true, None),
             (&down, false, None),
             (&ready, false, Some(Node { since: now, ..down.clone() })),
             (&down, true, Some(Node { since: now, ..ready.clone() })),
         ] {
-            assert_eq!(corrected(known, held, now), next, "{} held {held}", known.state);
+            assert_eq!(
+                corrected(recorded, is_held, now),
+                next,
+                "{} held {is_held}",
+                recorded.state
+            );
         }
     }
 
@@ -235,7 +240,7 @@ mod tests {
     #[test]
     fn every_node_that_does_not_agree_with_its_lease_is_named() {
         let (mut nodes, mut leases) = (Nodes::default(), HeldLeases::default());
-        for (id, state, held) in [
+        for (id, state, is_held) in [
             ("ready-held", NodeState::Ready, true),
             ("ready-ended", NodeState::Ready, false),
             ("down.held", NodeState::Down, true),
@@ -244,7 +249,7 @@ mod tests {
             let id = NodeId::new(id).unwrap();
             nodes.put(&key::node(&id), 1, &record::write(node(state), None).unwrap());
             leases.put(&key::node_lease(&id), 1, &holder(id.as_str()));
-            if !held {
+            if !is_held {
                 leases.delete(&key::node_lease(&id), 2);
             }
         }

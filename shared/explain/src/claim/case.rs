@@ -191,12 +191,12 @@ pub fn not_answered(
     node: &NodeId,
     what: &str,
     since: Timestamp,
-    told: String,
+    evidence: String,
 ) -> Finding {
     let (plugin, since) = (case.plugin_name(), ago(since, case.now()));
     let sentence = format!("{plugin} on node {node} has not answered {what} for {since}");
     Finding::new(Cause::PluginHangs, case.plugin_operator(), sentence)
-        .shown_by([told])
+        .shown_by([evidence])
         .shown_by(case.evidence())
         .next_if_known(case.plugin_id().map(|plugin| next::plugin_process(node, plugin)))
         .next(next::node_status(node))

@@ -94,8 +94,8 @@ pub fn plugin_down(case: &Case<'_>) -> Option<Finding> {
     let mut halves = node.instances.iter().filter(|instance| instance.half == Half::Node);
     match halves.find(|instance| instance.plugin == *id) {
         Some(half) if half.healthy => None,
-        found => Some(
-            instance::down_on(id, &node.id, found.map(|half| &half.description[..]))
+        unhealthy => Some(
+            instance::down_on(id, &node.id, unhealthy.map(|half| &half.description[..]))
                 .shown_by(case.evidence()),
         ),
     }

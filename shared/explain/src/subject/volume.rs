@@ -164,9 +164,9 @@ fn of_volume(facts: &Facts, volume: &VolumeStatus, is_claimed: bool) -> Option<F
         return None;
     }
     let services = [CLAIM.name, PLUGIN_REGISTRY.name, VOLUMEWATCHER.name];
-    let found = service::wrong_clock(facts, &services).or_else(|| unwell(facts, volume));
-    if found.is_some() {
-        return found;
+    let finding = service::wrong_clock(facts, &services).or_else(|| unwell(facts, volume));
+    if finding.is_some() {
+        return finding;
     }
     let key = VolumeKey::new(volume.namespace.clone(), volume.id.clone());
     let places = facts.placements.get(&(key, None)).and_then(|places| places.as_ref().ok());
@@ -186,7 +186,7 @@ fn unwell(facts: &Facts, volume: &VolumeStatus) -> Option<Finding> {
         return None;
     }
     Some(match facts.plugins.get(id) {
-        Some(Ok(found)) => plugin::worst_half(facts, found),
+        Some(Ok(plugin_status)) => plugin::worst_half(facts, plugin_status),
         Some(Err(_)) => instance::not_known(id),
         // The plugin was not read: the volume's status has its health.
         None => {

@@ -67,7 +67,7 @@ pub async fn believed<'a>(
 async fn may_have(
     state: &StateInner,
     received: &ReceivedReport,
-    known: Option<&Node>,
+    record: Option<&Node>,
     mount: &UnaccountedMount,
 ) -> Result<bool, Problem> {
     let evidence = state.evidence(&mount.namespace, &mount.alloc).await?;
@@ -85,10 +85,10 @@ async fn may_have(
     }
     // The alloc's record may have been lost: all records were, or an older backup was restored.
     let present = state.volumes.read(&state.bus).await?;
-    if present.is_some() && known.and_then(Node::compared_incarnation) != present {
+    if present.is_some() && record.and_then(Node::compared_incarnation) != present {
         return Ok(true);
     }
-    match known.map_or(received.volumes, |known| known.newcomer) {
+    match record.map_or(received.volumes, |record| record.newcomer) {
         Some(since) => state.is_newer(&volume, since).await,
         None => Ok(false),
     }
