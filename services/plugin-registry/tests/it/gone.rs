@@ -56,8 +56,8 @@ async fn a_node_is_gone_when_its_lease_has_ended_and_back_when_it_has_undone_all
     assert!(node.instances[0].description.contains("powered-off, says ada"), "{node:?}");
 
     // The record is kept, and a lease alone does not make the node ready.
-    let leave = Leave { node: node_id("n1"), revision: None };
-    let node_left: NodeLeft = site.ask::<verb::NodeLeave>(&leave).await.unwrap();
+    let leave_request = Leave { node: node_id("n1"), revision: None };
+    let node_left: NodeLeft = site.ask::<verb::NodeLeave>(&leave_request).await.unwrap();
     assert_eq!(node_left, NodeLeft { known: true, instances: 1, gone: true });
     let _lease = site.lease("n1", TTL).await;
     let answer = site.report(&healthy_report()).await;

@@ -146,28 +146,28 @@ async fn a_node_leaves_only_as_it_was_seen_when_its_revision_is_given() {
     let nodes = site.bucket(&bucket::NODES).await;
     let read_revision =
         async || nodes.get(&key::node(&node_id("n1"))).await.unwrap().unwrap().revision;
-    let leave = |revision| Leave { node: node_id("n1"), revision: Some(revision) };
+    let leave_request = |revision| Leave { node: node_id("n1"), revision: Some(revision) };
     let first_revision = read_revision().await;
 
     // The node holds its lease again, before its record says so.
     let lease = site.lease("n1", TTL).await;
-    let problem = site.refused::<verb::NodeLeave>(&leave(first_revision)).await;
+    let problem = site.refused::<verb::NodeLeave>(&leave_request(first_revision)).await;
     assert!(matches!(problem.code, Code::NodeReady | Code::Changed), "{problem}");
     site.node_is("n1", "ready", PATIENCE).await;
     for revision in [first_revision, 0] {
-        let problem = site.refused::<verb::NodeLeave>(&leave(revision)).await;
+        let problem = site.refused::<verb::NodeLeave>(&leave_request(revision)).await;
         assert_eq!(problem.code, Code::Changed, "{problem}");
     }
-    let problem = site.refused::<verb::NodeLeave>(&leave(read_revision().await)).await;
+    let problem = site.refused::<verb::NodeLeave>(&leave_request(read_revision().await)).await;
     assert_eq!(problem.code, Code::NodeReady, "{problem}");
     assert_eq!(site.plugin(PLUGIN).await.nodes, count(1, 1));
 
     lease.release().await.unwrap();
     site.node_is("n1", "down", PATIENCE).await;
     let node_left: NodeLeft =
-        site.ask::<verb::NodeLeave>(&leave(read_revision().await)).await.unwrap();
+        site.ask::<verb::NodeLeave>(&leave_request(read_revision().await)).await.unwrap();
     assert_eq!(node_left, NodeLeft { known: true, instances: 1, gone: false });
     // A node without a record.
-    let node_left: NodeLeft = site.ask::<verb::NodeLeave>(&leave(0)).await.unwrap();
+    let node_left: NodeLeft = site.ask::<verb::NodeLeave>(&leave_request(0)).await.unwrap();
     assert_eq!(node_left, NodeLeft { known: false, instances: 0, gone: false });
 }

@@ -120,8 +120,8 @@ mod tests {
         VolumeParameters::read(&kubernetes, &mut faults);
         assert_eq!(faults, [""; 0]);
 
-        let faulty = map(&[("backing", "tape"), ("fs-type", "fat"), ("context/", ""), ("x", "y")]);
-        VolumeParameters::read(&faulty, &mut faults);
+        let refused = map(&[("backing", "tape"), ("fs-type", "fat"), ("context/", ""), ("x", "y")]);
+        VolumeParameters::read(&refused, &mut faults);
         assert_eq!(faults.len(), 4, "{faults:?}");
     }
 
