@@ -28,20 +28,20 @@ pub struct Engine {
     driver: String,
     daemon: Daemon,
     containerd: Daemon,
-    // Last: its drop unmounts and removes what the processes left. It is no directory of the
-    // system, whose mounts are counted.
+    // Last: its drop unmounts and removes what the processes left. It is outside the system's
+    // directory, because mounts there are counted.
     dir: Dir,
 }
 
 impl Engine {
-    pub(crate) async fn start(socket: PathBuf, driver: String, more: &[&str]) -> Self {
+    pub(crate) async fn start(socket: PathBuf, driver: String, extra_args: &[&str]) -> Self {
         let dir = Dir::new("engine");
         let config = dir.join("containerd.toml");
-        let at = dir.path().display().to_string();
+        let dir_path = dir.path().display().to_string();
         let text = format!(
-            "version = 2\nroot = '{at}/root'\nstate = '{at}/state'\n\
+            "version = 2\nroot = '{dir_path}/root'\nstate = '{dir_path}/state'\n\
              disabled_plugins = ['io.containerd.grpc.v1.cri']\n\
-             [grpc]\naddress = '{at}/containerd.sock'\n"
+             [grpc]\naddress = '{dir_path}/containerd.sock'\n"
         );
         fs::write(&config, text).expect("containerd's configuration can be written");
         let containerd = Program::new("containerd", "containerd", dir.join("containerd.log"))
@@ -52,9 +52,12 @@ impl Engine {
             .args(["--iptables=false", "--ip6tables=false", "--bridge=none"])
             .args(["--storage-driver", "vfs", "--host"])
             .arg(format!("unix://{}", socket.display()))
-            .args([format!("--containerd={at}/containerd.sock"), format!("--data-root={at}/data")])
-            .args([format!("--exec-root={at}/exec"), format!("--pidfile={at}/pid")])
-            .args(more.iter().copied());
+            .args([
+                format!("--containerd={dir_path}/containerd.sock"),
+                format!("--data-root={dir_path}/data"),
+            ])
+            .args([format!("--exec-root={dir_path}/exec"), format!("--pidfile={dir_path}/pid")])
+            .args(extra_args.iter().copied());
         wait::until("containerd listens", START, || async {
             UnixStream::connect(dir.join("containerd.sock")).map(drop)
         })
@@ -79,8 +82,8 @@ impl Engine {
         let root = self.dir.join("image");
         let bin = root.join("bin");
         fs::create_dir_all(&bin).expect("a directory for the image");
-        let which = Command::new("sh").args(["-c", "command -v busybox"]).output();
-        let busybox = which.expect("sh runs").stdout;
+        let located = Command::new("sh").args(["-c", "command -v busybox"]).output();
+        let busybox = located.expect("sh runs").stdout;
         let busybox = String::from_utf8_lossy(&busybox).trim().to_owned();
         fs::copy(&busybox, bin.join("busybox")).expect("busybox-static is installed");
         for applet in ["sh", "cat", "sleep", "touch", "ls"] {
@@ -146,7 +149,7 @@ impl Engine {
         assert_eq!(self.ok(&self.create_arguments(name, options)).await, name);
     }
 
-    /// The same where it must be refused; returns the error.
+    /// [`Self::create`] that must be refused; returns the error.
     pub async fn create_refused(&self, name: &str, options: &[&str]) -> String {
         self.refused(&self.create_arguments(name, options)).await
     }
@@ -176,7 +179,7 @@ impl Engine {
     }
 
     /// The volumes of this engine's driver. Without the filter Docker would activate the plugins of
-    /// parallel tests, which would take it for a restarted engine.
+    /// parallel tests, and each would take that for a restarted engine.
     pub async fn volumes(&self) -> Vec<String> {
         let filter = format!("driver={}", self.driver);
         let listed = self.ok(&["volume", "ls", "-q", "--filter", &filter]).await;
@@ -209,11 +212,11 @@ impl Engine {
     /// Kills the engine's leftover processes, and waits until they have ended.
     fn end_leftovers(&self) {
         for _ in 0..100 {
-            let left = self.leftovers();
-            if left.is_empty() {
+            let leftovers = self.leftovers();
+            if leftovers.is_empty() {
                 return;
             }
-            for pid in left {
+            for pid in leftovers {
                 // Fails only when the process has ended already.
                 let _ = kill(pid, Signal::SIGKILL);
             }
@@ -225,16 +228,16 @@ impl Engine {
     /// below it.
     fn leftovers(&self) -> Vec<Pid> {
         let needle = self.dir.path().as_os_str().as_bytes();
-        let holds = |text: &[u8]| text.windows(needle.len()).any(|part| part == needle);
+        let has_needle = |text: &[u8]| text.windows(needle.len()).any(|part| part == needle);
         let is_ours = |process: &Path| {
             let read = |file: &str| fs::read(process.join(file)).unwrap_or_default();
             let mounts = read("mountinfo");
             let mut lines = mounts.split(|byte| *byte == b'\n');
-            holds(&read("cmdline"))
+            has_needle(&read("cmdline"))
                 || lines.any(|line| {
                     let mut fields = line.split(|byte| *byte == b' ').skip(3);
                     let (root, point) = (fields.next(), fields.next());
-                    point == Some(b"/") && root.is_some_and(holds)
+                    point == Some(b"/") && root.is_some_and(has_needle)
                 })
         };
         let processes = fs::read_dir("/proc").expect("/proc can be read").flatten();
@@ -246,8 +249,8 @@ impl Engine {
     }
 }
 
-/// Whether this machine can run engines: as root, where they are installed. If not, a line names
-/// what was skipped.
+/// Whether this machine can run engines: the test is root, and they are installed. If not, a line
+/// names what was skipped.
 ///
 /// # Panics
 /// When `CI` is set, where nothing is skipped.
@@ -255,7 +258,7 @@ pub fn engine_or_skip() -> bool {
     tools_or_skip("runs a Docker engine", &["dockerd", "docker", "containerd", "busybox"])
 }
 
-/// The same for an engine that Compose uses.
+/// [`engine_or_skip`] for a test that also needs Compose.
 pub fn compose_or_skip() -> bool {
     engine_or_skip() && tools_or_skip("runs Compose", &["docker-compose"])
 }
@@ -265,8 +268,9 @@ fn tools_or_skip(what: &str, tools: &[&str]) -> bool {
         return false;
     }
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let is_there = |tool: &&&str| std::env::split_paths(&path).any(|dir| dir.join(tool).is_file());
-    let Some(missing) = tools.iter().find(|tool| !is_there(tool)) else { return true };
+    let is_installed =
+        |tool: &&&str| std::env::split_paths(&path).any(|dir| dir.join(tool).is_file());
+    let Some(missing) = tools.iter().find(|tool| !is_installed(tool)) else { return true };
     let line = format!("SKIPPED (needs {missing}): {what}");
     assert!(std::env::var_os("CI").is_none(), "{line}; but CI is set, where nothing is skipped");
     // Written past the capture of test output, which hides it when the test passes.
@@ -277,11 +281,11 @@ fn tools_or_skip(what: &str, tools: &[&str]) -> bool {
 impl Drop for Engine {
     fn drop(&mut self) {
         if self.daemon.is_running() {
-            let all = self.docker(&["ps", "-aq"]).stdout;
-            let all = String::from_utf8_lossy(&all).into_owned();
-            let all: Vec<&str> = all.split_whitespace().collect();
-            if !all.is_empty() {
-                let _ = self.docker(&[&["rm", "-f"], all.as_slice()].concat());
+            let listed = self.docker(&["ps", "-aq"]).stdout;
+            let listed = String::from_utf8_lossy(&listed).into_owned();
+            let containers: Vec<&str> = listed.split_whitespace().collect();
+            if !containers.is_empty() {
+                let _ = self.docker(&[&["rm", "-f"], containers.as_slice()].concat());
             }
         }
         self.daemon.kill9();

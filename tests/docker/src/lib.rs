@@ -1,9 +1,8 @@
 //! Docker on one machine, for tests: a complete Berth, real engines, and the plugin's socket.
 //!
-//! Owns: engines that share nothing with the host's own, and the removal of what they leave.
+//! Owns: engines that share nothing with the host's own engine, and the removal of what they leave.
 //!
-//! Promises: a test without a network needs none; no container, mount, process or socket outlives
-//! it.
+//! Promises: no test needs a network; no container, mount, process or socket outlives its test.
 //!
 //! Never: sends a request to the host's own engine.
 

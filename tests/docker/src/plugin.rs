@@ -1,4 +1,4 @@
-//! A client of the plugin's socket, as the engine is one: HTTP/1.1 by hand.
+//! A client of the plugin's socket that sends HTTP/1.1 by hand, as the engine does.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -24,7 +24,7 @@ pub struct Plugin {
 pub struct Answer {
     /// The HTTP status.
     pub status: u16,
-    /// The body, as JSON; null when it is no JSON.
+    /// The body; null when it is no JSON.
     pub body: Value,
 }
 
@@ -99,10 +99,10 @@ impl Plugin {
     /// How many references a volume has, by its status.
     pub async fn references(&self, name: &str) -> u64 {
         let shown = self.get(name).await;
-        let held = &shown.body["Volume"]["Status"]["references"];
+        let references = &shown.body["Volume"]["Status"]["references"];
         // A name without a holder shows no mount point.
-        assert!(held.is_u64() || shown.body["Volume"].is_object(), "{shown:?}");
-        held.as_u64().unwrap_or_default()
+        assert!(references.is_u64() || shown.body["Volume"].is_object(), "{shown:?}");
+        references.as_u64().unwrap_or_default()
     }
 
     /// Sends these bytes, and returns the response; none when the plugin closes the connection.
@@ -123,8 +123,8 @@ impl Plugin {
     pub async fn mount_and_leave(&self, name: &str, id: &str) -> UnixStream {
         let mut stream = self.connect().await;
         let body = json!({"Name": name, "ID": id}).to_string();
-        let question = request("POST", "VolumeDriver.Mount", &body);
-        stream.write_all(&question).await.expect("the question is sent");
+        let message = request("POST", "VolumeDriver.Mount", &body);
+        stream.write_all(&message).await.expect("the request is sent");
         stream
     }
 

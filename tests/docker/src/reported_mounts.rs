@@ -52,24 +52,27 @@ fn reported(status: &Value) -> BTreeSet<PathBuf> {
     let mounts = listed("mounts");
     let targets = mounts.iter().filter(|mount| mount["mounted"] == true);
     let stagings = mounts.iter().filter(|mount| mount["staged"] == true);
-    let places = targets.map(|mount| &mount["path"]);
-    let places = places.chain(stagings.map(|mount| &mount["staging"])).filter_map(path);
-    places.chain(listed("strays").iter().filter_map(path)).collect()
+    let paths = targets.map(|mount| &mount["path"]);
+    let paths = paths.chain(stagings.map(|mount| &mount["staging"])).filter_map(path);
+    paths.chain(listed("strays").iter().filter_map(path)).collect()
 }
 
 fn kernel(system: &System, node: usize) -> BTreeSet<PathBuf> {
     mounts_beneath(&system.dir().join(format!("n{}/csi", node + 1))).into_iter().collect()
 }
 
-/// Paths that the driver staged or published with success, and did not undo since.
+/// Paths that the driver staged or published successfully, and has not undone since.
 fn logged(system: &System, node: usize) -> BTreeSet<PathBuf> {
-    let mut there = BTreeMap::new();
-    let its_id = (system.options.external_node)(node);
+    let mut mounted = BTreeMap::new();
+    let external_node = (system.options.external_node)(node);
     for call in system.calls() {
-        if call["entry"] != "end" || call["code"] != "OK" || call["node_id"] != its_id.as_str() {
+        if call["entry"] != "end"
+            || call["code"] != "OK"
+            || call["node_id"] != external_node.as_str()
+        {
             continue;
         }
-        let (field, is_there) = match call["rpc"].as_str().unwrap_or_default() {
+        let (field, is_mounted) = match call["rpc"].as_str().unwrap_or_default() {
             "NodeStageVolume" => ("staging_target_path", true),
             "NodeUnstageVolume" => ("staging_target_path", false),
             "NodePublishVolume" => ("target_path", true),
@@ -77,7 +80,7 @@ fn logged(system: &System, node: usize) -> BTreeSet<PathBuf> {
             _ => continue,
         };
         let path = call["args"][field].as_str().expect("a path is logged");
-        there.insert(PathBuf::from(path), is_there);
+        mounted.insert(PathBuf::from(path), is_mounted);
     }
-    there.into_iter().filter_map(|(path, is_there)| is_there.then_some(path)).collect()
+    mounted.into_iter().filter_map(|(path, is_mounted)| is_mounted.then_some(path)).collect()
 }

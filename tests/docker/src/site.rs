@@ -12,8 +12,8 @@ use crate::{Engine, Plugin};
 /// How long a step without further requests may take on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Engines look for plugins in one directory of the host. An engine that looks for a volume by its
-/// name alone activates all plugins there, and each takes it for a restarted engine.
+/// All engines look for plugins in one directory of the host. An engine that looks up a volume by
+/// its name alone activates every plugin there, and each plugin takes that for a restarted engine.
 static HOST: RwLock<()> = RwLock::const_new(());
 
 /// A complete Berth, and the sockets of its volume plugins.
@@ -30,7 +30,7 @@ enum Host {
 }
 
 impl Site {
-    /// Starts a site with so many nodes. Mounts may keep an engine waiting as long as in
+    /// Starts a site with this many nodes. A mount may keep an engine waiting as long as in
     /// production.
     pub async fn start(nodes: usize) -> Self {
         Self::start_with(Options { nodes, ..Options::default() }).await
@@ -42,8 +42,7 @@ impl Site {
         Self::start_on(host, options).await
     }
 
-    /// Starts a site while no other site runs: its engine may look for volumes by their names
-    /// alone.
+    /// Starts a site while no other site runs: its engine may look up volumes by name alone.
     pub async fn start_alone(nodes: usize) -> Self {
         let host = Host::Alone { _turn: HOST.write().await };
         Self::start_on(host, Options { nodes, ..Options::default() }).await
@@ -61,7 +60,7 @@ impl Site {
         socket.file_stem().unwrap_or_default().to_string_lossy().into_owned()
     }
 
-    /// The volumes that the storage made for requests, by its own list.
+    /// The volumes that the storage created on request, by its own list.
     pub fn created(&self) -> Vec<Value> {
         let is_created =
             |volume: &Value| volume["volume_id"].as_str().is_some_and(|id| id.starts_with("vol-"));
@@ -73,9 +72,9 @@ impl Site {
         self.engine_with(node, &[]).await
     }
 
-    /// Starts an engine on a node, with these arguments besides.
-    pub async fn engine_with(&self, node: usize, more: &[&str]) -> Engine {
-        Engine::start(self.system.engine_socket(node), self.driver(node), more).await
+    /// Starts an engine on a node, with extra arguments of `dockerd`.
+    pub async fn engine_with(&self, node: usize, extra_args: &[&str]) -> Engine {
+        Engine::start(self.system.engine_socket(node), self.driver(node), extra_args).await
     }
 
     /// A client of a node's plugin socket, without an engine.
@@ -95,7 +94,7 @@ impl Site {
 
     /// How many calls of an RPC succeeded in all drivers.
     pub fn count(&self, rpc: &str) -> usize {
-        let done = |call: &&Value| call["rpc"] == rpc && call["code"] == "OK";
-        self.system.calls().iter().filter(done).count()
+        let succeeded = |call: &&Value| call["rpc"] == rpc && call["code"] == "OK";
+        self.system.calls().iter().filter(succeeded).count()
     }
 }

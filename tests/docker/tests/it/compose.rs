@@ -23,8 +23,8 @@ async fn a_project_has_its_volume_while_it_is_up() {
     let site = Site::start_alone(1).await;
     site.system.volume("data", &["single-node-writer"]).await;
     let (engine, driver) = (site.engine(0).await, site.driver(0));
-    // Under the project's name for the volume, and under the volume's own, which exists without a
-    // create.
+    // By the project's name for the volume, and by the volume's own name, which Docker knows
+    // without a create.
     let named = format!("    driver: {driver}\n    driver_opts: {{volume: data}}\n");
     let external = "    external: true\n    name: data\n".to_owned();
     for (volume, name) in [(named, "web_data"), (external, "data")] {
@@ -38,12 +38,12 @@ async fn a_project_has_its_volume_while_it_is_up() {
         assert!(read.starts_with("kept"), "{read}");
         run(&["restart", "-t", "0"]).await;
         let read = run(&["exec", "-T", "web", "/bin/cat", "/data/file"]).await;
-        assert!(read.lines().count() >= 2, "the data of before the restart: {read}");
+        assert!(read.lines().count() >= 2, "the data from before the restart is there: {read}");
         run(&["stop", "-t", "0"]).await;
         site.settle("data").await;
         run(&["start"]).await;
         assert_eq!(site.system.claims("data").await.claims.len(), 1);
-        // With its volumes: only the names are removed, and the data stays.
+        // `--volumes` removes only the names. The data stays.
         run(&["down", "-t", "0", "--volumes"]).await;
         site.settle("data").await;
         assert_eq!(engine.volumes().await, ["data"]);

@@ -161,13 +161,13 @@ async fn a_file_system_is_asked_of_the_plugin_and_a_size_of_what_is_registered()
     }
     let site = Site::start(1).await;
     let bytes: u64 = 64 << 20;
-    let made = Command::new(binary("berth-csi-dev"))
+    let provisioned = Command::new(binary("berth-csi-dev"))
         .args(["provision", "--volume", "disk", "--backing", "image", "--fs-type", "ext4"])
         .args(["--capacity-bytes", &bytes.to_string(), "--backend"])
         .arg(site.system.backend())
         .output()
         .unwrap();
-    assert!(made.status.success(), "{made:?}");
+    assert!(provisioned.status.success(), "{provisioned:?}");
     let disk = json!({"id": "disk", "plugin": "dev.berth", "capacity_bytes": bytes,
         "capability": [{"access": "single-node-writer"}]});
     site.system.ask::<Value>("berth.v1.volume.register.default", &disk).await.unwrap();
@@ -185,12 +185,15 @@ async fn a_file_system_is_asked_of_the_plugin_and_a_size_of_what_is_registered()
     let at_data = mounts.lines().find(|line| line.split(' ').nth(1) == Some("/data")).unwrap();
     assert_eq!(at_data.split(' ').nth(2), Some("ext4"), "{mounts}");
     site.settle("disk").await;
-    let staged = |call: &&Value| call["rpc"] == "NodeStageVolume" && call["code"] == "OK";
+    let is_staged = |call: &&Value| call["rpc"] == "NodeStageVolume" && call["code"] == "OK";
     let calls = site.system.calls();
-    let asked = calls.iter().filter(staged).map(Value::to_string).collect::<Vec<_>>();
-    assert!(!asked.is_empty() && asked.iter().all(|call| call.contains("ext4")), "{asked:?}");
+    let stage_calls = calls.iter().filter(is_staged).map(Value::to_string).collect::<Vec<_>>();
+    assert!(
+        !stage_calls.is_empty() && stage_calls.iter().all(|call| call.contains("ext4")),
+        "{stage_calls:?}"
+    );
 
-    // The plugin refuses what the volume cannot be.
+    // The plugin refuses another file system than the volume has.
     engine.create("other", &["volume=disk", "fs=xfs"]).await;
     let refused = engine.refused(&engine.shell_arguments("other:/data", &["--rm"], "true")).await;
     assert!(refused.contains("the volume was made with ext4"), "{refused}");

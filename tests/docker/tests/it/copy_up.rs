@@ -41,8 +41,8 @@ async fn one_claim_serves_the_copy_and_the_container() {
     }
     let (site, engine) = site(WRITER).await;
     let driver = site.driver(0);
-    let seen = engine.ok(&arguments("run", &driver, "data:/data", "one")).await;
-    assert_eq!(seen, "from the image");
+    let seed = engine.ok(&arguments("run", &driver, "data:/data", "one")).await;
+    assert_eq!(seed, "from the image");
     site.settle("data").await;
     assert_eq!(claims_made(&site), [1, 1]);
     engine.ok(&["rm", "one"]).await;
@@ -59,15 +59,15 @@ async fn a_copy_without_a_container_is_kept_for_a_moment_only() {
     engine.ok(&arguments("create", &driver, "data:/data", "one")).await;
     assert_eq!(state(&site, "data").await, "kept");
     assert_eq!(site.system.claims("data").await.claims.len(), 1);
-    // The two seconds of the delay, and the time of a release on a busy machine.
-    let free = tokio::time::timeout(Duration::from_secs(15), site.settle("data")).await;
-    assert!(free.is_ok(), "it is released by itself");
+    // Two seconds of delay, and the time of a release on a busy machine.
+    let settled = tokio::time::timeout(Duration::from_secs(15), site.settle("data")).await;
+    assert!(settled.is_ok(), "the volume is released without a request");
     assert_eq!(claims_made(&site), [1, 1]);
-    // An image without that directory: the volume is free once Docker has its answer.
+    // The image has no `/data` to copy: the volume is free once Docker has its answer.
     engine.shell("data", &["--rm"], "true").await;
     assert!(site.system.claims("data").await.claims.is_empty(), "a release is not delayed");
-    let seen = engine.ok(&["start", "-a", "one"]).await;
-    assert_eq!(seen, "from the image");
+    let seed = engine.ok(&["start", "-a", "one"]).await;
+    assert_eq!(seed, "from the image");
     assert!(site.system.claims("data").await.claims.is_empty(), "a release is not delayed");
     engine.ok(&["rm", "one"]).await;
     site.settle("data").await;
@@ -94,7 +94,7 @@ async fn a_plugin_that_is_killed_between_copy_and_container_loses_nothing() {
 }
 
 /// The engine does not tell the plugin whether it mounts for its copy or for the container. So the
-/// copy fails with Docker's own message; `docs/docker.md` gives the remedy.
+/// copy fails with Docker's own message. `docs/docker.md` gives the remedy.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_copy_into_what_is_only_read_fails_and_nocopy_is_the_remedy() {
     if !engine_or_skip() {
@@ -108,8 +108,8 @@ async fn a_copy_into_what_is_only_read_fails_and_nocopy_is_the_remedy() {
     assert!(refused.contains("read-only file system"), "{refused}");
     site.settle("data").await;
     engine.shell("rw-name", &["--rm"], "echo written > /data/seed").await;
-    let seen = engine.ok(&arguments("run", &driver, "ro-name:/data:nocopy", "two")).await;
-    assert_eq!(seen, "written");
+    let seed = engine.ok(&arguments("run", &driver, "ro-name:/data:nocopy", "two")).await;
+    assert_eq!(seed, "written");
     engine.ok(&["rm", "two"]).await;
     site.settle("data").await;
 }

@@ -1,4 +1,4 @@
-//! Mounts and unmounts at the socket, as an engine sends them and as it never should.
+//! Mounts and unmounts at the socket: as an engine sends them, and as no engine should.
 
 use std::time::Duration;
 
@@ -42,14 +42,14 @@ async fn each_id_is_unmounted_as_often_as_it_was_mounted() {
     assert_eq!(plugin.references("data").await, 4);
     let removed = plugin.ask("VolumeDriver.Remove", &json!({"Name": "data"})).await;
     assert!(removed.error().contains("in use on this node"), "{removed:?}");
-    for (at, id) in ids.iter().enumerate() {
-        assert_eq!(site.count("NodeUnpublishVolume"), 0, "before unmount {at}");
+    for (number, id) in ids.iter().enumerate() {
+        assert_eq!(site.count("NodeUnpublishVolume"), 0, "before unmount {number}");
         // An unmount without a mount changes nothing.
         assert!(plugin.unmount("data", "z").await.is_done());
         assert!(plugin.unmount("data", id).await.is_done());
     }
     site.settle("data").await;
-    assert!(plugin.unmount("data", "x").await.is_done(), "again is nothing");
+    assert!(plugin.unmount("data", "x").await.is_done(), "a repeated unmount succeeds");
     assert_eq!((site.count("NodePublishVolume"), site.count("NodeUnpublishVolume")), (1, 1));
 }
 
@@ -60,22 +60,22 @@ async fn mounts_at_once_are_one_mount_and_as_many_references() {
     }
     let site = site().await;
     let plugin = site.plugin(0);
-    let asked = (0..20).map(|id| {
+    let mounts = (0..20).map(|id| {
         let plugin = site.plugin(0);
         tokio::spawn(async move { plugin.mount("data", &format!("id{id}")).await })
     });
-    for asked in asked.collect::<Vec<_>>() {
-        let mounted = asked.await.unwrap();
+    for mount in mounts.collect::<Vec<_>>() {
+        let mounted = mount.await.unwrap();
         assert!(mounted.is_done(), "{mounted:?}");
     }
     assert_eq!(plugin.references("data").await, 20);
     assert_eq!(site.count("NodePublishVolume"), 1);
-    let asked = (0..20).map(|id| {
+    let unmounts = (0..20).map(|id| {
         let plugin = site.plugin(0);
         tokio::spawn(async move { plugin.unmount("data", &format!("id{id}")).await })
     });
-    for asked in asked.collect::<Vec<_>>() {
-        assert!(asked.await.unwrap().is_done());
+    for unmount in unmounts.collect::<Vec<_>>() {
+        assert!(unmount.await.unwrap().is_done());
     }
     site.settle("data").await;
 }
@@ -91,16 +91,16 @@ async fn a_mount_that_takes_long_is_answered_in_time_and_holds_nothing() {
     site.system.volume("data", WRITER).await;
     site.system.hold("ControllerPublishVolume");
     let plugin = site.plugin(0);
-    let early = plugin.mount("data", "x").await;
-    assert!(early.error().contains("still attaching, try again"), "{early:?}");
+    let unfinished = plugin.mount("data", "x").await;
+    assert!(unfinished.error().contains("still attaching, try again"), "{unfinished:?}");
     site.system.let_go();
-    wait::until("it is mounted for who asks again", PATIENCE, || async {
+    wait::until("a repeated request is answered as mounted", PATIENCE, || async {
         let mounted = plugin.mount("data", "y").await;
         if mounted.is_done() { Ok(()) } else { Err(format!("{mounted:?}")) }
     })
     .await;
-    assert_eq!(plugin.references("data").await, 1, "who was told otherwise is not counted");
-    assert_eq!(site.count("ControllerPublishVolume"), 1, "it went on meanwhile");
+    assert_eq!(plugin.references("data").await, 1, "the refused request is not counted");
+    assert_eq!(site.count("ControllerPublishVolume"), 1, "the first call went on meanwhile");
     assert!(plugin.unmount("data", "y").await.is_done());
     site.settle("data").await;
 }
@@ -113,9 +113,9 @@ async fn an_answer_that_nobody_waits_for_counts_for_nobody() {
     let site = site().await;
     let plugin = site.plugin(0);
     site.system.hold("NodePublishVolume");
-    let gone = plugin.mount_and_leave("data", "x").await;
+    let connection = plugin.mount_and_leave("data", "x").await;
     under_way(&plugin).await;
-    drop(gone);
+    drop(connection);
     // Time for the plugin to notice the closed connection.
     tokio::time::sleep(Duration::from_millis(300)).await;
     site.system.let_go();
@@ -139,9 +139,9 @@ async fn a_mount_for_nobody_is_released_in_the_end() {
     let site = site().await;
     let plugin = site.plugin(0);
     site.system.hold("NodePublishVolume");
-    let gone = plugin.mount_and_leave("data", "x").await;
+    let connection = plugin.mount_and_leave("data", "x").await;
     under_way(&plugin).await;
-    drop(gone);
+    drop(connection);
     // Time for the plugin to notice the closed connection.
     tokio::time::sleep(Duration::from_millis(300)).await;
     site.system.let_go();
@@ -165,7 +165,7 @@ async fn what_an_engine_held_that_starts_anew_is_in_doubt_until_the_host_is_look
     let activated = plugin.ask("Plugin.Activate", &Value::Null).await;
     assert_eq!(activated.body, json!({"Implements": ["VolumeDriver"]}));
     assert_eq!(plugin.references("data").await, 2);
-    // The engine starts the container again: this mount takes over the reference in doubt.
+    // The engine starts the container again. This mount takes over the doubtful reference.
     assert!(plugin.mount("data", "x").await.is_done());
     assert_eq!(plugin.references("data").await, 2);
     assert!(plugin.unmount("data", "x").await.is_done());
@@ -221,10 +221,10 @@ async fn a_mount_is_retried_after_a_kill_of_the_plugin_in_its_middle() {
     let site = site().await;
     let plugin = site.plugin(0);
     site.system.hold("NodeStageVolume");
-    let broken = plugin.mount_and_leave("data", "x").await;
+    let connection = plugin.mount_and_leave("data", "x").await;
     claimed(&site).await;
     site.system.kill9_and_restart(Part::Docker(0)).await;
-    drop(broken);
+    drop(connection);
     site.system.healthy().await;
     let retried = tokio::spawn({
         let plugin = site.plugin(0);
@@ -248,11 +248,11 @@ async fn a_kill_of_the_plugin_while_it_mounts_leaves_nothing_for_ever() {
     let site = site().await;
     let plugin = site.plugin(0);
     site.system.hold("NodeStageVolume");
-    let broken = plugin.mount_and_leave("data", "x").await;
+    let connection = plugin.mount_and_leave("data", "x").await;
     claimed(&site).await;
     site.system.kill9_and_restart(Part::Docker(0)).await;
     site.system.let_go();
-    drop(broken);
+    drop(connection);
     site.system.healthy().await;
     // No mount request follows.
     site.settle("data").await;
@@ -266,17 +266,17 @@ async fn a_mount_outlives_a_kill_of_the_agent_in_its_middle() {
     let site = site().await;
     let plugin = site.plugin(0);
     site.system.hold("NodeStageVolume");
-    let asked = tokio::spawn({
+    let mount = tokio::spawn({
         let plugin = site.plugin(0);
         async move { plugin.mount("data", "x").await }
     });
     claimed(&site).await;
     site.system.kill9(Part::Agent(0));
     site.system.let_go();
-    // An unmount for another ID while the agent is away changes nothing, and is answered.
+    // An unmount for another ID while the agent is down is answered, and changes nothing.
     assert!(plugin.unmount("data", "z").await.is_done());
     site.system.restart(Part::Agent(0));
-    let mounted = asked.await.unwrap();
+    let mounted = mount.await.unwrap();
     assert!(mounted.is_done() && mounted.body["Mountpoint"] != "", "{mounted:?}");
     assert_eq!(plugin.references("data").await, 1);
     assert!(plugin.unmount("data", "x").await.is_done());

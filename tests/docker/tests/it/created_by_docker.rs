@@ -30,7 +30,7 @@ async fn a_volume_lives_from_its_create_to_its_rm() {
     if !engine_or_skip() {
         return;
     }
-    // An engine looks for a name that is gone at the plugins of parallel tests, too.
+    // Alone: an engine looks for a removed name at the plugins of parallel tests, too.
     let site = Site::start_alone(1).await;
     site.system.class("fast", json!({})).await.unwrap();
     let engine = site.engine(0).await;
@@ -44,17 +44,17 @@ async fn a_volume_lives_from_its_create_to_its_rm() {
 
     engine.shell("data", &["-d", "--name", "one"], SLEEP).await;
     engine.ok(&["exec", "one", "/bin/sh", "-c", "echo kept > /data/file"]).await;
-    let used = engine.refused(&["volume", "rm", "data"]).await;
-    assert!(used.contains("in use"), "{used}");
+    let refused = engine.refused(&["volume", "rm", "data"]).await;
+    assert!(refused.contains("in use"), "{refused}");
     engine.ok(&["stop", "-t", "0", "one"]).await;
-    let used = engine.refused(&["volume", "rm", "data"]).await;
-    assert!(used.contains("in use"), "a container that is stopped has it: {used}");
+    let refused = engine.refused(&["volume", "rm", "data"]).await;
+    assert!(refused.contains("in use"), "a stopped container uses it: {refused}");
     engine.ok(&["rm", "one"]).await;
     site.settle("data").await;
     assert_eq!(engine.shell("data", &["--rm"], "cat /data/file").await, "kept");
     site.settle("data").await;
 
-    // The plugin notes a moment later that the claim is gone.
+    // The plugin learns a moment later that the claim is gone.
     wait::until("the volume can be removed", PATIENCE, || async {
         let removed = engine.run(&["volume", "rm", "data"]).await;
         if removed.status.success() { Ok(()) } else { Err(format!("{removed:?}")) }
@@ -62,8 +62,8 @@ async fn a_volume_lives_from_its_create_to_its_rm() {
     .await;
     assert_eq!(site.created(), Vec::<Value>::new());
     assert!(engine.volumes().await.is_empty());
-    let gone = engine.refused(&["volume", "rm", "data"]).await;
-    assert!(gone.to_lowercase().contains("no such volume"), "{gone}");
+    let refused = engine.refused(&["volume", "rm", "data"]).await;
+    assert!(refused.to_lowercase().contains("no such volume"), "{refused}");
     // The next volume of this name is empty.
     engine.create("data", FAST).await;
     assert_eq!(engine.shell("data", &["--rm"], "ls /data").await, "");
@@ -80,7 +80,7 @@ async fn a_volume_lives_from_its_create_to_its_rm() {
     engine.ok(&["volume", "rm", "new"]).await;
     engine.ok(&["volume", "rm", "old"]).await;
     assert_eq!(site.created().len(), 1);
-    assert_eq!(engine.volumes().await, ["old"], "it is a volume of the namespace default still");
+    assert_eq!(engine.volumes().await, ["old"], "it is still a volume of the namespace default");
     site.system.deleted("old").await;
     site.system.assert_known().await;
 }
@@ -106,7 +106,7 @@ async fn what_cannot_be_created_is_reported_in_words() {
     site.system.assert_known().await;
 }
 
-/// The engine asks whether there is such a volume, and creates it only if there is none.
+/// The engine asks whether the volume exists, and creates it only if it does not.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_creation_that_takes_long_is_joined_by_the_same_command() {
     if !engine_or_skip() {
@@ -144,13 +144,13 @@ async fn a_volume_is_created_for_the_run_of_a_container() {
     let site = site(one_node()).await;
     let (engine, driver) = (site.engine(0).await, site.driver(0));
     let volume = format!("type=volume,dst=/data,volume-driver={driver},volume-opt=class=fast");
-    for at in 0..3 {
+    for run in 0..3 {
         let fixed = ["run", "--rm", "--network", "none", "--mount", &volume, "busybox"];
         let shell = ["/bin/sh", "-c", "echo kept > /data/file; cat /data/file"];
         assert_eq!(engine.ok(&[&fixed[..], &shell].concat()).await, "kept");
         wait::until("the volume is gone", PATIENCE, || async {
             let created = site.created();
-            if created.is_empty() { Ok(()) } else { Err(format!("run {at}: {created:?}")) }
+            if created.is_empty() { Ok(()) } else { Err(format!("run {run}: {created:?}")) }
         })
         .await;
     }
@@ -159,7 +159,7 @@ async fn a_volume_is_created_for_the_run_of_a_container() {
     site.system.assert_known().await;
 }
 
-/// The engine sends the request again when the connection breaks, but with nothing in it.
+/// When the connection breaks, the engine sends the request again, but with an empty body.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_command_whose_plugin_was_killed_can_be_run_again() {
     if !engine_or_skip() {
@@ -168,7 +168,7 @@ async fn a_command_whose_plugin_was_killed_can_be_run_again() {
     let site = Site::start_alone(1).await;
     site.system.class("fast", json!({})).await.unwrap();
     let engine = site.engine(0).await;
-    let killed = async |rpc: &str, arguments: &[&str]| {
+    let kill_during = async |rpc: &str, arguments: &[&str]| {
         site.system.hold(rpc);
         let command = engine.refused(arguments);
         let kill = async {
@@ -182,13 +182,13 @@ async fn a_command_whose_plugin_was_killed_can_be_run_again() {
     };
     let driver = site.driver(0);
     let create = ["volume", "create", "-d", &driver, "data", "-o", "class=fast"];
-    killed("CreateVolume", &create).await;
+    kill_during("CreateVolume", &create).await;
     assert_eq!(engine.ok(&create).await, "data");
     assert_eq!(site.created().len(), 1);
     assert_eq!(engine.shell("data", &["--rm"], "ls /data").await, "");
     site.settle("data").await;
 
-    killed("DeleteVolume", &["volume", "rm", "data"]).await;
+    kill_during("DeleteVolume", &["volume", "rm", "data"]).await;
     wait::until("the volume is gone", PATIENCE, || async {
         let removed = engine.run(&["volume", "rm", "data"]).await;
         let error = String::from_utf8_lossy(&removed.stderr).to_lowercase();
@@ -247,7 +247,7 @@ async fn a_compose_project_creates_its_volume_and_deletes_it() {
     site.settle("web_data").await;
     run(&["up", "-d"]).await;
     let read = run(&["exec", "-T", "web", "/bin/cat", "/data/file"]).await;
-    assert_eq!(read.lines().count(), 2, "the data of before: {read}");
+    assert_eq!(read.lines().count(), 2, "the data from before is there: {read}");
     run(&["down", "-t", "0", "--volumes"]).await;
     assert_eq!(site.created(), Vec::<Value>::new());
     assert!(engine.volumes().await.is_empty());

@@ -46,9 +46,9 @@ async fn a_volume_is_created_with_its_name_and_deleted_with_it() {
     assert_eq!((&shown["class"], &shown["stage"]), (&json!("fast"), &json!("ready")), "{shown}");
     assert_eq!(shown["removal"], "the volume is deleted");
     assert_eq!(plugin.list().await, ["data"]);
-    assert!(plugin.create("data", options.clone()).await.is_done(), "again is nothing");
-    let other = plugin.create("data", json!({"class": "fast", "size": "65MiB"})).await;
-    assert!(other.error().contains("there already, and is rw of default/data"), "{other:?}");
+    assert!(plugin.create("data", options.clone()).await.is_done(), "a repeated create succeeds");
+    let refused = plugin.create("data", json!({"class": "fast", "size": "65MiB"})).await;
+    assert!(refused.error().contains("there already, and is rw of default/data"), "{refused:?}");
 
     let mounted = plugin.mount("data", "x").await;
     let path = mounted.body["Mountpoint"].as_str().unwrap().to_owned();
@@ -62,9 +62,9 @@ async fn a_volume_is_created_with_its_name_and_deleted_with_it() {
     assert_eq!(site.created(), Vec::<Value>::new(), "the response came after the deletion");
     assert!(!plugin.get("data").await.is_done());
     assert_eq!(plugin.list().await, Vec::<String>::new());
-    assert!(plugin.remove("data").await.is_done(), "again is nothing");
+    assert!(plugin.remove("data").await.is_done(), "a repeated remove succeeds");
 
-    // The next volume of this name is another one.
+    // The next volume of this name is another volume.
     assert!(plugin.create("data", options).await.is_done());
     let mounted = plugin.mount("data", "x").await;
     let path = mounted.body["Mountpoint"].as_str().unwrap().to_owned();
@@ -82,10 +82,10 @@ async fn every_option_reaches_the_storage() {
     }
     let site = Site::start_with(one_node()).await;
     let (system, plugin) = (&site.system, site.plugin(0));
-    let made = json!({"plugin": "dev.berth", "size": "320MiB", "limit": "400MB", "fs": "ext4",
+    let options = json!({"plugin": "dev.berth", "size": "320MiB", "limit": "400MB", "fs": "ext4",
         "param.backing": "image", "param.context/tier": "gold",
         "access": "single-node-multi-writer", "reclaim": "retain"});
-    let created = plugin.create("disk", made).await;
+    let created = plugin.create("disk", options).await;
     assert!(created.is_done(), "{created:?}");
     let volume = system.volume_status("disk").await.unwrap();
     assert_eq!(volume.capacity_bytes, Some(320 << 20));
@@ -100,7 +100,7 @@ async fn every_option_reaches_the_storage() {
     system.snapshot(&["disk"], "monday", json!({})).await.unwrap();
     wait::until("the snapshot is ready", PATIENCE, || async {
         let snapshots = system.snapshots("disk").await;
-        let is_ready = snapshots.iter().any(|one| one.state.to_string() == "ready");
+        let is_ready = snapshots.iter().any(|snapshot| snapshot.state.to_string() == "ready");
         if is_ready { Ok(()) } else { Err(format!("{snapshots:?}")) }
     })
     .await;
@@ -176,8 +176,8 @@ async fn what_cannot_be_created_is_refused_in_words_and_leaves_nothing() {
     system.assert_known().await;
 
     // After a refusal the name is free for other options.
-    for at in 0..3 {
-        let created = plugin.create(&format!("v{at}"), json!({"class": "fast"})).await;
+    for number in 0..3 {
+        let created = plugin.create(&format!("v{number}"), json!({"class": "fast"})).await;
         assert!(created.is_done(), "{created:?}");
     }
     let refused = plugin.create("v3", json!({"class": "fast"})).await;
@@ -202,11 +202,11 @@ async fn a_creation_that_takes_long_is_answered_in_time_and_can_be_joined() {
     for words in ["is not created yet: creating", "berth volume status data"] {
         assert!(late.error().contains(words), "{words} is not in {late:?}");
     }
-    // Docker reports it as created only once it is.
+    // Docker lists the volume only once it is created.
     assert!(!plugin.get("data").await.is_done());
     assert_eq!(plugin.list().await, Vec::<String>::new());
-    let still = plugin.create("data", options.clone()).await;
-    assert!(still.error().contains("is not created yet"), "{still:?}");
+    let repeated = plugin.create("data", options.clone()).await;
+    assert!(repeated.error().contains("is not created yet"), "{repeated:?}");
     system.let_go();
     until_done("the same request again joins it", async || {
         plugin.create("data", options.clone()).await
@@ -215,7 +215,7 @@ async fn a_creation_that_takes_long_is_answered_in_time_and_can_be_joined() {
     assert_eq!(site.created().len(), 1);
     until_done("it is removed", async || plugin.remove("data").await).await;
 
-    // Also without another request it is known when it is ready.
+    // The plugin learns without another request that the volume is ready.
     system.hold("CreateVolume");
     assert!(!plugin.create("more", options).await.is_done());
     system.let_go();
@@ -225,7 +225,7 @@ async fn a_creation_that_takes_long_is_answered_in_time_and_can_be_joined() {
     system.assert_known().await;
 }
 
-/// A creation that is given up is deleted by Berth, once its id is known.
+/// Berth deletes the volume of a creation that was given up, once its id is known.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_creation_under_way_can_be_given_up() {
     if !or_skip("the plugin's socket") {
@@ -245,7 +245,7 @@ async fn a_creation_under_way_can_be_given_up() {
         }
         system.let_go();
         system.forgotten("data").await;
-        // Not the same options: the name is forgotten with the volume.
+        // Other options are accepted, because the name is forgotten with the volume.
         until_done("the name is free", async || {
             plugin.create("data", json!({"class": "fast", "size": "1MiB"})).await
         })
@@ -272,17 +272,18 @@ async fn a_volume_of_the_first_use_is_created_by_its_first_mount() {
     assert_eq!(plugin.list().await, ["data"]);
     until_done("it is mounted", async || plugin.mount("data", "x").await).await;
     let volume = system.volume_status("data").await.unwrap();
-    let zones: Vec<&String> = volume.topologies.iter().flat_map(|one| one.values()).collect();
+    let zones: Vec<&String> =
+        volume.topologies.iter().flat_map(|topology| topology.values()).collect();
     assert_eq!(zones, ["z2"], "{volume:?}");
     assert!(plugin.unmount("data", "x").await.is_done());
     site.settle("data").await;
     assert!(plugin.remove("data").await.is_done());
     assert_eq!(site.created(), Vec::<Value>::new());
 
-    // One that was never used is only a record.
+    // A volume that was never used is only a record.
     assert!(plugin.create("never", json!({"class": "late", "size": "1MiB"})).await.is_done());
     assert!(plugin.remove("never").await.is_done());
-    // One that the storage refuses at its first mount can be removed, too.
+    // A volume that the storage refuses at its first mount can be removed, too.
     let odd = json!({"plugin": "dev.berth", "topology_policy": "first-use",
         "parameters": {"speed": "high"}});
     system.class("odd", odd).await.unwrap();
@@ -291,8 +292,8 @@ async fn a_volume_of_the_first_use_is_created_by_its_first_mount() {
     assert!(refused.error().contains("speed"), "{refused:?}");
     until_done("the failed mount is over, and it is removed", async || plugin.remove("odd").await)
         .await;
-    let left = system.volumes().await.unwrap().volumes;
-    assert!(left.is_empty(), "{left:?}");
+    let remaining = system.volumes().await.unwrap().volumes;
+    assert!(remaining.is_empty(), "{remaining:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -307,8 +308,8 @@ async fn a_volume_that_others_are_creating_is_not_shown_before_it_is_ready() {
     system.under_way("CreateVolume").await;
     let shown = plugin.get("data").await;
     assert!(shown.error().contains("cannot be used: creating"), "{shown:?}");
-    let named = plugin.create("data", Value::Null).await;
-    assert!(named.error().contains("creating: the plugin is at the call"), "{named:?}");
+    let refused = plugin.create("data", Value::Null).await;
+    assert!(refused.error().contains("creating: the plugin is at the call"), "{refused:?}");
     assert_eq!(plugin.list().await, Vec::<String>::new());
     system.let_go();
     until_done("the volume is shown", async || plugin.get("data").await).await;

@@ -1,7 +1,7 @@
 //! `berth-docker` is killed at each of its requests of a creation and of a removal.
 //!
-//! A kill before a request is also one after the write to the disk before it; a kill after a
-//! request is one before the next write.
+//! A kill before a request also tests a kill after the disk write that precedes it. A kill after a
+//! request tests a kill before the next write.
 
 use std::os::unix::net::UnixStream;
 
@@ -12,7 +12,7 @@ use berth_harness::wait;
 use berth_integration::{Options, Part, System};
 use serde_json::{Value, json};
 
-/// A creation or removal with more requests than this never ends.
+/// Most requests of a creation or a removal. With more than this it never ends.
 const POINTS_MAX: usize = 30;
 /// What berth-docker asks the claim service, without the lists that it reads by itself.
 const REQUESTS: [&str; 4] = [
@@ -33,8 +33,8 @@ fn options() -> Value {
     json!({"class": "fast", "size": "1MiB"})
 }
 
-/// Sends a request, and kills and restarts `berth-docker` at the n-th of the requests that it makes
-/// for that. Whether it made so many.
+/// Sends a request, and kills and restarts `berth-docker` at the n-th request that it sends in
+/// turn. False when it sends fewer.
 async fn killed_at(site: &Site, at: usize, when: Side, endpoint: &str, body: Value) -> bool {
     let (system, plugin) = (&site.system, site.plugin(0));
     let subjects = REQUESTS.map(str::to_owned).to_vec();
@@ -59,12 +59,12 @@ async fn killed_at(site: &Site, at: usize, when: Side, endpoint: &str, body: Val
     is_killed
 }
 
-/// Waits until neither a creation nor a removal is under way. Whether the name has its volume.
+/// Waits until neither a creation nor a removal is under way. True when the name has its volume.
 async fn settled(system: &System, plugin: &Plugin, name: &str) -> bool {
     let shown = wait::until("the name is settled", PATIENCE, || async {
         let shown = plugin.get(name).await;
-        let is_open = shown.error().contains("is not there: ");
-        if is_open { Err(format!("{shown:?}")) } else { Ok(shown) }
+        let is_unsettled = shown.error().contains("is not there: ");
+        if is_unsettled { Err(format!("{shown:?}")) } else { Ok(shown) }
     })
     .await;
     let volume = system.volume_status(name).await;
@@ -79,17 +79,17 @@ async fn settled(system: &System, plugin: &Plugin, name: &str) -> bool {
     volume.is_ok()
 }
 
-/// Removes the name, after which nothing is left of its volume.
+/// Removes the name, and checks that nothing is left of its volume.
 async fn removed(site: &Site, name: &str) {
     let removed = site.plugin(0).remove(name).await;
     assert!(removed.is_done(), "{removed:?}");
     assert_eq!(site.created(), Vec::<Value>::new(), "{name}");
-    let left = site.system.volumes().await.unwrap().volumes;
-    assert!(left.is_empty(), "{left:?}");
+    let remaining = site.system.volumes().await.unwrap().volumes;
+    assert!(remaining.is_empty(), "{remaining:?}");
     assert!(!site.plugin(0).list().await.contains(&name.to_owned()));
 }
 
-/// The number of points of each kill: those that were reached.
+/// Runs `strike` at each point, before and after the request; returns how many points were reached.
 async fn at_each_point(mut strike: impl AsyncFnMut(usize, Side) -> bool) -> usize {
     for at in 0..POINTS_MAX {
         for side in [Side::Before, Side::After] {
@@ -98,7 +98,7 @@ async fn at_each_point(mut strike: impl AsyncFnMut(usize, Side) -> bool) -> usiz
             }
         }
     }
-    panic!("it does not end");
+    panic!("more than {POINTS_MAX} points");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -113,10 +113,10 @@ async fn a_creation_that_is_killed_and_not_asked_for_again_leaves_a_name_or_noth
         let body = json!({"Name": name, "Opts": options()});
         let is_killed = killed_at(&site, at, side, "VolumeDriver.Create", body).await;
         // The storage has what the records know.
-        let is_there = settled(&site.system, &site.plugin(0), &name).await;
+        let exists = settled(&site.system, &site.plugin(0), &name).await;
         site.system.assert_known().await;
-        assert!(is_there || is_killed, "it was answered");
-        *(if is_there { &mut kept } else { &mut lost }) += 1;
+        assert!(exists || is_killed, "an answered creation left a volume");
+        *(if exists { &mut kept } else { &mut lost }) += 1;
         removed(&site, &name).await;
         is_killed
     })
@@ -164,10 +164,10 @@ async fn a_removal_that_is_killed_deletes_the_volume_or_leaves_its_name() {
         assert!(created.is_done(), "{created:?}");
         let body = json!({"Name": name});
         let is_killed = killed_at(&site, at, side, "VolumeDriver.Remove", body).await;
-        let is_there = settled(&site.system, &site.plugin(0), &name).await;
+        let exists = settled(&site.system, &site.plugin(0), &name).await;
         site.system.assert_known().await;
-        assert!(!is_there || is_killed, "it was answered");
-        *(if is_there { &mut kept } else { &mut lost }) += 1;
+        assert!(!exists || is_killed, "an answered removal left no volume");
+        *(if exists { &mut kept } else { &mut lost }) += 1;
         removed(&site, &name).await;
         is_killed
     })

@@ -14,8 +14,7 @@ async fn a_stopped_allocs_volume_stays_while_a_container_has_it() {
     let system = &site.system;
     system.volume("data", &["single-node-writer"]).await;
     let path = system.run("a", 0, "data").await.path;
-    // Bound by its path: the engine knows nothing of Berth's volume, and Berth nothing of the
-    // container.
+    // Bound by its path: neither does the engine know Berth's volume, nor Berth the container.
     let engine = site.engine(0).await;
     let volume = format!("{path}:/data");
     let arguments = engine.shell_arguments(&volume, &["-d", "--name", "one"], WRITE);
@@ -32,7 +31,7 @@ async fn a_stopped_allocs_volume_stays_while_a_container_has_it() {
     .await;
     system.alloc("b", 1, "data", false).await;
     assert!(system.try_mount("b", 1, "data").await.is_err(), "the container still writes");
-    assert_eq!(site.count("NodeUnpublishVolume"), 0, "nothing is unmounted under it");
+    assert_eq!(site.count("NodeUnpublishVolume"), 0, "nothing is unmounted under the container");
 
     engine.ok(&["rm", "-f", "one"]).await;
     system.mount_in_turn("b", 1, "data").await.unwrap();

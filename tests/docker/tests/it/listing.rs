@@ -9,10 +9,10 @@ use berth_integration::{Part, System};
 use serde_json::json;
 
 const WRITER: &[&str] = &["single-node-writer"];
-/// Much less than any wait for a service, and more than a busy machine needs for a local request.
+/// Much shorter than any wait for a service, and longer than a local request on a busy machine.
 const AT_ONCE: Duration = Duration::from_millis(1_500);
 
-/// Waits until the plugin lists these names. It refreshes its cache after its answers.
+/// Waits until the plugin lists these names: it refreshes its cache only after it has answered.
 async fn lists(plugin: &Plugin, names: &[&str]) {
     wait::until("what is registered is listed", PATIENCE, || async {
         let listed = plugin.list().await;
@@ -21,7 +21,7 @@ async fn lists(plugin: &Plugin, names: &[&str]) {
     .await;
 }
 
-/// Lists so often that requests for the cache are running, and checks that no list waits for them.
+/// Lists so often that the cache is being refreshed, and checks that no list waits for that.
 async fn lists_at_once(plugin: &Plugin, names: &[&str]) {
     for _ in 0..20 {
         let began = Instant::now();
@@ -46,7 +46,7 @@ async fn a_list_waits_for_no_claim_service() {
     // The paused service keeps its subscriptions, so that each request hangs until its deadline.
     system.daemon(Part::Claim).pause();
     lists_at_once(&plugin, &["data", "mine"]).await;
-    // Changes by this node itself are visible anyway.
+    // This node's own changes are visible anyway.
     let record = plugin.ask("VolumeDriver.Get", &json!({"Name": "mine"})).await;
     assert!(record.is_done(), "{record:?}");
     system.daemon(Part::Claim).resume();
@@ -80,7 +80,7 @@ async fn a_plugin_that_knows_nothing_yet_waits_for_its_first_question_only() {
     let named = json!({"Name": "mine", "Opts": {"volume": "data"}});
     assert!(plugin.ask("VolumeDriver.Create", &named).await.is_done());
     kill_plugin(system).await;
-    assert_eq!(plugin.list().await, ["data", "mine"], "the first list is no empty one");
+    assert_eq!(plugin.list().await, ["data", "mine"], "the first list is complete");
 
     system.daemon(Part::Claim).pause();
     kill_plugin(system).await;
@@ -98,8 +98,8 @@ async fn what_is_created_is_listed_right_after() {
     }
     let site = Site::start(1).await;
     let (system, engine) = (&site.system, site.engine(0).await);
-    for at in 0..5 {
-        let (id, name) = (format!("data{at}"), format!("name{at}"));
+    for number in 0..5 {
+        let (id, name) = (format!("data{number}"), format!("name{number}"));
         system.volume(&id, WRITER).await;
         // The volume itself, which exists without a create, and another name for it.
         engine.create(&id, &[]).await;

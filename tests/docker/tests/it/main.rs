@@ -1,5 +1,5 @@
-//! Docker's volumes on a real engine, and the plugin's protocol without one. They need root, for
-//! the mounts.
+//! Docker's volumes on a real engine, and the plugin's protocol without an engine. The tests need
+//! root for the mounts.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test must stop where its footing fails")]
 

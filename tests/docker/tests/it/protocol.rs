@@ -25,12 +25,12 @@ async fn every_endpoint_answers_what_the_engine_reads() {
     let scope = json!({"Capabilities": {"Scope": "global"}});
     assert_eq!(ask("VolumeDriver.Capabilities", json!({})).await, scope);
     // A registered volume is found, even if this node did not create it.
-    let got = ask("VolumeDriver.Get", named("data")).await;
+    let shown = ask("VolumeDriver.Get", named("data")).await;
     assert_eq!(
-        (&got["Volume"]["Name"], &got["Volume"]["Mountpoint"]),
+        (&shown["Volume"]["Name"], &shown["Volume"]["Mountpoint"]),
         (&json!("data"), &json!(""))
     );
-    assert_eq!(got["Volume"].get("CreatedAt"), None, "Go reads no empty time: {got}");
+    assert_eq!(shown["Volume"].get("CreatedAt"), None, "Go cannot read an empty time: {shown}");
     let listed = json!({"Volumes": [{"Name": "data", "Mountpoint": ""}], "Err": ""});
     assert_eq!(ask("VolumeDriver.List", json!({})).await, listed);
     let nowhere = json!({"Mountpoint": "", "Err": ""});
@@ -41,8 +41,8 @@ async fn every_endpoint_answers_what_the_engine_reads() {
         let create = json!({"Name": "data", "Opts": options});
         assert_eq!(ask("VolumeDriver.Create", create).await, done);
     }
-    let got = ask("VolumeDriver.Get", named("data")).await;
-    assert!(got["Volume"]["CreatedAt"].as_str().unwrap().ends_with('Z'), "{got}");
+    let shown = ask("VolumeDriver.Get", named("data")).await;
+    assert!(shown["Volume"]["CreatedAt"].as_str().unwrap().ends_with('Z'), "{shown}");
     assert_eq!(ask("VolumeDriver.Unmount", json!({"Name": "data", "ID": "x"})).await, done);
     assert_eq!(ask("VolumeDriver.Remove", named("data")).await, done);
     assert_eq!(ask("VolumeDriver.Remove", named("data")).await, done);
@@ -86,8 +86,8 @@ async fn what_cannot_be_is_refused_in_words() {
         let answer = plugin.ask(endpoint, &body).await;
         assert!(answer.status != 200 && answer.error().contains(words), "{endpoint}: {answer:?}");
     }
-    let made = json!({"Name": "data-ro", "Opts": {"volume": "data", "mode": "ro"}});
-    assert!(plugin.ask("VolumeDriver.Create", &made).await.is_done());
+    let read_only = json!({"Name": "data-ro", "Opts": {"volume": "data", "mode": "ro"}});
+    assert!(plugin.ask("VolumeDriver.Create", &read_only).await.is_done());
     let other = json!({"Name": "data-ro", "Opts": {"volume": "data"}});
     let other = plugin.ask("VolumeDriver.Create", &other).await;
     assert!(other.error().contains("there already, and is ro of default/data"), "{other:?}");
@@ -99,7 +99,10 @@ async fn what_cannot_be_is_refused_in_words() {
     let large = request("POST", "VolumeDriver.List", &" ".repeat(2 * 1024 * 1024));
     assert!(plugin.say(&large).await.is_none_or(|answer| answer.status == 400));
     let _ = plugin.say(b"\x16\x03\x01 this is no HTTP\r\n\r\n").await;
-    assert!(plugin.ask("VolumeDriver.List", &json!({})).await.is_done(), "it still answers");
+    assert!(
+        plugin.ask("VolumeDriver.List", &json!({})).await.is_done(),
+        "the plugin still answers"
+    );
     // Refused requests have left nothing behind.
     for volume in ["data", "read"] {
         site.settle(volume).await;
@@ -117,11 +120,11 @@ async fn without_the_bus_it_answers_what_it_knows() {
     let mounted = plugin.mount("data", "x").await;
     assert!(mounted.is_done(), "{mounted:?}");
     site.system.kill9(Part::Nats);
-    let still = plugin.ask("VolumeDriver.List", &json!({})).await;
-    assert_eq!(still.body["Volumes"][0]["Mountpoint"], mounted.body["Mountpoint"]);
+    let listed = plugin.ask("VolumeDriver.List", &json!({})).await;
+    assert_eq!(listed.body["Volumes"][0]["Mountpoint"], mounted.body["Mountpoint"]);
     assert!(plugin.get("data").await.is_done());
     let created = plugin.ask("VolumeDriver.Create", &json!({"Name": "other"})).await;
-    assert!(!created.is_done(), "nobody can say whether there is such a volume");
+    assert!(!created.is_done(), "whether the volume exists cannot be known");
     // The plugin keeps the unmount, and sends it once the agent listens.
     assert!(plugin.unmount("data", "x").await.is_done());
     site.system.servers()[0].restart().await;

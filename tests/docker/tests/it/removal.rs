@@ -39,7 +39,7 @@ async fn only_what_the_name_created_is_deleted() {
     let document = json!({"class": "fast", "size": "1MiB"});
     system.created("theirs", document.clone()).await;
     let created = plugin.create("theirs", fast()).await;
-    assert!(created.is_done(), "it is joined: {created:?}");
+    assert!(created.is_done(), "the plugin joins the creation: {created:?}");
     let removal = plugin.get("theirs").await.body["Volume"]["Status"]["removal"].clone();
     assert_eq!(removal, "the volume stays: another request created it");
     assert!(plugin.remove("theirs").await.is_done());
@@ -50,13 +50,13 @@ async fn only_what_the_name_created_is_deleted() {
     let other = other.await;
     assert!(other.error().contains("with another size"), "{other:?}");
 
-    // A volume that was made again since is another one.
+    // A volume that was deleted and created again is another volume.
     assert!(plugin.create("data", fast()).await.is_done());
     system.deleted("data").await;
     system.created("data", document).await;
     let removed = plugin.remove("data").await;
     assert!(removed.is_done(), "{removed:?}");
-    assert!(system.volume_status("data").await.is_ok(), "made again, and not by Docker");
+    assert!(system.volume_status("data").await.is_ok(), "Docker did not create this volume");
 
     // A volume that is gone takes its name along.
     assert!(plugin.create("gone", fast()).await.is_done());
@@ -71,7 +71,7 @@ async fn only_what_the_name_created_is_deleted() {
     assert_eq!(removal, "the volume stays: its reclaim policy is retain");
     assert!(plugin.remove("kept").await.is_done());
     assert!(system.volume_status("kept").await.is_ok());
-    // It is no volume of a name any more, so that the next name of the volume does not delete it.
+    // It belongs to no name any more, so removing the next name does not delete it.
     let again = json!({"class": "fast", "reclaim": "retain", "volume": "kept"});
     assert!(plugin.create("kept", again).await.is_done());
     let removal = plugin.get("kept").await.body["Volume"]["Status"]["removal"].clone();
@@ -90,7 +90,7 @@ async fn a_volume_is_deleted_on_the_node_that_created_it() {
     let site = site(Options::default()).await;
     let (system, first, second) = (&site.system, site.plugin(0), site.plugin(1));
     assert!(first.create("data", fast()).await.is_done());
-    assert!(second.create("data", fast()).await.is_done(), "the other node joins it");
+    assert!(second.create("data", fast()).await.is_done(), "the other node joins the creation");
     assert_eq!(site.created().len(), 1);
     assert!(second.remove("data").await.is_done());
     assert_eq!(site.created().len(), 1, "only the name was removed");
@@ -107,9 +107,9 @@ async fn a_volume_is_deleted_on_the_node_that_created_it() {
     assert_eq!(site.created(), Vec::<Value>::new());
     assert!(!second.get("data").await.is_done());
 
-    // Of two that ask at once, one creates it.
-    for at in 0..4 {
-        let name = format!("race{at}");
+    // Two nodes ask at once, and one of them creates the volume.
+    for round in 0..4 {
+        let name = format!("race{round}");
         let (one, two) = tokio::join!(first.create(&name, fast()), second.create(&name, fast()));
         assert!(one.is_done() && two.is_done(), "{one:?} {two:?}");
         assert_eq!(site.created().len(), 1);
@@ -117,9 +117,9 @@ async fn a_volume_is_deleted_on_the_node_that_created_it() {
         let deletes = [one, two]
             .map(|shown| shown.body["Volume"]["Status"]["removal"] == "the volume is deleted");
         assert_eq!(deletes.iter().filter(|deletes| **deletes).count(), 1, "{deletes:?}");
-        // The other node's name goes first, or its volume does: both end well.
+        // Either node may remove its name first.
         let (maker, other) = if deletes[0] { (&first, &second) } else { (&second, &first) };
-        let order = if at % 2 == 0 { [other, maker] } else { [maker, other] };
+        let order = if round % 2 == 0 { [other, maker] } else { [maker, other] };
         for plugin in order {
             let removed = plugin.remove(&name).await;
             assert!(removed.is_done(), "{removed:?}");
@@ -146,7 +146,7 @@ async fn a_volume_stays_while_this_nodes_docker_has_another_name_for_it() {
     assert!(plugin.remove("data").await.is_done());
     assert_eq!(site.created(), Vec::<Value>::new());
 
-    // Containers may have it by its own id: without the engine that is not known.
+    // Containers may use the volume by its own id, which only the engine knows.
     let options = json!({"class": "fast", "volume": "id"});
     assert!(plugin.create("name", options).await.is_done());
     let removed = plugin.remove("name").await;
@@ -192,10 +192,10 @@ async fn a_removal_waits_for_the_release_of_the_last_use() {
     assert!(plugin.create("data", fast()).await.is_done());
     until_done("it is mounted", async || plugin.mount("data", "x").await).await;
     system.hold("NodeUnpublishVolume");
-    assert!(plugin.unmount("data", "x").await.is_done(), "after 10 s");
+    assert!(plugin.unmount("data", "x").await.is_done(), "the unmount is answered after 10 s");
     let release = async {
         tokio::time::sleep(Duration::from_secs(2)).await;
-        assert_eq!(site.created().len(), 1, "it is not released yet");
+        assert_eq!(site.created().len(), 1, "the volume stays until its release");
         system.let_go();
     };
     let (removed, ()) = tokio::join!(plugin.remove("data"), release);
@@ -217,12 +217,12 @@ async fn a_deletion_that_takes_long_goes_on_and_the_name_waits_for_its_end() {
     for words in ["is not deleted yet: deleting", "berth volume status data"] {
         assert!(late.error().contains(words), "{words} is not in {late:?}");
     }
-    assert!(!plugin.get("data").await.is_done(), "it is not shown any more");
+    assert!(!plugin.get("data").await.is_done(), "the volume is not shown any more");
     assert_eq!(plugin.list().await, Vec::<String>::new());
     let again = plugin.create("data", fast()).await;
     assert!(again.error().contains("is not created yet: deleting"), "{again:?}");
-    let still = plugin.remove("data").await;
-    assert!(still.error().contains("is not deleted yet"), "{still:?}");
+    let repeated = plugin.remove("data").await;
+    assert!(repeated.error().contains("is not deleted yet"), "{repeated:?}");
     system.let_go();
     until_done("a new volume is created after it", async || plugin.create("data", fast()).await)
         .await;

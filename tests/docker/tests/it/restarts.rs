@@ -28,8 +28,8 @@ async fn running(engine: &Engine, name: &str) {
 /// Checks that the container still uses the volume.
 async fn writes(site: &Site, engine: &Engine, name: &str) {
     let lines = async || {
-        let counted = engine.run(&["exec", name, "/bin/cat", "/data/log"]).await;
-        String::from_utf8_lossy(&counted.stdout).lines().count()
+        let log = engine.run(&["exec", name, "/bin/cat", "/data/log"]).await;
+        String::from_utf8_lossy(&log.stdout).lines().count()
     };
     let before = lines().await;
     wait::until("the container writes on", PATIENCE, || async {
@@ -40,11 +40,11 @@ async fn writes(site: &Site, engine: &Engine, name: &str) {
     let claims = site.system.claims("data").await.claims;
     assert!(claims.iter().all(|claim| claim.waits_for.is_none()), "{claims:?}");
     assert_eq!(claims.len(), 1);
-    // The node's status is true: staged once, and published once.
+    // The node reports the volume as staged once and published once.
     assert_eq!(site.mounted(0).await.len(), 2);
 }
 
-/// Checks that the volume is free, nothing of its use is left, and the node reports that.
+/// Checks that the volume is free, nothing of its use is left, and the node reports no mount.
 async fn settles(site: &Site) {
     site.settle("data").await;
     assert!(site.mounted(0).await.is_empty());
@@ -101,7 +101,7 @@ async fn containers_that_died_with_a_killed_engine_hold_nothing() {
     assert_eq!(site.mounted(0).await.len(), 2);
     engine.daemon().restart();
     engine.up().await;
-    // The first request to the driver shows that the engine is a new one.
+    // The first request to the driver shows that the engine was restarted.
     engine.volumes().await;
     settles(&site).await;
     engine.ok(&["start", "one"]).await;
@@ -125,7 +125,7 @@ async fn containers_that_outlive_a_killed_engine_keep_their_volume() {
     engine.up().await;
     engine.volumes().await;
     running(&engine, "one").await;
-    wait::until("the plugin has looked who uses it", PATIENCE, || async {
+    wait::until("the plugin has checked who uses the volume", PATIENCE, || async {
         let shown = site.plugin(0).get("data").await.body["Volume"]["Status"].clone();
         let problem = shown["problem"].as_str().unwrap_or_default().to_owned();
         if problem.contains("in use") { Ok(()) } else { Err(shown.to_string()) }
@@ -186,8 +186,8 @@ async fn an_unmount_that_the_plugin_missed_is_found_out() {
     site.system.kill9(Part::Docker(0));
     // The engine retries for half a minute, and gives up.
     let _ = engine.run(&["rm", "-f", "one"]).await;
-    let gone = engine.run(&["ps", "-aq"]).await;
-    assert!(gone.stdout.is_empty(), "{gone:?}");
+    let containers = engine.run(&["ps", "-aq"]).await;
+    assert!(containers.stdout.is_empty(), "{containers:?}");
     site.system.restart(Part::Docker(0));
     site.system.healthy().await;
     // The mount stays until no process on the host uses it. Then it is released.
