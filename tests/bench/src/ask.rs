@@ -1,4 +1,4 @@
-//! Asking the services, as any client of theirs would.
+//! Requests to the services, as any client sends them.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -14,9 +14,10 @@ use tokio::task::JoinSet;
 
 use crate::Fatal;
 
-const WITHIN: Duration = Duration::from_secs(20);
-/// How many are filled in at once.
-const FILL: usize = 128;
+/// Deadline of a request.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
+/// Most calls of [`fill`] that run at once.
+const FILL_AT_ONCE: usize = 128;
 
 /// The node of every alloc, unless a driver runs.
 pub const NODE: &str = "n1";
@@ -26,19 +27,19 @@ pub fn trace() -> TraceContext {
     TraceContext::begin(&mut rand::rng())
 }
 
-/// One request.
+/// Sends one request.
 pub async fn ask(bus: &Bus, subject: &str, body: &Value) -> Result<Value, RequestError> {
-    bus.request(subject, body, &Call::within(trace(), WITHIN)).await
+    bus.request(subject, body, &Call::within(trace(), REQUEST_TIMEOUT)).await
 }
 
-/// One request about something in a namespace.
+/// Sends one request of a verb that is addressed to a namespace.
 pub async fn about<V: Verb<To = Namespace>>(
     bus: &Bus,
     namespace: &Namespace,
     body: &Value,
 ) -> Result<Value, Fatal> {
-    let answer = ask(bus, &V::subject(namespace), body).await;
-    answer.map_err(|error| format!("{}: {error}", V::STEP).into())
+    let reply = ask(bus, &V::subject(namespace), body).await;
+    reply.map_err(|error| format!("{}: {error}", V::STEP).into())
 }
 
 /// Takes a volume for an alloc on [`NODE`].
@@ -75,7 +76,7 @@ pub async fn register_alloc(
     about::<verb::AllocRegister>(bus, namespace, &alloc).await.map(drop)
 }
 
-/// Does something for each number below `many`, a good deal of them at once.
+/// Calls `each` with every number below `many`, [`FILL_AT_ONCE`] at once.
 pub async fn fill<F>(
     many: usize,
     each: impl Fn(usize) -> F + Send + Sync + 'static,
@@ -85,15 +86,15 @@ where
 {
     let (next, each) = (Arc::new(AtomicUsize::new(0)), Arc::new(each));
     let mut tasks = JoinSet::new();
-    for _ in 0..FILL.min(many) {
+    for _ in 0..FILL_AT_ONCE.min(many) {
         let (next, each) = (Arc::clone(&next), Arc::clone(&each));
         tasks.spawn(async move {
             loop {
-                let at = next.fetch_add(1, Ordering::Relaxed);
-                if at >= many {
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                if number >= many {
                     return Ok::<(), Fatal>(());
                 }
-                each(at).await?;
+                each(number).await?;
             }
         });
     }

@@ -1,7 +1,7 @@
 //! The bare service: one guarded write per request, and nothing else.
 //!
-//! It is what any service on this bus costs at least: the same connection, the same request and
-//! reply, the same write as one claim makes, and no decision between them.
+//! Its cost is the least that any service on this bus costs: the same connection, request, reply
+//! and write as a claim, without a decision.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -18,18 +18,17 @@ use serde::{Deserialize, Serialize};
 use crate::Fatal;
 use crate::identity;
 
-/// As the bucket of volumes in everything but its name.
+/// Like the bucket of volumes, except for its name.
 pub const BUCKET: BucketSpec = BucketSpec { name: "bench-volumes", ..bucket::VOLUMES };
-/// The same, for writes that a follower reads.
+/// Like [`BUCKET`], for writes that followers read.
 pub const FOLLOWED: BucketSpec = BucketSpec { name: "bench-followed", ..BUCKET };
-/// Where it answers.
+/// Requests to write into [`BUCKET`].
 pub const SUBJECT: &str = "bench.write";
-/// Where it writes into the bucket that is followed.
+/// Requests to write into [`FOLLOWED`].
 pub const SUBJECT_FOLLOWED: &str = "bench.write-followed";
-/// As many as the claim service takes.
+/// As many requests at once as the claim service takes.
 const MAX_IN_FLIGHT: u32 = 1024;
 
-/// How it is started.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[arg(long)]
@@ -47,10 +46,9 @@ pub struct Args {
     answer: PathBuf,
 }
 
-/// What it is asked: one write.
+/// A request to the bare service: one write.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Asked {
-    /// The key.
+pub struct WriteRequest {
     pub key: String,
     /// The subtree that guards it.
     pub filter: String,
@@ -87,9 +85,9 @@ pub async fn serve(args: Args) -> Result<(), Fatal> {
             .endpoint(endpoint, move |request| {
                 let (bucket, value, answer) = (bucket.clone(), value.clone(), answer.clone());
                 async move {
-                    let asked: Asked = serde_json::from_slice(&request.body)
+                    let requested: WriteRequest = serde_json::from_slice(&request.body)
                         .map_err(|error| Problem::new(Code::BadInput, error))?;
-                    match write(&bucket, &asked, value, request.trace).await {
+                    match write(&bucket, &requested, value, request.trace).await {
                         Ok(_) => Ok(answer),
                         Err(error) => Err(Problem::new(Code::Internal, error)),
                     }
@@ -100,23 +98,23 @@ pub async fn serve(args: Args) -> Result<(), Fatal> {
     std::future::pending().await
 }
 
-/// As the bus is by itself: one message for each write, however many come at once.
+/// A configuration that sends one message for each write, however many writes come at once.
 pub fn plain(config: Config) -> Config {
     Config { alone_max: usize::MAX, ..config }
 }
 
-/// The guarded write that a claim is.
+/// Makes the guarded write that a claim makes.
 pub async fn write(
     bucket: &Bucket,
-    asked: &Asked,
+    requested: &WriteRequest,
     value: Bytes,
     trace: TraceContext,
 ) -> Result<u64, Fatal> {
     let operation = format!("{:029x}", rand::rng().random::<u64>());
     let write = Write {
-        key: &asked.key,
+        key: &requested.key,
         change: Change::Put(value),
-        guard: Guard { filter: &asked.filter, revision: asked.revision },
+        guard: Guard { filter: &requested.filter, revision: requested.revision },
         operation: &operation,
         trace,
     };

@@ -1,4 +1,4 @@
-//! Learning the moment at which a claim is gone.
+//! Learns the moment at which a claim is deleted.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,9 +13,10 @@ use tokio::time::{Instant, timeout};
 use crate::Fatal;
 use crate::site::PATIENCE;
 
-/// A watch that falls behind for longer than a claim lives is never told that it was there, nor
-/// that it went. So the bucket is looked at, too; seldom: that is no part of what is measured.
-const LOOK: Duration = Duration::from_secs(1);
+/// How often the bucket is read besides. A watch that falls behind for longer than a claim lives
+/// sees neither the claim nor its deletion. Seldom, so that the reads do not disturb the
+/// measurement.
+const READ_INTERVAL: Duration = Duration::from_secs(1);
 
 type Waiting = Arc<Mutex<HashMap<String, oneshot::Sender<()>>>>;
 
@@ -34,19 +35,19 @@ impl Fold for Wake {
     fn put(&mut self, _key: &str, _revision: u64, _value: &[u8]) {}
 
     fn delete(&mut self, key: &str, _revision: u64) {
-        let waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
-        if let Some(waiting) = waiting {
+        let waiter = self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+        if let Some(waiter) = waiter {
             // The waiter may have given up.
-            let _: Result<(), ()> = waiting.send(());
+            let _: Result<(), ()> = waiter.send(());
         }
     }
 }
 
-/// One claim that is expected to go.
+/// A claim whose deletion is expected.
 pub struct Expected {
     volumes: Bucket,
     key: String,
-    told: oneshot::Receiver<()>,
+    deleted: oneshot::Receiver<()>,
 }
 
 impl Freed {
@@ -59,7 +60,7 @@ impl Freed {
         Ok(Self { waiting, volumes: volumes.clone(), _mirror: mirror })
     }
 
-    /// Says which claim will go, before it is asked to.
+    /// Registers a claim before its release is requested.
     pub fn expect(
         &self,
         namespace: &Namespace,
@@ -68,19 +69,19 @@ impl Freed {
     ) -> Result<Expected, Fatal> {
         let volume = VolumeKey::new(namespace.clone(), VolumeId::new(volume)?);
         let key = key::claim(&volume, &AllocId::new(alloc)?);
-        let (gone, told) = oneshot::channel();
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone(), gone);
-        Ok(Expected { volumes: self.volumes.clone(), key, told })
+        let (sender, deleted) = oneshot::channel();
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone(), sender);
+        Ok(Expected { volumes: self.volumes.clone(), key, deleted })
     }
 }
 
 impl Expected {
-    /// Waits until it is gone, from when it was there for certain.
+    /// Waits until the claim is deleted. Call it only once the claim exists.
     pub async fn gone(mut self) -> Result<(), Fatal> {
-        let until = Instant::now() + PATIENCE;
-        while Instant::now() < until {
-            if let Ok(told) = timeout(LOOK, &mut self.told).await {
-                return Ok(told?);
+        let deadline = Instant::now() + PATIENCE;
+        while Instant::now() < deadline {
+            if let Ok(deleted) = timeout(READ_INTERVAL, &mut self.deleted).await {
+                return Ok(deleted?);
             }
             if self.volumes.get(&self.key).await?.is_none_or(|entry| entry.value.is_none()) {
                 return Ok(());

@@ -1,4 +1,4 @@
-//! The closed loop: so many callers, each with one operation under way, always.
+//! The closed loop: each caller always has one operation under way.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,10 +11,10 @@ use tokio::time::Instant;
 use crate::Fatal;
 use crate::stats::Sample;
 
-/// One operation of one caller; false when there is nothing left to do it on.
+/// One operation of a caller; false when its supply is used up.
 pub type Operation = Arc<dyn Fn(usize) -> BoxFuture<'static, Result<bool, Fatal>> + Send + Sync>;
 
-/// How long a round is.
+/// The length of a round.
 #[derive(Debug, Clone, Copy)]
 pub struct Round {
     /// Not counted.
@@ -23,16 +23,16 @@ pub struct Round {
     pub measured: Duration,
 }
 
-/// What a round brought.
+/// The result of a round.
 #[derive(Debug)]
 pub struct Done {
-    /// The operations that ended in the measured time; none when there was nothing left for them.
+    /// The operations that ended in the measured time; none when none ended.
     pub sample: Option<Sample>,
-    /// All operations, those of the warm-up too.
+    /// All operations, including those of the warm-up.
     pub operations: usize,
 }
 
-/// Runs one round. It ends early when a caller finds nothing left to do.
+/// Runs one round. It ends early when a caller finds the supply used up.
 pub async fn run(at_once: usize, round: Round, operation: &Operation) -> Result<Done, Fatal> {
     let begin = Instant::now() + round.warm_up;
     let end = begin + round.measured;
@@ -41,54 +41,53 @@ pub async fn run(at_once: usize, round: Round, operation: &Operation) -> Result<
         let operation = Arc::clone(operation);
         callers.spawn(async move {
             let (mut times, mut operations) = (Vec::with_capacity(1024), 0);
-            let mut dry = None;
+            let mut used_up_at = None;
             loop {
-                let asked = Instant::now();
-                if asked >= end {
+                let began = Instant::now();
+                if began >= end {
                     break;
                 }
                 if !operation(caller).await? {
-                    dry = Some(asked);
+                    used_up_at = Some(began);
                     break;
                 }
                 let answered = Instant::now();
                 operations += 1;
                 if answered >= begin && answered < end {
-                    times.push((answered, answered - asked));
+                    times.push((answered, answered - began));
                 }
             }
-            Ok::<_, Fatal>((times, operations, dry))
+            Ok::<_, Fatal>((times, operations, used_up_at))
         });
     }
-    let (mut times, mut operations, mut until) = (Vec::new(), 0, end);
+    let (mut times, mut operations, mut counted_until) = (Vec::new(), 0, end);
     while let Some(caller) = callers.join_next().await {
-        let (theirs, their_operations, dry) = caller??;
-        times.extend(theirs);
-        operations += their_operations;
-        until = until.min(dry.unwrap_or(end));
+        let (caller_times, caller_operations, used_up_at) = caller??;
+        times.extend(caller_times);
+        operations += caller_operations;
+        counted_until = counted_until.min(used_up_at.unwrap_or(end));
     }
-    times.retain(|(answered, _)| *answered <= until);
+    times.retain(|(answered, _)| *answered <= counted_until);
     let times = times.into_iter().map(|(_, took)| took).collect();
-    let sample = Sample::new(times, until.saturating_duration_since(begin));
+    let sample = Sample::new(times, counted_until.saturating_duration_since(begin));
     Ok(Done { sample, operations })
 }
 
-/// Things to operate on, each once.
+/// Items to operate on, each once.
 #[derive(Debug)]
 pub struct Supply<T> {
-    things: Vec<T>,
+    items: Vec<T>,
     next: AtomicUsize,
 }
 
 impl<T> Supply<T> {
-    /// All of these.
-    pub fn new(things: Vec<T>) -> Arc<Self> {
-        Arc::new(Self { things, next: AtomicUsize::new(0) })
+    pub fn new(items: Vec<T>) -> Arc<Self> {
+        Arc::new(Self { items, next: AtomicUsize::new(0) })
     }
 
     /// The next item, which no caller took before.
     pub fn take(&self) -> Option<&T> {
-        self.things.get(self.next.fetch_add(1, Ordering::Relaxed))
+        self.items.get(self.next.fetch_add(1, Ordering::Relaxed))
     }
 }
 
@@ -101,7 +100,7 @@ mod tests {
     const ROUND: Round =
         Round { warm_up: Duration::from_millis(500), measured: Duration::from_secs(2) };
 
-    /// An operation of ten milliseconds, on a clock that runs as fast as it is waited for.
+    /// An operation of ten milliseconds, on Tokio's paused clock.
     fn ten_ms(supply: Arc<Supply<()>>) -> Operation {
         Arc::new(move |_| {
             let supply = Arc::clone(&supply);

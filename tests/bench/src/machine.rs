@@ -18,7 +18,6 @@ use crate::stats::quantile;
 pub struct Machine {
     /// The processor's name.
     pub processor: String,
-    /// How many cores.
     pub cores: usize,
     /// Memory, in GiB.
     pub memory_gib: u64,
@@ -26,15 +25,15 @@ pub struct Machine {
     pub kernel: String,
     /// The file system that the stores are on.
     pub file_system: String,
-    /// What syncing 4 KiB to it takes: median and p99, in microseconds.
+    /// The median time to sync 4 KiB to the file system, in microseconds.
     pub sync_p50_us: u128,
-    /// See `sync_p50_us`.
+    /// The p99 of the same.
     pub sync_p99_us: u128,
     /// nats-server's version.
     pub nats_server: String,
-    /// What was measured.
+    /// The commit that was measured.
     pub berth: String,
-    /// The day.
+    /// The day of the run.
     pub day: String,
 }
 
@@ -43,7 +42,7 @@ const STORES: &str = "/tmp";
 const SYNCS: usize = 200;
 
 impl Machine {
-    /// Looks at this one.
+    /// The machine that this process runs on.
     pub fn look() -> Result<Self, Fatal> {
         let memory_kib = field("/proc/meminfo", "MemTotal")
             .split_whitespace()
@@ -59,14 +58,14 @@ impl Machine {
             file_system: file_system_of(Path::new(STORES)),
             sync_p50_us: p50.as_micros(),
             sync_p99_us: p99.as_micros(),
-            nats_server: said(Command::new(nats::program()).arg("--version"))
+            nats_server: output_line(Command::new(nats::program()).arg("--version"))
                 .replace("nats-server: v", ""),
-            berth: said(Command::new("git").args(["describe", "--always", "--dirty"])),
-            day: said(Command::new("date").arg("+%Y-%m-%d")),
+            berth: output_line(Command::new("git").args(["describe", "--always", "--dirty"])),
+            day: output_line(Command::new("date").arg("+%Y-%m-%d")),
         })
     }
 
-    /// As a run wrote it down.
+    /// The machine that a run recorded.
     pub fn from_json(text: &str) -> Result<Self, Fatal> {
         Ok(serde_json::from_str(text)?)
     }
@@ -92,7 +91,7 @@ impl fmt::Display for Machine {
     }
 }
 
-/// What a guarded write waits for at the least.
+/// Median and p99 of syncing 4 KiB: the least that a guarded write waits for.
 fn sync_times(dir: &Path) -> Result<(Duration, Duration), Fatal> {
     let path = dir.join(format!("berth-bench-sync-{}", std::process::id()));
     let mut file = File::create(&path)?;
@@ -105,20 +104,20 @@ fn sync_times(dir: &Path) -> Result<(Duration, Duration), Fatal> {
     }
     fs::remove_file(&path)?;
     times.sort_unstable();
-    let at = |share| quantile(&times, share).ok_or("nothing was synced");
-    Ok((at(0.5)?, at(0.99)?))
+    let time_at = |share| quantile(&times, share).ok_or("nothing was synced");
+    Ok((time_at(0.5)?, time_at(0.99)?))
 }
 
 fn file_system_of(dir: &Path) -> String {
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
-    let holds = |line: &str| {
+    let mount_above = |line: &str| {
         let mut fields = line.split(' ').skip(1);
-        let (at, kind) = (fields.next()?.to_owned(), fields.next()?.to_owned());
-        dir.starts_with(&at).then_some((at.len(), kind))
+        let (mount_point, kind) = (fields.next()?.to_owned(), fields.next()?.to_owned());
+        dir.starts_with(&mount_point).then_some((mount_point.len(), kind))
     };
-    // Of all mounts above it the deepest; of several there the last.
-    let found = mounts.lines().filter_map(holds).max_by_key(|(depth, _)| *depth);
-    found.map_or_else(|| "an unknown file system".to_owned(), |(_, kind)| kind)
+    // The deepest mount above `dir`; of several at one path, the last.
+    let deepest = mounts.lines().filter_map(mount_above).max_by_key(|(depth, _)| *depth);
+    deepest.map_or_else(|| "an unknown file system".to_owned(), |(_, kind)| kind)
 }
 
 /// The first `name: value` of a file under /proc.
@@ -130,7 +129,7 @@ fn field(file: &str, name: &str) -> String {
 }
 
 /// What a program prints, in one line.
-fn said(command: &mut Command) -> String {
+fn output_line(command: &mut Command) -> String {
     let output = command.current_dir(berth_harness::repository()).output();
     let text = output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
     text.ok().filter(|text| !text.is_empty()).unwrap_or_else(|| "unknown".to_owned())
@@ -143,7 +142,7 @@ pub fn resident(pid: u32) -> Result<u64, Fatal> {
     Ok(kib.ok_or_else(|| format!("process {pid} shows no memory"))? * 1024)
 }
 
-/// How long a process has had a processor, in all its threads.
+/// The processor time of a process, over all its threads.
 pub fn busy(pid: u32) -> Result<Duration, Fatal> {
     let mut busy = Duration::ZERO;
     for thread in fs::read_dir(format!("/proc/{pid}/task"))? {

@@ -1,15 +1,14 @@
 //! `berth-bench`: how fast Berth is, beside what the bus under it can do.
 //!
-//! **Owns** the measurements of `make bench`, the two programs that stand beside the services in
-//! them (a service that does nothing but write, and a node that does nothing), the table and the
-//! plot.
+//! **Owns** the measurements of `make bench`, the table and the plot, and two programs that run
+//! beside the services: one only writes, the other is a node whose plugins do nothing.
 //!
-//! **Promises** that a number and its limit come from the same minutes: what is compared runs in
-//! turns, round after round, against the same servers and from the same connection; and that each
-//! row says how many durable writes an operation made, counted in the stream and not assumed.
+//! **Promises** that a number and its limit come from the same minutes: what is compared takes
+//! turns, round after round, against the same servers and from the same connection. Each row says
+//! how many durable writes an operation made, counted in the stream.
 //!
-//! **Never** reaches into a service: it starts the programs that a user would start and asks them
-//! over the bus.
+//! **Never** reaches into a service: it starts the programs that a user would start, and sends
+//! them requests over the bus.
 
 mod ask;
 mod bare;
@@ -104,7 +103,7 @@ fn main() -> ExitCode {
         Ok(runtime) => runtime,
         Err(error) => return fail(&error.into()),
     };
-    let done = match command {
+    let result = match command {
         Command::Run(options) => runtime.block_on(run(options)),
         Command::Table(written) => written
             .read()
@@ -115,7 +114,7 @@ fn main() -> ExitCode {
         Command::Bare(args) => runtime.block_on(bare::serve(args)),
         Command::StandIn(args) => runtime.block_on(stand_in::serve(args)),
     };
-    match done {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => fail(&error),
     }
@@ -141,8 +140,9 @@ async fn run(options: Run) -> Result<(), Fatal> {
 impl Written {
     fn read(&self) -> Result<(Vec<Row>, Option<Machine>), Fatal> {
         let rows = row::from_json(&read(&self.file)?)?;
-        let beside = self.file.with_file_name("machine.json");
-        let machine = beside.exists().then(|| Machine::from_json(&read(&beside)?)).transpose()?;
+        let machine_file = self.file.with_file_name("machine.json");
+        let machine =
+            machine_file.exists().then(|| Machine::from_json(&read(&machine_file)?)).transpose()?;
         Ok((rows, machine))
     }
 }
@@ -152,12 +152,12 @@ fn read(path: &Path) -> Result<String, Fatal> {
         .map_err(|error| format!("{}: {error}; run `make bench` first", path.display()).into())
 }
 
-/// To standard output: the result.
+/// Writes a result to standard output.
 fn say(text: &str) -> Result<(), Fatal> {
     Ok(writeln!(std::io::stdout(), "{text}")?)
 }
 
-/// To standard error: what is going on.
+/// Writes progress to standard error.
 fn tell(text: &str) {
     // A closed stderr is no reason to stop.
     let _: std::io::Result<()> = writeln!(std::io::stderr(), "{text}");

@@ -1,4 +1,4 @@
-//! Nomad's figures, to read ours beside: Nomad 2.0-dev of 2026-08-21 on a 2-core VM with ext4,
+//! Nomad's figures, for comparison: Nomad 2.0-dev of 2026-08-21 on a 2-core VM with ext4,
 //! upstream hostpath driver with attach, measured by us. Medians over their own RPC.
 
 use crate::measure::CLAIM;
@@ -11,7 +11,6 @@ pub struct Figure {
     pub per_second: Option<f64>,
     /// The median, or the mean for the shared volume.
     pub ms: f64,
-    /// What ninety-nine of a hundred stay below.
     pub p99_ms: Option<f64>,
 }
 
@@ -26,7 +25,7 @@ const CLAIMS: [(u32, u32, f64, f64, f64); 6] = [
     (3, 128, 3500.0, 34.0, 84.0),
 ];
 
-/// What Nomad needs for the same as this row, where that was measured.
+/// Nomad's figure for the same operation as this row, where it was measured.
 pub fn beside(row: &Row) -> Option<Figure> {
     match row.part {
         Part::Claims if row.name == CLAIM => CLAIMS

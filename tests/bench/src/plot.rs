@@ -1,6 +1,6 @@
 //! The claims as a picture: rates above, times below, one server left, three right.
 //!
-//! An SVG of its own, readable on white and on black: a dark color scheme gets other colours.
+//! A self-contained SVG. A dark colour scheme gets other colours.
 
 use std::fmt::Write as _;
 
@@ -52,14 +52,15 @@ pub fn svg(rows: &[Row]) -> String {
     drawing.text(24.0, 34.0, "title", "start", "Claims, beside what the bus itself can do");
     drawing.legend();
     for (servers, left) in SERVERS.into_iter().zip(LEFT) {
-        let on: Vec<&Row> = rows.iter().copied().filter(|row| row.servers == servers).collect();
-        if on.is_empty() {
+        let on_servers: Vec<&Row> =
+            rows.iter().copied().filter(|row| row.servers == servers).collect();
+        if on_servers.is_empty() {
             continue;
         }
         let title = if servers == 1 { "one server" } else { "three servers" };
         drawing.text(left, RATES.0 - 16.0, "panel", "start", title);
-        drawing.rates(&on, left);
-        drawing.times(&on, left);
+        drawing.rates(&on_servers, left);
+        drawing.times(&on_servers, left);
     }
     drawing.text(
         WIDTH / 2.0,
@@ -128,21 +129,21 @@ impl Drawing {
                 y(rate),
                 (top + height - y(rate)).max(1.0)
             ));
-            let mut above = y(rate);
-            if let Some(theirs) = nomad(&row) {
-                self.line((x - 2.0, y(theirs)), (x + width + 2.0, y(theirs)), "nomad");
-                // The number does not stand in the line.
-                if (above - 18.0..above).contains(&y(theirs)) {
-                    above = y(theirs);
+            let mut label_bottom = y(rate);
+            if let Some(nomad_rate) = nomad(&row) {
+                self.line((x - 2.0, y(nomad_rate)), (x + width + 2.0, y(nomad_rate)), "nomad");
+                // Keeps the number off Nomad's line.
+                if (label_bottom - 18.0..label_bottom).contains(&y(nomad_rate)) {
+                    label_bottom = y(nomad_rate);
                 }
             }
-            self.text(x + width / 2.0, above - 5.0, "small", "middle", &short(rate));
+            self.text(x + width / 2.0, label_bottom - 5.0, "small", "middle", &short(rate));
         }
     }
 
     fn times(&mut self, rows: &[&Row], left: f64) {
         let (top, height) = TIMES;
-        // 0.1 ms to 1 s, by powers of ten: a wait a hundred times as long must still be seen.
+        // 0.1 ms to 1 s, in powers of ten, so that a wait a hundred times as long still shows.
         let y = |us: f64| top + height * (1.0 - ((us / 100.0).log10() / 4.0).clamp(0.0, 1.0));
         for (us, label) in [(1e2, "0.1"), (1e3, "1"), (1e4, "10"), (1e5, "100"), (1e6, "1 000")] {
             self.line((left, y(us)), (left + PANEL_WIDTH, y(us)), "grid");
@@ -181,17 +182,17 @@ fn placed<'a>(rows: &[&'a Row], left: f64) -> Vec<(f64, f64, &'static str, &'a R
     let width = (group_width() - 16.0) / series - gap;
     let mut placed = Vec::new();
     for (group, level) in LEVELS.into_iter().enumerate() {
-        for (at, (name, class)) in SERIES.into_iter().enumerate() {
-            let found = rows.iter().find(|row| row.at_once == level && row.name == name);
+        for (series_index, (name, class)) in SERIES.into_iter().enumerate() {
+            let row = rows.iter().find(|row| row.at_once == level && row.name == name);
             let start = left + group_width() * crate::stats::count(group) + 8.0 + gap / 2.0;
-            let x = start + (width + gap) * crate::stats::count(at);
-            placed.extend(found.map(|row| (x, width, class, *row)));
+            let x = start + (width + gap) * crate::stats::count(series_index);
+            placed.extend(row.map(|row| (x, width, class, *row)));
         }
     }
     placed
 }
 
-/// The distance of the grid's lines and the highest of them: round, four to eight of them.
+/// The distance of the grid's lines and the highest line: round numbers, four to eight lines.
 fn ticks(highest: f64) -> (f64, f64) {
     let power = 10_f64.powf((highest / 4.0).log10().floor());
     let fits = |step: &f64| highest / step <= 8.0;
@@ -227,7 +228,7 @@ mod tests {
         let rows = crate::row::tests::rows();
         let svg = svg(&rows);
         assert_eq!(svg.matches("<circle").count(), rows.len());
-        // The paper and the legend besides.
+        // Besides the bars: the paper, and the legend.
         assert_eq!(svg.matches("<rect").count(), rows.len() + 1 + SERIES.len());
         for number in svg.split("y=\"").skip(1).filter_map(|rest| rest.split('"').next()) {
             let y: f64 = number.parse().unwrap();
@@ -243,7 +244,7 @@ mod tests {
         let height = |class: &str| {
             let bars = svg.lines().filter(|line| line.starts_with("<rect"));
             let mut bars = bars.filter(|line| line.contains(&format!("class=\"{class}\"")));
-            // The first is the legend's.
+            // The first rectangle is the legend's.
             let bar = bars.nth(1).unwrap();
             let height = bar.split("height=\"").nth(1).unwrap().split('"').next().unwrap();
             height.parse::<f64>().unwrap()

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::Fatal;
 use crate::stats::Sample;
 
-/// What a row is measured by that has no limit but what it is to reach.
+/// The limit of a row that is compared with an aim, not with a measured limit.
 pub const AIM: &str = "the aim";
 
 /// What kind of measurement a row belongs to.
@@ -39,28 +39,25 @@ pub enum Part {
 /// One row. Rates are in operations per second, times in microseconds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Row {
-    /// What it belongs to.
     pub part: Part,
     /// What was measured.
     pub name: String,
     /// How many callers, each with one operation under way.
     pub at_once: u32,
-    /// How many nats-servers.
+    /// The number of nats-servers.
     pub servers: u32,
     /// Operations per second.
     pub per_second: Option<f64>,
-    /// The median time of one.
     pub p50_us: Option<f64>,
-    /// The time that one of a hundred exceeds.
     pub p99_us: Option<f64>,
-    /// What could be reached at best, measured in the same minutes.
+    /// The best possible rate, measured in the same minutes.
     pub limit_per_second: Option<f64>,
-    /// `per_second` of `limit_per_second`.
+    /// `per_second` divided by `limit_per_second`.
     pub ratio: Option<f64>,
-    /// The p99 of the limit: for each write, as `limit_per_second` is.
+    /// The limit's p99, times the writes of an operation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit_p99_us: Option<f64>,
-    /// `p99_us` beside `limit_p99_us`: how much longer the slowest take.
+    /// `p99_us` divided by `limit_p99_us`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p99_ratio: Option<f64>,
     /// What the limit is.
@@ -70,15 +67,15 @@ pub struct Row {
     /// Requests that the caller sent per operation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requests: Option<f64>,
-    /// Resident memory of a process.
+    /// Resident memory of a process, in bytes.
     pub rss_bytes: Option<u64>,
-    /// What each process worked per operation, in microseconds of a processor.
+    /// Processor time of each process per operation, in microseconds.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub cpu_us: BTreeMap<String, f64>,
-    /// What each process worked all the time, in hundredths of one core.
+    /// Each process's share of one core, in percent.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub core_percent: BTreeMap<String, f64>,
-    /// How many changes waited to be worked in, at most.
+    /// The most changes that waited at once to be stored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting: Option<u64>,
 }
@@ -119,14 +116,14 @@ impl Row {
         }
     }
 
-    /// Beside what could be reached.
+    /// With a limit.
     #[must_use]
     pub fn limit(self, limit: impl Into<String>, per_second: f64) -> Self {
         let ratio = self.per_second.map(|reached| reached / per_second);
         Self { limit: Some(limit.into()), limit_per_second: Some(per_second), ratio, ..self }
     }
 
-    /// Beside the bare service, for each of so many writes.
+    /// With the bare service as the limit, at this many writes per operation.
     #[must_use]
     pub fn beside_bare(self, bare: &Sample, writes: f64) -> Self {
         let p99 = bare.p99.as_secs_f64() * 1e6 * writes;
@@ -136,7 +133,7 @@ impl Row {
     }
 }
 
-/// All rows as one JSON array, a row a line.
+/// All rows as one JSON array, one row per line.
 pub fn to_json(rows: &[Row]) -> Result<String, Fatal> {
     let lines = rows.iter().map(serde_json::to_string).collect::<Result<Vec<_>, _>>()?;
     Ok(format!("[\n{}\n]\n", lines.join(",\n")))
@@ -172,10 +169,10 @@ pub mod tests {
     #[test]
     fn every_row_is_one_object_with_the_same_fields() {
         let written = to_json(&rows()).unwrap();
-        let all: Vec<serde_json::Map<String, serde_json::Value>> =
+        let objects: Vec<serde_json::Map<String, serde_json::Value>> =
             serde_json::from_str(&written).unwrap();
-        assert_eq!(all.len(), rows().len());
-        let promised = [
+        assert_eq!(objects.len(), rows().len());
+        let required = [
             "name",
             "at_once",
             "servers",
@@ -185,13 +182,13 @@ pub mod tests {
             "limit_per_second",
             "ratio",
         ];
-        for row in &all {
-            assert!(promised.iter().all(|field| row.contains_key(*field)), "{row:?}");
+        for row in &objects {
+            assert!(required.iter().all(|field| row.contains_key(*field)), "{row:?}");
         }
-        assert_eq!(all[2]["name"], "claim");
-        assert_eq!(all[2]["ratio"], 0.9);
-        assert_eq!(all[0]["ratio"], serde_json::Value::Null);
-        assert_eq!(all[2]["p99_us"], 9000.0);
+        assert_eq!(objects[2]["name"], "claim");
+        assert_eq!(objects[2]["ratio"], 0.9);
+        assert_eq!(objects[0]["ratio"], serde_json::Value::Null);
+        assert_eq!(objects[2]["p99_us"], 9000.0);
         assert_eq!(from_json(&written).unwrap(), rows());
     }
 

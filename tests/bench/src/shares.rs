@@ -1,11 +1,11 @@
-//! What a fleet costs, in words and as a table.
+//! The cost of a fleet, in words and as a table.
 
 use std::fmt::Write as _;
 
 use crate::row::{Part, Row};
 
-/// What the bus and the registry may work together for a fleet that is idle, in hundredths of a
-/// core.
+/// The share of one core that the bus and the registry together may use for an idle fleet, in
+/// percent.
 const AIM_PERCENT: f64 = 5.0;
 /// The process of the bus, and the service that receives every node's report.
 const SERVER: &str = "nats-server";
@@ -35,12 +35,12 @@ pub fn markdown(rows: &[Row]) -> Vec<String> {
     .collect()
 }
 
-/// The head of it.
+/// The head of that table.
 pub const HEAD: &str = "| a fleet | nats-server and registry, of one core | p50 / p99 ms |";
 
 fn together(row: &Row) -> String {
-    let of = |process| row.core_percent.get(process).copied().unwrap_or(0.0);
-    let (server, registry) = (of(SERVER), of(REGISTRY));
+    let percent_of = |process| row.core_percent.get(process).copied().unwrap_or(0.0);
+    let (server, registry) = (percent_of(SERVER), percent_of(REGISTRY));
     let mut text = format!("{server:.1} % + {registry:.1} % = **{:.1} %**", server + registry);
     match row.waiting {
         // Writing to a string does not fail.
@@ -59,9 +59,9 @@ mod tests {
         let share = [(SERVER, 2.25), (REGISTRY, 1.5), ("claim", 9.0)];
         let core_percent = share.map(|(process, percent)| (process.to_owned(), percent)).into();
         let row = Row { core_percent, ..Row::new(Part::Fleet, "idle", 1000, 1) };
-        let said = terminal(std::slice::from_ref(&row));
-        assert!(said.contains("claim 9.0") && said.contains("= **3.8 %**"), "{said}");
+        let text = terminal(std::slice::from_ref(&row));
+        assert!(text.contains("claim 9.0") && text.contains("= **3.8 %**"), "{text}");
         let flips = Row { waiting: Some(7), ..row };
-        assert!(markdown(&[flips])[0].contains("at most 7 waiting"), "{said}");
+        assert!(markdown(&[flips])[0].contains("at most 7 waiting"), "{text}");
     }
 }

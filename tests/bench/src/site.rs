@@ -22,17 +22,18 @@ use crate::identity;
 use crate::machine::busy;
 use crate::stats::count;
 
+/// How long a process may take to get ready.
 const READY: Duration = Duration::from_secs(60);
-/// The directory of the identities, in that of the site.
+/// The directory of the identities, below the site's directory.
 const ACCESS: &str = "access";
 /// The name of the first of three servers.
 const FIRST: &str = "n1";
 
-/// One system under measurement. What it started ends with it.
+/// One system under measurement. Its processes end when it is dropped.
 pub struct Site {
-    /// How many nats-servers.
+    /// The number of nats-servers.
     pub servers: u32,
-    /// The one connection that all load comes from.
+    /// The only connection of the load generator.
     pub bus: Bus,
     // Dropped in this order: the processes before the servers, the files last.
     running: BTreeMap<String, Daemon>,
@@ -59,8 +60,8 @@ impl Site {
         Ok(Self { servers, bus, running: BTreeMap::new(), nats, fleet, dir })
     }
 
-    /// Where everybody connects to: the first server. On three that is the leader of every stream
-    /// that is measured (see [`Self::lead_from_the_first`]), for raw writes and services alike.
+    /// The first server, to which every process connects. Of three servers it leads every stream
+    /// that is measured (see [`Self::lead_from_the_first`]).
     pub fn url(&self) -> String {
         self.nats.first().url()
     }
@@ -85,14 +86,14 @@ impl Site {
         self.path(ACCESS)
     }
 
-    /// Starts a service with fields of its own, configured otherwise as it comes.
-    pub fn service(&mut self, role: &Role, own: &str) -> Result<(), Fatal> {
+    /// Starts a service with these fields of its configuration; the others have their defaults.
+    pub fn service(&mut self, role: &Role, fields: &str) -> Result<(), Fatal> {
         let (program, name) = match role {
             Role::Node { .. } => ("berth-node-agent".to_owned(), "agent"),
             Role::PluginRegistry => ("berth-plugin-registry".to_owned(), "registry"),
             other => (format!("berth-{}", other.kind()), other.kind()),
         };
-        let program = Program::service_at(beside(&program)?, name, &self.dir).configured(own);
+        let program = Program::service_at(beside(&program)?, name, &self.dir).configured(fields);
         let daemon = program
             .on_bus(self.url(), self.copies())
             .identified(&identity::login(&self.fleet, role)?)
@@ -101,18 +102,18 @@ impl Site {
         Ok(())
     }
 
-    /// Starts this program again, as one of its servants.
-    pub fn servant(&mut self, name: &str, more: &[(&str, &Path)]) -> Result<(), Fatal> {
+    /// Starts this program once more, with one of its hidden subcommands.
+    pub fn servant(&mut self, name: &str, flags: &[(&str, &Path)]) -> Result<(), Fatal> {
         let mut args = vec![name.into(), "--nats".into(), self.url().into()];
         args.extend(["--access".into(), self.access().into()]);
         args.extend(["--replicas".into(), self.copies().to_string().into()]);
-        for (flag, value) in more {
+        for (flag, value) in flags {
             args.extend([(*flag).into(), value.as_os_str().to_owned()]);
         }
         self.start_program("berth-bench", name, args)
     }
 
-    /// Starts one of the programs that lie beside this one.
+    /// Starts a program that was built together with this one.
     pub fn start_program(
         &mut self,
         program: &str,
@@ -129,7 +130,7 @@ impl Site {
         self.running.get(name).ok_or_else(|| format!("{name} was not started").into())
     }
 
-    /// What each process has worked so far: the load generator, the servers together, services.
+    /// Processor time so far: of the load generator, of all servers together, of each service.
     pub fn worked(&self) -> Result<BTreeMap<String, Duration>, Fatal> {
         let mut worked = BTreeMap::from([("load".to_owned(), busy(std::process::id())?)]);
         let servers = self.nats_pids().into_iter().map(busy).collect::<Result<Vec<_>, _>>()?;
@@ -140,7 +141,7 @@ impl Site {
         Ok(worked)
     }
 
-    /// What each process has worked since `before` for each of so many operations, in microseconds.
+    /// Processor time of each process since `before`, per operation, in microseconds.
     pub fn worked_each(
         &self,
         before: &BTreeMap<String, Duration>,
@@ -170,7 +171,7 @@ impl Site {
         Ok(())
     }
 
-    /// Starts the watcher and the collector, as any real system has them.
+    /// Starts the watcher and the collector.
     pub async fn start_releases(&mut self) -> Result<(), Fatal> {
         self.service(&Role::Volumewatcher, "")?;
         self.service(&Role::Gc, "")?;
@@ -178,7 +179,7 @@ impl Site {
         Ok(())
     }
 
-    /// Waits until a service answers there.
+    /// Waits until a service answers at this subject.
     pub async fn answers(&self, subject: &str) {
         wait::until(&format!("{subject} is answered"), READY, async || {
             ask::ask(&self.bus, subject, &json!({})).await
@@ -193,16 +194,17 @@ impl Site {
         Ok(())
     }
 
-    /// Waits until a plugin is healthy on the node, and what controller it has.
+    /// Waits until a plugin is healthy on the node, and so are its controllers.
     pub async fn healthy(&self, plugin: &str) {
         wait::until(&format!("{plugin} is healthy"), READY, || async {
             let body = json!({"id": plugin});
             let answer = ask::ask(&self.bus, &verb::PluginStatus::subject(&()), &body).await;
             let answer = answer.map_err(|error| error.to_string())?;
-            let seen = &answer["plugins"][0];
-            let all = |count: &Value| count.is_null() || count["healthy"] == count["expected"];
-            let nodes = &seen["nodes"];
-            if nodes["healthy"] == 1 && all(nodes) && all(&seen["controllers"]) {
+            let status = &answer["plugins"][0];
+            let all_healthy =
+                |count: &Value| count.is_null() || count["healthy"] == count["expected"];
+            let nodes = &status["nodes"];
+            if nodes["healthy"] == 1 && all_healthy(nodes) && all_healthy(&status["controllers"]) {
                 Ok(())
             } else {
                 Err(answer.to_string())
@@ -211,8 +213,8 @@ impl Site {
         .await;
     }
 
-    /// Starts the bare service. It writes what a claim writes and answers what a claim answers:
-    /// both are taken from one claim, made for that.
+    /// Starts the bare service. It writes and answers what one claim wrote and was answered, which
+    /// is made for that. Returns the value that it writes.
     pub async fn start_bare(&mut self) -> Result<Vec<u8>, Fatal> {
         let namespace = Namespace::new("probe")?;
         let (volume, alloc) = ("volume-000000", "alloc-000000");
@@ -225,8 +227,8 @@ impl Site {
         })
         .await;
         let key = format!("{}.{volume}.claim.{alloc}", namespace.as_str());
-        let entry = self.volumes().await?.get(&key).await?.and_then(|entry| entry.value);
-        let value = entry.ok_or("the claim that was granted is not in the bucket")?.to_vec();
+        let stored = self.volumes().await?.get(&key).await?.and_then(|stored| stored.value);
+        let value = stored.ok_or("the claim that was granted is not in the bucket")?.to_vec();
         let (value_file, answer_file) = (self.path("value.json"), self.path("answer.json"));
         std::fs::write(&value_file, &value)?;
         std::fs::write(&answer_file, grant.to_string())?;
@@ -236,14 +238,14 @@ impl Site {
         Ok(value)
     }
 
-    /// On three servers: makes the first one lead the streams, so that each measured writer is the
-    /// same number of hops from its leader.
+    /// On three servers: makes the first lead the streams, so that each measured writer is the same
+    /// number of hops from its leader.
     pub async fn lead_from_the_first(&self) -> Result<(), Fatal> {
         if self.servers == 1 {
             return Ok(());
         }
-        let ours = [bucket::VOLUMES.name, bucket::ALLOCS.name];
-        for name in ours.into_iter().chain([bare::BUCKET.name, bare::FOLLOWED.name]) {
+        let service_buckets = [bucket::VOLUMES.name, bucket::ALLOCS.name];
+        for name in service_buckets.into_iter().chain([bare::BUCKET.name, bare::FOLLOWED.name]) {
             let stream = format!("KV_{name}");
             let subject = format!("$JS.API.STREAM.LEADER.STEPDOWN.{stream}");
             let mut tries = 0;
@@ -253,7 +255,7 @@ impl Site {
                     return Err(format!("{stream} is not led by the first server").into());
                 }
                 let first = json!({"placement": {"preferred": FIRST}});
-                // Refused while another election is on; the next look tells.
+                // Refused while another election runs; the next round checks.
                 let _: Result<Value, _> = ask::ask(&self.bus, &subject, &first).await;
                 tokio::time::sleep(Duration::from_millis(250)).await;
             }
@@ -303,5 +305,5 @@ pub fn beside(program: &str) -> Result<PathBuf, Fatal> {
     Err(format!("{} is not there; `make bench` builds it", path.display()).into())
 }
 
-/// The longest that anything here may wait for one answer.
+/// How long anything here may wait for one answer.
 pub const PATIENCE: Duration = Duration::from_secs(60);

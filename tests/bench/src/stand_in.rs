@@ -1,8 +1,8 @@
 //! A node whose plugins do nothing: it holds the node's lease, reports two plugins, and answers
 //! every call at once.
 //!
-//! With it a rate shows what the services cost, and not what a plugin does. It reports and answers
-//! as an agent would, over the same subjects.
+//! So a rate shows the cost of the services without that of a plugin. It reports and answers over
+//! the same subjects as an agent.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -25,10 +25,10 @@ pub const PLAIN: &str = "plain";
 /// A plugin whose controller attaches.
 pub const ATTACHING: &str = "attaching";
 
+/// The TTL of the node's lease.
 const LEASE: Duration = Duration::from_secs(10);
 const MAX_IN_FLIGHT: u32 = 1024;
 
-/// How it is started.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[arg(long)]
@@ -60,29 +60,29 @@ pub async fn serve(args: Args) -> Result<(), Fatal> {
     let service = bus.service(spec).await?;
     answer(&service, verb::AgentDetach::subject(&node), None, json!({})).await?;
     let plugin = PluginId::new(ATTACHING)?;
-    let (done, yes) = (json!({}), json!({"confirmed": true}));
-    let own = PluginOnNode { plugin: plugin.clone(), node: node.clone() };
+    let (done, confirmed) = (json!({}), json!({"confirmed": true}));
+    let on_node = PluginOnNode { plugin: plugin.clone(), node: node.clone() };
     let answers = [
         (verb::ControllerPublish::subject(&plugin), true, &done),
-        (verb::ControllerPublishOnNode::subject(&own), false, &done),
+        (verb::ControllerPublishOnNode::subject(&on_node), false, &done),
         (verb::ControllerUnpublish::subject(&plugin), true, &done),
-        (verb::ControllerUnpublishOnNode::subject(&own), false, &done),
-        (verb::ControllerValidate::subject(&plugin), true, &yes),
-        (verb::ControllerValidateOnNode::subject(&own), false, &yes),
+        (verb::ControllerUnpublishOnNode::subject(&on_node), false, &done),
+        (verb::ControllerValidate::subject(&plugin), true, &confirmed),
+        (verb::ControllerValidateOnNode::subject(&on_node), false, &confirmed),
     ];
-    for (subject, is_shared, says) in answers {
+    for (subject, is_shared, reply) in answers {
         let group = is_shared.then(|| controller_queue(&plugin));
-        answer(&service, subject, group, says.clone()).await?;
+        answer(&service, subject, group, reply.clone()).await?;
     }
-    let host = verb::NodeHost::subject(&own);
+    let host = verb::NodeHost::subject(&on_node);
     loop {
-        // An earlier version of the registry knows no such right.
+        // An earlier version of the registry does not have this verb.
         let _ = ask::ask(&bus, &host, &json!({})).await;
-        let told = ask::ask(&bus, &verb::NodeReport::subject(&()), &report()).await;
-        if told.as_ref().is_ok_and(|told| told["unproven"].is_null()) {
+        let reported = ask::ask(&bus, &verb::NodeReport::subject(&()), &report()).await;
+        if reported.as_ref().is_ok_and(|reported| reported["unproven"].is_null()) {
             break;
         }
-        crate::tell(&format!("the node could not be reported yet: {told:?}"));
+        crate::tell(&format!("the node could not be reported yet: {reported:?}"));
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     lease.lost().await;
@@ -93,7 +93,7 @@ async fn answer(
     service: &Service,
     subject: String,
     group: Option<String>,
-    says: Value,
+    reply: Value,
 ) -> Result<(), Fatal> {
     let spec = EndpointSpec {
         name: subject.rsplit('.').next().unwrap_or_default().to_owned(),
@@ -103,8 +103,8 @@ async fn answer(
         max_in_flight: MAX_IN_FLIGHT,
         ..EndpointSpec::default()
     };
-    let says = move |_| std::future::ready(Ok::<Value, Problem>(says.clone()));
-    service.endpoint(spec, says).await?;
+    let handler = move |_| std::future::ready(Ok::<Value, Problem>(reply.clone()));
+    service.endpoint(spec, handler).await?;
     Ok(())
 }
 

@@ -1,17 +1,15 @@
-//! What many times come down to.
+//! The figures of many measured times.
 //!
-//! **Promises** exact quantiles: every time is kept, none is put into a bucket.
+//! **Promises** exact quantiles: every time is kept.
 
 use std::time::Duration;
 
 /// The operations of one round.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sample {
-    /// How many ended in it, each second.
+    /// Operations that ended, per second.
     pub per_second: f64,
-    /// Half of them took no longer than this.
     pub p50: Duration,
-    /// All but a hundredth took no longer than this.
     pub p99: Duration,
 }
 
@@ -29,7 +27,7 @@ impl Sample {
         Self::new(times, over)
     }
 
-    /// The median of several rounds, each figure for itself.
+    /// The median of each figure over several rounds.
     pub fn median(rounds: &[Self]) -> Option<Self> {
         Some(Self {
             per_second: median(rounds.iter().map(|round| round.per_second).collect())?,
@@ -39,19 +37,19 @@ impl Sample {
     }
 }
 
-fn seconds(rounds: &[Sample], of: impl Fn(&Sample) -> Duration) -> Vec<f64> {
-    rounds.iter().map(|round| of(round).as_secs_f64()).collect()
+fn seconds(rounds: &[Sample], time_of: impl Fn(&Sample) -> Duration) -> Vec<f64> {
+    rounds.iter().map(|round| time_of(round).as_secs_f64()).collect()
 }
 
 /// The smallest of the sorted times that no more than `1 - share` of them exceed (nearest rank).
 pub fn quantile(sorted: &[Duration], share: f64) -> Option<Duration> {
     let rank = (share * count(sorted.len())).ceil();
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most len")]
-    let at = (rank as usize).saturating_sub(1);
-    sorted.get(at).copied()
+    let index = (rank as usize).saturating_sub(1);
+    sorted.get(index).copied()
 }
 
-/// The one in the middle; the mean of the two there when their number is even.
+/// The median; the mean of the middle two of an even number.
 pub fn median(mut numbers: Vec<f64>) -> Option<f64> {
     numbers.sort_unstable_by(f64::total_cmp);
     let middle = numbers.len() / 2;

@@ -52,7 +52,7 @@ pub fn terminal(rows: &[Row]) -> String {
     out
 }
 
-/// What each process works for one operation: where two cores are full, this is what decides.
+/// Processor time of each process per operation: it decides the rate where all cores are busy.
 pub fn work(rows: &[Row]) -> String {
     let rows: Vec<&Row> = rows.iter().filter(|row| !row.cpu_us.is_empty()).collect();
     if rows.is_empty() {
@@ -100,7 +100,7 @@ fn cells(row: &Row) -> [String; 11] {
     ]
 }
 
-/// The first column to the left, the others to the right.
+/// Aligns the first column to the left, the others to the right.
 fn aligned<const N: usize>(lines: &[[String; N]]) -> String {
     let width = |at: usize| lines.iter().map(|line| line[at].chars().count()).max().unwrap_or(0);
     let widths: [usize; N] = std::array::from_fn(width);
@@ -127,7 +127,7 @@ pub fn markdown(rows: &[Row], machine: Option<&Machine>) -> String {
     for servers in SERVERS {
         out.push_str(&pivot(rows, servers));
     }
-    let of = |part| rows.iter().filter(move |row| row.part == part);
+    let rows_of = |part| rows.iter().filter(move |row| row.part == part);
     let mut table = |head: &str, lines: Vec<String>| {
         if !lines.is_empty() {
             let columns = "|---".repeat(head.matches('|').count() - 1);
@@ -137,7 +137,7 @@ pub fn markdown(rows: &[Row], machine: Option<&Machine>) -> String {
     let beside = |row: &Row| nomad::beside(row).map_or(String::new(), |figure| figure.to_string());
     table(
         "| one volume, one node | p50 / p99 | the plugin's own calls | Nomad |",
-        of(Part::Mounts)
+        rows_of(Part::Mounts)
             .map(|row| {
                 let limit = row.limit_per_second.map_or(String::new(), |rate| ms(1e6 / rate));
                 let aim = if row.limit.as_deref() == Some(AIM) { "aim: " } else { "" };
@@ -148,7 +148,7 @@ pub fn markdown(rows: &[Row], machine: Option<&Machine>) -> String {
     );
     table(
         "| claims on one shared volume | p50 / p99 | a raw guarded write there | Nomad |",
-        of(Part::Shared)
+        rows_of(Part::Shared)
             .map(|row| {
                 let limit = row.limit_per_second.map_or(String::new(), |rate| ms(1e6 / rate));
                 format!("| {} | {} ms | {limit} ms | {} |", row.name, times(row), beside(row))
@@ -157,7 +157,7 @@ pub fn markdown(rows: &[Row], machine: Option<&Machine>) -> String {
     );
     table(
         "| a line for one volume | turns a second | with nobody in line |",
-        of(Part::Line)
+        rows_of(Part::Line)
             .map(|row| {
                 let rate = |rate: Option<f64>| rate.map_or(String::new(), grouped);
                 let (moves, alone) = (rate(row.per_second), rate(row.limit_per_second));
@@ -167,7 +167,7 @@ pub fn markdown(rows: &[Row], machine: Option<&Machine>) -> String {
     );
     table(
         "| a scheduler's jobs | a second | p50 / p99 | requests each | the plugin's calls allow |",
-        of(Part::Jobs)
+        rows_of(Part::Jobs)
             .map(|row| {
                 let rate = |rate: Option<f64>| rate.map_or(String::new(), grouped);
                 let (done, limit) = (rate(row.per_second), rate(row.limit_per_second));
@@ -179,7 +179,7 @@ pub fn markdown(rows: &[Row], machine: Option<&Machine>) -> String {
     );
     table(
         "| many volumes of one node | all free after | p50 / p99 | aim |",
-        of(Part::ManyReleases)
+        rows_of(Part::ManyReleases)
             .map(|row| {
                 let all = |rate: Option<f64>| {
                     rate.map_or(String::new(), |rate| ms(f64::from(row.at_once) * 1e6 / rate))
@@ -191,7 +191,7 @@ pub fn markdown(rows: &[Row], machine: Option<&Machine>) -> String {
     );
     table(
         "| volumes at their storage | a second | p50 / p99 | the plugin's own calls | above them |",
-        of(Part::Storage)
+        rows_of(Part::Storage)
             .map(|row| {
                 let done = row.per_second.map_or(String::new(), grouped);
                 let calls = row.limit_per_second.map(|rate| f64::from(row.at_once) * 1e6 / rate);
@@ -206,11 +206,11 @@ pub fn markdown(rows: &[Row], machine: Option<&Machine>) -> String {
     table(shares::HEAD, shares::markdown(rows));
     table(
         "| many volumes | |",
-        of(Part::Size)
+        rows_of(Part::Size)
             .map(|row| {
                 let few = row.limit_per_second.map_or(String::new(), |few| {
-                    let of = row.limit.as_deref().unwrap_or_default();
-                    format!(", beside {} {of}", grouped(few))
+                    let limit = row.limit.as_deref().unwrap_or_default();
+                    format!(", beside {} {limit}", grouped(few))
                 });
                 let rate = |rate| format!("{} a second{few}", grouped(rate));
                 let figure = match (row.rss_bytes, row.writes, row.p50_us) {
@@ -225,14 +225,14 @@ pub fn markdown(rows: &[Row], machine: Option<&Machine>) -> String {
     out.trim_end().to_owned()
 }
 
-/// Levels side by side: what claims are compared with above them, Nomad below.
+/// The levels side by side: above the claims what they are compared with, below them Nomad.
 fn pivot(rows: &[Row], servers: u32) -> String {
-    let on: Vec<&Row> = rows
+    let on_servers: Vec<&Row> = rows
         .iter()
         .filter(|row| matches!(row.part, Part::Claims | Part::Releases) && row.servers == servers)
         .collect();
     let mut names: Vec<&str> = Vec::new();
-    for row in &on {
+    for row in &on_servers {
         if !names.contains(&row.name.as_str()) {
             names.push(&row.name);
         }
@@ -244,7 +244,7 @@ fn pivot(rows: &[Row], servers: u32) -> String {
     let levels = LEVELS.map(|level| format!("{level} at once")).join(" | ");
     let mut out = format!("| {title} | {levels} |\n|{}\n", "---|".repeat(LEVELS.len() + 1));
     for name in names {
-        let at = |level| on.iter().find(|row| row.name == name && row.at_once == level);
+        let at = |level| on_servers.iter().find(|row| row.name == name && row.at_once == level);
         let figure = |row: &&Row| {
             let rate = row.per_second.map_or(String::new(), grouped);
             let ratio = row.ratio.map_or(String::new(), |ratio| format!(" · **{ratio:.2}**"));
@@ -254,10 +254,11 @@ fn pivot(rows: &[Row], servers: u32) -> String {
         let cells = LEVELS.map(|level| at(level).map_or(String::new(), figure)).join(" | ");
         // Writing to a string does not fail.
         let _ = writeln!(out, "| {name} | {cells} |");
-        let theirs = LEVELS.map(|level| at(level).and_then(|row| nomad::beside(row)));
-        if theirs.iter().any(Option::is_some) {
+        let nomad_figures = LEVELS.map(|level| at(level).and_then(|row| nomad::beside(row)));
+        if nomad_figures.iter().any(Option::is_some) {
             let cell = |figure: Option<Figure>| figure.map_or(String::new(), |f| f.to_string());
-            let _ = writeln!(out, "| the same in Nomad | {} |", theirs.map(cell).join(" | "));
+            let _ =
+                writeln!(out, "| the same in Nomad | {} |", nomad_figures.map(cell).join(" | "));
         }
     }
     out.push('\n');
@@ -294,7 +295,7 @@ fn memory(bytes: u64) -> String {
     }
 }
 
-/// Microseconds as milliseconds, to two or three digits that mean something.
+/// Microseconds as milliseconds, with two or three significant digits.
 fn ms(us: f64) -> String {
     let ms = us / 1e3;
     match ms {
@@ -304,7 +305,7 @@ fn ms(us: f64) -> String {
     }
 }
 
-/// A whole number with a space between thousands; small ones with a digit more.
+/// A whole number with a space between thousands; one decimal digit below 100.
 pub fn grouped(number: f64) -> String {
     if number < 100.0 {
         return format!("{number:.1}");

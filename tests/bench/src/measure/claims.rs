@@ -1,7 +1,7 @@
 //! Claims per second, each on a volume of its own, beside a raw write and a bare service.
 //!
-//! The servers, the claim service and the registry run; the watcher does not yet, since nothing is
-//! released. The bare service has as little beside it.
+//! Only the servers, the claim service and the registry run. The watcher does not, since nothing is
+//! released.
 
 use berth_domain::Namespace;
 use bytes::Bytes;

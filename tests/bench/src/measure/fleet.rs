@@ -1,8 +1,8 @@
-//! A thousand agents: what they cost while nothing happens, and while plugins flip all the time.
+//! A thousand agents: their cost while nothing happens, and while plugins flip all the time.
 //!
-//! What is looked at is the share of one core that the nats-server and the registry work, with
-//! everything else running too. A flip is the costliest thing a fingerprint can do: two records
-//! and an event.
+//! Measured is the share of one core that the nats-server and the registry work, with everything
+//! else running too. A flip is the costliest change that an agent reports: two records and an
+//! event.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,18 +25,17 @@ use crate::row::{Part, Row};
 use crate::site::{PATIENCE, Site};
 use crate::stats::Sample;
 
-/// How many agents.
 const AGENTS: u32 = 1_000;
-/// The plugin that each has.
+/// The plugin of each agent.
 const PLUGIN: &str = "fleet.example";
-/// Flips of plugins in a second, all together.
+/// Flips per second, of all agents together.
 const FLIPS: u64 = 100;
-/// The last agents change their health only while the benchmark watches them.
+/// How many agents, the last ones, flip only on the order of [`watched`].
 const WATCHED: u32 = 100;
-/// How often it is looked whether a flip shows.
-const LOOK: Duration = Duration::from_millis(2);
-/// The longest that the whole fleet may take to come up, on a busy machine.
-const COMING_UP: Duration = Duration::from_secs(300);
+/// How often `plugin.status` is read until it shows a flip.
+const READ_INTERVAL: Duration = Duration::from_millis(2);
+/// How long the whole fleet may take to come up, on a busy machine.
+const FLEET_UP_TIMEOUT: Duration = Duration::from_secs(300);
 
 pub async fn measure(effort: &Effort) -> Result<Vec<Row>, Fatal> {
     let mut site = Site::start(1).await?;
@@ -57,8 +56,8 @@ pub async fn measure(effort: &Effort) -> Result<Vec<Row>, Fatal> {
     let (waiting, busy) = churn(&site, effort).await?;
     let depth = Row { waiting: Some(waiting), core_percent: busy, ..row(churning("")) };
     rows.push(depth);
-    let seen = watched(&site, effort).await?;
-    rows.push(row(churning(", until plugin.status shows one")).sample(&seen));
+    let shown = watched(&site, effort).await?;
+    rows.push(row(churning(", until plugin.status shows one")).sample(&shown));
     Ok(rows)
 }
 
@@ -68,9 +67,9 @@ fn churning(what: &str) -> String {
 
 /// Waits until the registry counts every agent's plugin healthy.
 async fn come_up(site: &Site) {
-    wait::until("the fleet is up", COMING_UP, async || {
-        let asked = json!({"id": PLUGIN, "limit": 1});
-        let answer = ask::ask(&site.bus, &verb::PluginStatus::subject(&()), &asked).await;
+    wait::until("the fleet is up", FLEET_UP_TIMEOUT, async || {
+        let query = json!({"id": PLUGIN, "limit": 1});
+        let answer = ask::ask(&site.bus, &verb::PluginStatus::subject(&()), &query).await;
         let answer = answer.map_err(|error| error.to_string())?;
         let nodes = &answer["plugins"][0]["nodes"];
         if nodes["healthy"] == AGENTS { Ok(()) } else { Err(nodes.to_string()) }
@@ -78,54 +77,55 @@ async fn come_up(site: &Site) {
     .await;
 }
 
-/// What each process works meanwhile, in hundredths of one core.
+/// Does some work; returns its output and each process's share of one core meanwhile, in percent.
 async fn shares<T>(
     site: &Site,
-    meanwhile: impl Future<Output = T>,
+    work: impl Future<Output = T>,
 ) -> Result<(T, BTreeMap<String, f64>), Fatal> {
     let (began, before) = (Instant::now(), site.worked()?);
-    let ended = meanwhile.await;
+    let output = work.await;
     let (took, after) = (began.elapsed().as_secs_f64(), site.worked()?);
     let share = |(process, worked): (String, Duration)| {
         let before = before.get(&process).copied().unwrap_or_default();
         let share = worked.saturating_sub(before).as_secs_f64() / took * 100.0;
         (process, share)
     };
-    Ok((ended, after.into_iter().map(share).collect()))
+    Ok((output, after.into_iter().map(share).collect()))
 }
 
-/// Flips plugins all the time; says how many changes waited at once to be stored, at most.
+/// Flips plugins all the time; returns the most changes that waited at once to be stored, and each
+/// process's share of one core.
 async fn churn(site: &Site, effort: &Effort) -> Result<(u64, BTreeMap<String, f64>), Fatal> {
     let arrivals = Arrivals::default();
     let plugins = site.bus.bucket(&bucket::PLUGINS, site.copies()).await?;
     let mirror = Mirror::start(&plugins, ">", arrivals.clone(), MirrorOptions::default()).await?;
     arrivals.take();
     let flips = flip(site, effort.flips);
-    let (made, busy) = shares(site, flips).await?;
-    let made = made?;
+    let (flipped, busy) = shares(site, flips).await?;
+    let flipped = flipped?;
     wait::until("every flip is stored", PATIENCE, async || {
         let stored = arrivals.count();
-        if stored >= made { Ok(()) } else { Err(format!("{stored} of {made}")) }
+        if stored >= flipped { Ok(()) } else { Err(format!("{stored} of {flipped}")) }
     })
     .await;
     drop(mirror);
     Ok((most_at_once(&arrivals.take()), busy))
 }
 
-/// Flips plugins for so long; answers how many flips that were.
-async fn flip(site: &Site, over: Duration) -> Result<u64, Fatal> {
-    let asked = json!({
-        "agents": AGENTS - WATCHED, "per_second": FLIPS, "seconds": over.as_secs(),
+/// Flips plugins for a time; returns how many flips that were.
+async fn flip(site: &Site, duration: Duration) -> Result<u64, Fatal> {
+    let order = json!({
+        "agents": AGENTS - WATCHED, "per_second": FLIPS, "seconds": duration.as_secs(),
     });
-    let call = berth_bus::Call::within(ask::trace(), over + PATIENCE);
-    let answer: Value = site.bus.request("bench.fleet.churn", &asked, &call).await?;
+    let call = berth_bus::Call::within(ask::trace(), duration + PATIENCE);
+    let answer: Value = site.bus.request("bench.fleet.churn", &order, &call).await?;
     Ok(answer["changes"].as_u64().ok_or("the fleet does not say how many flips it made")?)
 }
 
-/// While plugins flip all the time: how long until `plugin.status` shows that one did.
+/// How long until `plugin.status` shows a flip, while other plugins flip all the time.
 async fn watched(site: &Site, effort: &Effort) -> Result<Sample, Fatal> {
     let began = Instant::now();
-    let looking = async {
+    let watching = async {
         let mut times = Vec::new();
         while began.elapsed() < effort.flips {
             let agent = AGENTS - WATCHED + u32::try_from(times.len())? % WATCHED;
@@ -133,27 +133,28 @@ async fn watched(site: &Site, effort: &Effort) -> Result<Sample, Fatal> {
         }
         Sample::of_sequence(times).ok_or_else(|| "nothing flipped".into())
     };
-    let (flips, seen) = tokio::join!(flip(site, effort.flips), looking);
-    flips.and(seen)
+    let (flips, shown) = tokio::join!(flip(site, effort.flips), watching);
+    flips.and(shown)
 }
 
+/// Flips one agent's plugin; returns the time until `plugin.status` shows that.
 async fn shows(site: &Site, agent: u32, number: usize) -> Result<Duration, Fatal> {
-    let (node, says) = (format!("fleet-{agent:04}"), format!("watched {number}"));
+    let (node, description) = (format!("fleet-{agent:04}"), format!("watched {number}"));
     let began = Instant::now();
-    let order = json!({"agent": agent, "description": says});
+    let order = json!({"agent": agent, "description": description});
     ask::ask(&site.bus, "bench.fleet.change", &order).await?;
     while began.elapsed() < PATIENCE {
-        let asked = json!({"id": PLUGIN, "node": node});
-        let shown = ask::ask(&site.bus, &verb::PluginStatus::subject(&()), &asked).await?;
-        if shown["plugins"][0]["instances"][0]["description"] == says {
+        let query = json!({"id": PLUGIN, "node": node});
+        let shown = ask::ask(&site.bus, &verb::PluginStatus::subject(&()), &query).await?;
+        if shown["plugins"][0]["instances"][0]["description"] == description {
             return Ok(began.elapsed());
         }
-        sleep(LOOK).await;
+        sleep(READ_INTERVAL).await;
     }
     Err(format!("a change of {node} did not show").into())
 }
 
-/// As much of an instance's record as says when it changed.
+/// The field of an instance's record that says when it changed.
 #[derive(Deserialize)]
 struct Since {
     since: Timestamp,
@@ -175,7 +176,7 @@ impl Arrivals {
 
 impl Fold for Arrivals {
     fn put(&mut self, key: &str, _revision: u64, value: &[u8]) {
-        // An agent that has the plugin's controller, too, tells of two halves at once.
+        // An agent with the plugin's controller reports two halves at once: one is counted.
         let Some((_, _, Half::Node)) = key::parse_instance(key) else { return };
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let now = u64::try_from(now.unwrap_or_default().as_millis()).unwrap_or(u64::MAX);
@@ -188,11 +189,11 @@ impl Fold for Arrivals {
     fn delete(&mut self, _key: &str, _revision: u64) {}
 }
 
-/// How many of these were under way at the same time, at most.
+/// The most of these spans that overlap.
 fn most_at_once(spans: &[(u64, u64)]) -> u64 {
     let mut steps: Vec<(u64, i64)> =
         spans.iter().flat_map(|(begin, end)| [(*begin, 1), (*end, -1)]).collect();
-    // Of one moment the ends first.
+    // Of steps at one moment, the ends sort first.
     steps.sort_unstable();
     let running = steps.iter().scan(0, |under_way: &mut i64, (_, step)| {
         *under_way += step;

@@ -1,7 +1,7 @@
 //! A scheduler's jobs, from their placement to free volumes, with a real agent, driver and mounts.
 //!
-//! A job does nothing: what is measured is all that surrounds one. The limit is the plugin's own
-//! call times, as if the calls of jobs beside each other never waited for each other.
+//! A job does nothing: measured is all that surrounds it. The limit is the plugin's own call times,
+//! as if the calls of parallel jobs never waited for each other.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use crate::site::Site;
 use crate::stats::{Sample, count};
 use crate::{Fatal, ask};
 
-/// Jobs beside each other.
+/// Parallel jobs.
 const TOGETHER: u32 = 16;
 /// The volume that all jobs share.
 const SHARED: &str = "shared";
@@ -42,8 +42,8 @@ pub async fn measure(effort: &Effort) -> Result<Vec<Row>, Fatal> {
         ask::register_volume(&site.bus, &namespace, volume, PLUGIN, access).await.map(drop)
     };
     register(SHARED, "multi-node-multi-writer").await?;
-    for at in 0..TOGETHER {
-        register(&own(at), "single-node-writer").await?;
+    for number in 0..TOGETHER {
+        register(&own(number), "single-node-writer").await?;
     }
     let owner = OwnerId::new("bench")?;
     let ttl = Duration::from_secs(15);
@@ -54,15 +54,15 @@ pub async fn measure(effort: &Effort) -> Result<Vec<Row>, Fatal> {
         ("job, own volume", TOGETHER, false),
         ("job, shared volume", TOGETHER, true),
     ] {
-        let each = effort.mounts;
-        let volume = |at| if is_shared { SHARED.to_owned() } else { own(at) };
-        // The first ones find everything cold.
+        let jobs_each = effort.mounts;
+        let volume = |number| if is_shared { SHARED.to_owned() } else { own(number) };
+        // The first jobs find everything cold.
         crowd(&scheduler, "warm", at_once, 2, volume).await?;
         let log = site.path("calls");
         let (before, requests) = (std::fs::metadata(&log)?.len(), scheduler.requests());
-        let begun = Instant::now();
-        let times = crowd(&scheduler, "job", at_once, each, volume).await?;
-        let (took, jobs) = (begun.elapsed(), count(times.len()));
+        let began = Instant::now();
+        let times = crowd(&scheduler, "job", at_once, jobs_each, volume).await?;
+        let (took, jobs) = (began.elapsed(), count(times.len()));
         let requests = scheduler.requests() - requests;
         let calls = mounts::seconds_of_all_since(&log, before)? / jobs;
         let sample = Sample::new(times, took).ok_or("no job was run")?;
@@ -74,11 +74,11 @@ pub async fn measure(effort: &Effort) -> Result<Vec<Row>, Fatal> {
     Ok(rows)
 }
 
-fn own(at: u32) -> String {
-    format!("own-{at}")
+fn own(number: u32) -> String {
+    format!("own-{number}")
 }
 
-/// So many callers run so many jobs each, one after the other.
+/// Each caller runs `each` jobs, one after another; returns the time of each job.
 async fn crowd(
     scheduler: &Scheduler,
     name: &str,
@@ -86,22 +86,22 @@ async fn crowd(
     each: usize,
     volume: impl Fn(u32) -> String,
 ) -> Result<Vec<Duration>, Fatal> {
-    let mut all = JoinSet::new();
-    for at in 0..callers {
-        let (scheduler, volume) = (scheduler.clone(), VolumeId::new(volume(at))?);
+    let mut running = JoinSet::new();
+    for caller in 0..callers {
+        let (scheduler, volume) = (scheduler.clone(), VolumeId::new(volume(caller))?);
         let name = format!("{name}-{:08x}", rand::random::<u32>());
-        all.spawn(async move {
+        running.spawn(async move {
             let mut times = Vec::with_capacity(each);
             for job in 0..each {
-                let begun = Instant::now();
+                let began = Instant::now();
                 run(&scheduler, format!("{name}-{job}"), &volume).await?;
-                times.push(begun.elapsed());
+                times.push(began.elapsed());
             }
             Ok::<_, Fatal>(times)
         });
     }
     let mut times = Vec::new();
-    while let Some(done) = all.join_next().await {
+    while let Some(done) = running.join_next().await {
         times.extend(done??);
     }
     Ok(times)
@@ -111,8 +111,8 @@ async fn crowd(
 async fn run(scheduler: &Scheduler, id: String, volume: &VolumeId) -> Result<(), Fatal> {
     let volumes = [VolumeRequest::for_volume(volume.clone())];
     let nodes = scheduler.nodes_for(&volumes, None).await?;
-    let place = nodes.now.first().or(nodes.later.first()).ok_or("no node takes the volume")?;
-    let register = RegisterAlloc::new(AllocId::new(id)?, place.node.clone(), volumes.to_vec());
+    let candidate = nodes.now.first().or(nodes.later.first()).ok_or("no node takes the volume")?;
+    let register = RegisterAlloc::new(AllocId::new(id)?, candidate.node.clone(), volumes.to_vec());
     let job = scheduler.register(register).await?;
     let deadlines = Deadlines { attempt: JOB_WITHIN, overall: JOB_WITHIN };
     job.mount(true, deadlines).await?;

@@ -1,6 +1,6 @@
-//! A line for one volume: each of many waiters takes it in turn and gives it back at once.
+//! A line for one volume: each of many waiters takes it in turn and releases it at once.
 //!
-//! Beside it: the same claims and releases without a queue. The queue may cost no more than that.
+//! The limit is the same claims and releases without a queue.
 
 use std::time::Duration;
 
@@ -23,9 +23,9 @@ use crate::stats::Sample;
 const VOLUME: &str = "line";
 /// Claims that are taken and released without a queue.
 const ALONE: usize = 50;
-/// Pause of a waiter before it asks again.
-const AGAIN_AFTER: Duration = Duration::from_millis(100);
-/// How long a waiter asks again.
+/// Pause of a waiter before it repeats its request.
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
+/// How long a waiter repeats its request.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 pub async fn measure(effort: &Effort) -> Result<Vec<Row>, Fatal> {
@@ -37,19 +37,19 @@ pub async fn measure(effort: &Effort) -> Result<Vec<Row>, Fatal> {
     let (bus, waiters) = (site.bus.clone(), effort.waiters);
     ask::register_volume(&bus, &namespace, VOLUME, PLAIN, "single-node-writer").await?;
     let all = bus.clone();
-    ask::fill(waiters + ALONE, move |at| {
-        let bus = all.clone();
-        async move { ask::register_alloc(&bus, &Namespace::default(), &alloc(at), VOLUME).await }
+    ask::fill(waiters + ALONE, move |number| {
+        let (bus, alloc) = (all.clone(), alloc(number));
+        async move { ask::register_alloc(&bus, &Namespace::default(), &alloc, VOLUME).await }
     })
     .await?;
     let alone = alone(&site, waiters).await?;
-    let (began, mut line) = (Instant::now(), JoinSet::new());
-    for at in 0..waiters {
-        line.spawn(hold(bus.clone(), at));
+    let (began, mut waiting) = (Instant::now(), JoinSet::new());
+    for number in 0..waiters {
+        waiting.spawn(hold(bus.clone(), number));
     }
     let mut times = Vec::new();
-    while let Some(held) = line.join_next().await {
-        held??;
+    while let Some(turn) = waiting.join_next().await {
+        turn??;
         times.push(began.elapsed());
     }
     let took = began.elapsed();
@@ -63,16 +63,16 @@ fn alloc(at: usize) -> String {
     format!("line-{at:04}")
 }
 
-/// How many claims a second are taken and free again, one after another.
+/// How many claims a second are taken and free again, one after another, without a queue.
 async fn alone(site: &Site, first: usize) -> Result<f64, Fatal> {
     let namespace = Namespace::default();
     let freed = Freed::watch(&site.volumes().await?, &namespace).await?;
     let mut times = Vec::with_capacity(ALONE);
-    for at in first..first + ALONE {
-        let gone = freed.expect(&namespace, VOLUME, &alloc(at))?;
+    for number in first..first + ALONE {
+        let deletion = freed.expect(&namespace, VOLUME, &alloc(number))?;
         let began = Instant::now();
-        hold(site.bus.clone(), at).await?;
-        gone.gone().await?;
+        hold(site.bus.clone(), number).await?;
+        deletion.gone().await?;
         times.push(began.elapsed());
     }
     Ok(Sample::of_sequence(times).ok_or("nothing was taken")?.per_second)
@@ -84,14 +84,13 @@ async fn hold(bus: Bus, at: usize) -> Result<(), Fatal> {
     let take = json!({"alloc": alloc, "volume": VOLUME, "node": NODE, "mode": "write",
         "wait": true});
     let subject = verb::ClaimTake::subject(&namespace);
-    let until = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + PATIENCE;
     while let Err(error) = ask::ask(&bus, &subject, &take).await {
-        if Instant::now() >= until {
+        if Instant::now() >= deadline {
             return Err(error.into());
         }
-        // One sender has a share of the service's places, so some of a long line are told to ask
-        // again.
-        sleep(AGAIN_AFTER).await;
+        // The service limits the requests of one sender, so it refuses some of a long line.
+        sleep(RETRY_PAUSE).await;
     }
     let stop = json!({"id": alloc, "state": "complete"});
     ask::about::<verb::AllocStop>(&bus, &namespace, &stop).await.map(drop)

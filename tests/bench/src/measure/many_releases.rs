@@ -1,6 +1,6 @@
 //! Many volumes of one plugin on one node, mounted and then released all at once.
 //!
-//! With a real agent, a real driver and real mounts; every service as it comes.
+//! With a real agent, a real driver and real mounts; every service in its default configuration.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,12 +20,12 @@ use crate::row::{Part, Row};
 use crate::site::Site;
 use crate::stats::{Sample, count, median};
 
-/// So many volumes.
+/// How many volumes.
 const MANY: usize = 500;
-/// Every call that unmounts, made slow.
+/// The delay of each call that unmounts.
 const DELAY_MS: u64 = 50;
-/// All are free within this.
-const WITHIN: Duration = Duration::from_secs(2);
+/// The time within which all volumes shall be free.
+const AIM_ALL_FREE: Duration = Duration::from_secs(2);
 
 pub async fn measure(effort: &Effort) -> Result<Vec<Row>, Fatal> {
     if !root::or_skip("the row of many releases") {
@@ -52,7 +52,7 @@ pub async fn measure(effort: &Effort) -> Result<Vec<Row>, Fatal> {
     let name = format!("{MANY} released at once, {DELAY_MS} ms a call");
     let row = Row::new(Part::ManyReleases, name, u32::try_from(MANY)?, 1).sample(&sample);
     let row = Row { cpu_us: cpu_us.filter(|(_, us)| *us >= 1.0).collect(), ..row };
-    Ok(vec![row.limit("all in 2 s", count(MANY) / WITHIN.as_secs_f64())])
+    Ok(vec![row.limit("all in 2 s", count(MANY) / AIM_ALL_FREE.as_secs_f64())])
 }
 
 fn volume(at: usize) -> String {
@@ -79,7 +79,8 @@ async fn register(site: &Site) -> Result<(), Fatal> {
     .await
 }
 
-/// Mounts all, then ends their allocs all at once. The rate is that of the last to be free.
+/// Mounts all volumes, then ends their allocs all at once. The rate counts until the last volume is
+/// free.
 async fn once(
     site: &Site,
     freed: &Freed,
@@ -89,13 +90,13 @@ async fn once(
     plant(site, 0)?;
     mount_all(site, round).await?;
     plant(site, DELAY_MS)?;
-    let gone: Vec<_> = (0..MANY)
+    let deletions: Vec<_> = (0..MANY)
         .map(|at| freed.expect(&namespace, &volume(at), &alloc(round, at)))
         .collect::<Result<_, _>>()?;
     let (began, before) = (Instant::now(), site.worked()?);
     let times = tokio::spawn(async move {
-        let each = gone.into_iter().map(|gone| async move {
-            gone.gone().await?;
+        let each = deletions.into_iter().map(|deletion| async move {
+            deletion.gone().await?;
             Ok::<_, Fatal>(began.elapsed())
         });
         futures_util::future::try_join_all(each).await

@@ -19,9 +19,9 @@ use crate::load::Round;
 use crate::row::{Part, Row};
 use crate::{Fatal, site, tell};
 
-/// A guarded write from the load generator itself.
+/// A guarded write by the load generator itself.
 pub const RAW: &str = "raw guarded write";
-/// The same write behind a service that does nothing else.
+/// The same write by a service that does nothing else.
 pub const BARE: &str = "bare service";
 /// The bare service, with as many followers of its writes as a release has.
 pub const BARE_FOLLOWED: &str = "bare service, followed by three";
@@ -37,11 +37,11 @@ pub const SERVERS: [u32; 2] = [1, 3];
 /// How much is measured.
 #[derive(Debug, Clone, Copy)]
 pub struct Effort {
-    /// How many callers, when it is not each of [`LEVELS`].
+    /// The only number of callers; each of [`LEVELS`] if none.
     pub at_once: Option<u32>,
     /// One round of one row.
     pub round: Round,
-    /// How often all rows take their turn.
+    /// How many rounds each row has.
     pub rounds: usize,
     /// How often the shared volume is filled.
     pub shared_rounds: usize,
@@ -49,29 +49,29 @@ pub struct Effort {
     pub waiters: usize,
     /// How often a volume is mounted and freed, and how many are created alone.
     pub mounts: usize,
-    /// How often a plugin is killed as its consumer stops.
+    /// How often a plugin is killed as a workload stops.
     pub returns: usize,
     /// How often many volumes are released at once.
     pub crowds: usize,
-    /// How many volumes are created and deleted by callers beside each other.
+    /// How many volumes are created and deleted by parallel callers.
     pub created: usize,
     /// Pause before a fleet is measured. The first agents were told the size of a small fleet:
     /// within a minute they learn the real size, and their longer lease begins with the next
     /// renewal.
     pub settled: Duration,
-    /// How long an idle fleet is looked at. Its reports are spread over five minutes, so that any
-    /// two of them see their share.
+    /// How long an idle fleet is measured. Its reports are spread over five minutes, so any two
+    /// minutes have their share.
     pub idle: Duration,
     /// How long plugins flip in a fleet, each time; whole seconds.
     pub flips: Duration,
-    /// How many volumes are many.
+    /// How many volumes `size` registers.
     pub volumes: usize,
-    /// How often each service starts over them.
+    /// How often each service starts over that many volumes.
     pub starts: usize,
 }
 
 impl Effort {
-    /// Within 15 minutes.
+    /// Takes up to 15 minutes.
     pub fn full() -> Self {
         let ms = Duration::from_millis;
         Self {
@@ -92,7 +92,7 @@ impl Effort {
         }
     }
 
-    /// Within two and a half minutes.
+    /// Takes up to two and a half minutes.
     pub fn quick() -> Self {
         let ms = Duration::from_millis;
         Self {
@@ -120,7 +120,7 @@ impl Effort {
     }
 }
 
-/// Everything, or only some parts and servers.
+/// Measures everything, or only some parts and numbers of servers.
 pub async fn all(effort: &Effort, parts: &[Part], servers: Option<u32>) -> Result<Vec<Row>, Fatal> {
     let began = Instant::now();
     let wanted = |part| parts.is_empty() || parts.contains(&part);

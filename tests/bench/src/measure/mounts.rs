@@ -1,7 +1,7 @@
 //! Claim to mounted, and release to free, with a real agent, a real driver and real mounts.
 //!
-//! The limit is the sum of the plugin's own call times, from the driver's log: what is above it is
-//! ours.
+//! The limit is the sum of the plugin's own call times, from the driver's log. The rest is Berth's
+//! own time.
 
 use std::path::Path;
 use std::process::Command;
@@ -22,19 +22,19 @@ use crate::row::{AIM, Part, Row};
 use crate::site::{self, Site};
 use crate::stats::{Sample, median};
 
-/// What the driver calls itself.
+/// The driver's plugin id.
 pub(super) const PLUGIN: &str = "dev.berth";
 /// The driver's process.
 pub(super) const DRIVER: &str = "driver";
 /// The volume that is mounted, in the backend from the start.
 pub(super) const VOLUME: &str = "data";
-/// Every call that mounts or unmounts, made slow.
+/// The delay of each call that mounts or unmounts, in the slow rows.
 const DELAY_MS: u64 = 20;
 const MOUNT_CALLS: [&str; 3] = ["ControllerPublishVolume", "NodeStageVolume", "NodePublishVolume"];
 const FREE_CALLS: [&str; 3] =
     ["NodeUnpublishVolume", "NodeUnstageVolume", "ControllerUnpublishVolume"];
 
-/// A volume is free so soon after the plugin's last answer.
+/// The time within which a volume shall be free after the plugin's last answer.
 const FREED_WITHIN: Duration = Duration::from_millis(250);
 
 pub async fn measure(effort: &Effort) -> Result<Vec<Row>, Fatal> {
@@ -95,7 +95,8 @@ pub(super) fn start_node(site: &mut Site) -> Result<(), Fatal> {
     site.service(&site::agent(PLUGIN)?, &config)
 }
 
-/// Makes every call that mounts or unmounts so slow. The file is read at each: put in place whole.
+/// Delays every call that mounts or unmounts. The driver reads the file at each call, so it is
+/// replaced as a whole.
 pub(super) fn plant(site: &Site, delay_ms: u64) -> Result<(), Fatal> {
     let faults: Vec<Value> = MOUNT_CALLS
         .iter()
@@ -108,7 +109,7 @@ pub(super) fn plant(site: &Site, delay_ms: u64) -> Result<(), Fatal> {
     Ok(std::fs::rename(fresh, file)?)
 }
 
-/// How long each took, and how long the plugin's calls in it took.
+/// How long each mount and release took, and the plugin's calls in it.
 #[derive(Default)]
 struct Times {
     mounted: Vec<Duration>,
@@ -123,22 +124,22 @@ async fn rounds(site: &Site, freed: &Freed, delay_ms: u64, many: usize) -> Resul
     let (namespace, node) = (Namespace::default(), NodeId::new(NODE)?);
     let log = site.path("calls");
     let mut times = Times::default();
-    // One more than is counted: the first finds everything cold.
-    for at in 0..=many {
-        let alloc = format!("alloc-{delay_ms}-{at:04}");
+    // The first round is not counted: it finds everything cold.
+    for round in 0..=many {
+        let alloc = format!("alloc-{delay_ms}-{round:04}");
         ask::register_alloc(&site.bus, &namespace, &alloc, VOLUME).await?;
-        let gone = freed.expect(&namespace, VOLUME, &alloc)?;
+        let deletion = freed.expect(&namespace, VOLUME, &alloc)?;
         let before = std::fs::metadata(&log)?.len();
         let mount = json!({"namespace": namespace.as_str(), "alloc": alloc, "volume": VOLUME});
-        let asked = Instant::now();
+        let began = Instant::now();
         mounted(&site.bus, &node, &mount).await?;
-        let took_mounted = asked.elapsed();
+        let took_mounted = began.elapsed();
         let stop = json!({"id": alloc, "state": "complete"});
-        let asked = Instant::now();
+        let began = Instant::now();
         ask::about::<verb::AllocStop>(&site.bus, &namespace, &stop).await?;
-        gone.gone().await?;
-        let (took_freed, now) = (asked.elapsed(), since_1970());
-        if at > 0 {
+        deletion.gone().await?;
+        let (took_freed, now) = (began.elapsed(), since_1970());
+        if round > 0 {
             times.mounted.push(took_mounted);
             times.freed.push(took_freed);
             let calls = calls_since(&log, before)?;
@@ -151,8 +152,8 @@ async fn rounds(site: &Site, freed: &Freed, delay_ms: u64, many: usize) -> Resul
     Ok(times)
 }
 
-/// The first time the claim service may not have seen yet that the plugin is healthy; and in a
-/// crowd the mount table may change whenever the agent reads it.
+/// Mounts a volume; repeats a refused request. At first the claim service may not know yet that the
+/// plugin is healthy; among many mounts the mount table may change each time the agent reads it.
 pub(super) async fn mounted(bus: &Bus, node: &NodeId, mount: &Value) -> Result<(), Fatal> {
     let to = verb::NodeAndNamespace::any_of(node.clone());
     let mut tries = 0;
@@ -173,7 +174,7 @@ fn calls_since(log: &Path, offset: u64) -> Result<Vec<Value>, Fatal> {
     Ok(lines.map(serde_json::from_slice).collect::<Result<_, _>>()?)
 }
 
-/// How long these calls worked, all together: from the driver's own beginnings and ends.
+/// How long these calls worked in total, by the beginnings and ends in the driver's log.
 fn seconds_in(calls: &[Value], which: &[&str]) -> f64 {
     seconds_of_each(calls, which).sum()
 }
@@ -184,18 +185,18 @@ fn seconds_of_each(calls: &[Value], which: &[&str]) -> impl Iterator<Item = f64>
         call["entry"] == "end" && call["rpc"].as_str().is_some_and(|rpc| which.contains(&rpc))
     });
     ends.map(|call| {
-        let at = |name: &str| call[name].as_u64().unwrap_or(0);
-        Duration::from_micros(at("end_us").saturating_sub(at("begin_us"))).as_secs_f64()
+        let micros = |name: &str| call[name].as_u64().unwrap_or(0);
+        Duration::from_micros(micros("end_us").saturating_sub(micros("begin_us"))).as_secs_f64()
     })
 }
 
-/// How long all calls that mount or unmount worked together, after this place in the log.
+/// How long all calls that mount or unmount worked in total, after this offset of the log.
 pub(super) fn seconds_of_all_since(log: &Path, offset: u64) -> Result<f64, Fatal> {
     let calls = calls_since(log, offset)?;
     Ok(seconds_in(&calls, &MOUNT_CALLS) + seconds_in(&calls, &FREE_CALLS))
 }
 
-/// How long each call of this kind worked, after this place in the log.
+/// How long each call of this RPC worked, after this offset of the log.
 pub(super) fn seconds_of_each_since(log: &Path, from: u64, rpc: &str) -> Result<Vec<f64>, Fatal> {
     Ok(seconds_of_each(&calls_since(log, from)?, &[rpc]).collect())
 }

@@ -1,7 +1,7 @@
-//! A plugin that is killed as its consumer stops: how soon after its return the volume is free.
+//! A plugin is killed as its workload stops: how soon after its return the volume is free.
 //!
-//! The release cannot go on while it is away, and what is waited for is said on the claim. Nothing
-//! but its return wakes it: the next try alone would come up to a minute later.
+//! The release waits for the plugin, and the claim says so. The plugin's return must wake the
+//! release: the next retry would come up to a minute later.
 
 use std::time::Duration;
 
@@ -19,19 +19,19 @@ use crate::row::{AIM, Part, Row};
 use crate::site::{PATIENCE, Site};
 use crate::stats::Sample;
 
-/// How long it is away once the first call has failed.
+/// How long the plugin is down once the first call has failed.
 const AWAY: Duration = Duration::from_secs(3);
-/// A volume is free so soon after the plugin is back.
+/// The time within which a volume shall be free after the plugin is back.
 const FREED_WITHIN: Duration = Duration::from_secs(2);
 
-/// Where an agent, a driver and [`VOLUME`] stand already.
+/// Expects a site with an agent, a driver and [`VOLUME`].
 pub async fn measure(site: &Site, freed: &Freed, many: usize) -> Result<Row, Fatal> {
     let (namespace, node) = (Namespace::default(), NodeId::new(NODE)?);
     let mut times = Vec::new();
-    for at in 0..many {
-        let alloc = format!("alloc-back-{at:04}");
+    for round in 0..many {
+        let alloc = format!("alloc-back-{round:04}");
         ask::register_alloc(&site.bus, &namespace, &alloc, VOLUME).await?;
-        let gone = freed.expect(&namespace, VOLUME, &alloc)?;
+        let deletion = freed.expect(&namespace, VOLUME, &alloc)?;
         let mount = json!({"namespace": namespace.as_str(), "alloc": alloc, "volume": VOLUME});
         mounted(&site.bus, &node, &mount).await?;
         site.daemon(DRIVER)?.kill9();
@@ -39,8 +39,8 @@ pub async fn measure(site: &Site, freed: &Freed, many: usize) -> Result<Row, Fat
         ask::about::<verb::AllocStop>(&site.bus, &namespace, &stop).await?;
         let query = json!({"alloc": alloc, "volume": VOLUME});
         wait::until("the release has failed once", PATIENCE, async || {
-            let asked = ask::about::<verb::ClaimStatus>(&site.bus, &namespace, &query).await;
-            let answer = asked.map_err(|error| error.to_string())?;
+            let reply = ask::about::<verb::ClaimStatus>(&site.bus, &namespace, &query).await;
+            let answer = reply.map_err(|error| error.to_string())?;
             match &answer["claims"][0]["error"] {
                 error if error.is_string() => Ok(()),
                 _ => Err(answer.to_string()),
@@ -48,10 +48,10 @@ pub async fn measure(site: &Site, freed: &Freed, many: usize) -> Result<Row, Fat
         })
         .await;
         sleep(AWAY).await;
-        let back = Instant::now();
+        let returned = Instant::now();
         site.daemon(DRIVER)?.restart();
-        gone.gone().await?;
-        times.push(back.elapsed());
+        deletion.gone().await?;
+        times.push(returned.elapsed());
     }
     let sample = Sample::of_sequence(times).ok_or("no plugin was killed")?;
     let name = format!("plugin back, after {} s, to free", AWAY.as_secs());

@@ -1,9 +1,9 @@
 //! A claim and its release, until the volume is free again, with everything running.
 //!
-//! The watcher drives the release, and the stand-in node answers its calls at once. What remains is
-//! the recorded steps: each is one durable write. The claim service, the watcher and the waiting
-//! benchmark follow them, and a followed stream takes fewer writes. So one row shows the bare
-//! service with as many followers.
+//! The watcher drives the release, and the stand-in node answers its calls at once. What remains
+//! are the recorded steps: each is one durable write. The claim service, the watcher and the
+//! benchmark follow the stream, and a followed stream takes fewer writes a second. So one row shows
+//! the bare service with as many followers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -29,7 +29,7 @@ use crate::stand_in::{ATTACHING, PLAIN};
 
 const RELEASE: &str = "claim + release";
 const RELEASE_ATTACHED: &str = "claim + release, no-op controller";
-/// Volumes of each caller, used in turn: the record of one is not written twice at a time.
+/// Volumes of each caller, used in turn, so that no record is written twice at a time.
 const VOLUMES_EACH: usize = 4;
 
 pub async fn measure(site: &mut Site, value: &[u8], effort: &Effort) -> Result<Vec<Row>, Fatal> {
@@ -51,10 +51,14 @@ pub async fn measure(site: &mut Site, value: &[u8], effort: &Effort) -> Result<V
         let many = turns::enough(&bucket, &value, at_once, effort).await?;
         let prefix = format!("beside{at_once}");
         let bare = turns::prepare_bare(&bucket, &value, &prefix, many).await?;
-        let seen = turns::prepare_bare(&followed, &value, &prefix, many).await?;
+        let followed_supply = turns::prepare_bare(&followed, &value, &prefix, many).await?;
         let lanes = [
             Lane::new(BARE, turns::bare(site, SUBJECT, bare), &bucket),
-            Lane::new(BARE_FOLLOWED, turns::bare(site, SUBJECT_FOLLOWED, seen), &followed),
+            Lane::new(
+                BARE_FOLLOWED,
+                turns::bare(site, SUBJECT_FOLLOWED, followed_supply),
+                &followed,
+            ),
             Lane::new(RELEASE, cycle(site, &namespace, &freed, &plain), &volumes),
             Lane::new(RELEASE_ATTACHED, cycle(site, &namespace, &freed, &attached), &volumes),
         ];
@@ -81,7 +85,7 @@ impl Fold for Ignore {
     fn delete(&mut self, _key: &str, _revision: u64) {}
 }
 
-/// A follower of the writes, over a connection of its own as a service has.
+/// A follower of the writes, over its own connection, as a service has.
 async fn follower(site: &Site) -> Result<Mirror<Ignore>, Fatal> {
     let config = identity::config(&site.access(), site.url(), "follower")?;
     let bus = Bus::connect(bare::plain(config)).await?;
@@ -97,16 +101,16 @@ fn cycle(site: &Site, namespace: &Namespace, freed: &Freed, pairs: &Arc<Vec<Pair
         (site.bus.clone(), namespace.clone(), freed.clone(), Arc::clone(pairs));
     Arc::new(move |caller| {
         let turn = turns[caller].fetch_add(1, Ordering::Relaxed);
-        let at = caller * VOLUMES_EACH + turn % VOLUMES_EACH;
+        let index = caller * VOLUMES_EACH + turn % VOLUMES_EACH;
         let (bus, namespace, freed, pairs) =
             (bus.clone(), namespace.clone(), freed.clone(), Arc::clone(&pairs));
         async move {
-            let Pair { volume, alloc } = &pairs[at];
-            let gone = freed.expect(&namespace, volume, alloc)?;
+            let Pair { volume, alloc } = &pairs[index];
+            let deletion = freed.expect(&namespace, volume, alloc)?;
             ask::take(&bus, &namespace, alloc, volume).await?;
             let release = json!({"alloc": alloc, "volume": volume});
             ask::about::<verb::ClaimRelease>(&bus, &namespace, &release).await?;
-            gone.gone().await?;
+            deletion.gone().await?;
             Ok(true)
         }
         .boxed()

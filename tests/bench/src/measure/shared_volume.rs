@@ -1,6 +1,6 @@
 //! Claims on one volume that many may write: the ten-thousandth must not cost more than the
-//! hundredth. Beside each what the bus takes there: a raw guarded write below a volume with as many
-//! keys, since the server compares the guard with the newest of them.
+//! hundredth. The limit is a raw guarded write below a volume with as many keys, because the server
+//! compares the guard with the newest of them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,13 +14,13 @@ use tokio::time::Instant;
 use super::Effort;
 use crate::Fatal;
 use crate::ask;
-use crate::bare::{self, Asked, BUCKET};
+use crate::bare::{self, BUCKET, WriteRequest};
 use crate::row::{Part, Row};
 use crate::site::Site;
 use crate::stand_in::PLAIN;
 use crate::stats::{Sample, count, median};
 
-/// Which claims are looked at: the last of the hundred that end there.
+/// The claims that are measured: the [`WINDOW`] claims up to each of these.
 const MARKS: [usize; 4] = [100, 1_000, 3_000, 10_000];
 const WINDOW: usize = 100;
 
@@ -33,29 +33,29 @@ pub async fn measure(effort: &Effort) -> Result<Vec<Row>, Fatal> {
     let mut work: [Vec<BTreeMap<String, Duration>>; 4] = Default::default();
     for round in 0..effort.shared_rounds {
         let shared = Shared::prepare(&site, &value, round).await?;
-        let mut made = 0;
+        let mut claims_made = 0;
         for (at, mark) in MARKS.into_iter().enumerate() {
-            shared.fill(made, mark - WINDOW).await?;
+            shared.fill(claims_made, mark - WINDOW).await?;
             let sample = |times| Sample::of_sequence(times).ok_or("nothing was made");
             raw[at].push(sample(shared.write(mark - WINDOW, mark).await?)?);
             let before = site.worked()?;
             claims[at].push(sample(shared.claim(mark - WINDOW, mark).await?)?);
             work[at].push(worked(&before, site.worked()?));
-            made = mark;
+            claims_made = mark;
         }
     }
-    let middle = |rounds: &[Sample]| Sample::median(rounds).ok_or("nothing was made");
-    let of = claims.iter().zip(&raw).zip(&work);
-    let rows = MARKS.into_iter().zip(of).map(|(mark, ((claims, raw), work))| {
+    let median_of = |rounds: &[Sample]| Sample::median(rounds).ok_or("nothing was made");
+    let figures = claims.iter().zip(&raw).zip(&work);
+    let rows = MARKS.into_iter().zip(figures).map(|(mark, ((claims, raw), work))| {
         let name = format!("{mark}th claim on one shared volume");
-        let row = Row::new(Part::Shared, name, 1, 1).sample(&middle(claims)?);
+        let row = Row::new(Part::Shared, name, 1, 1).sample(&median_of(claims)?);
         let row = Row { cpu_us: each(work), ..row };
-        Ok(row.limit("a raw guarded write beside as many keys", middle(raw)?.per_second))
+        Ok(row.limit("a raw guarded write beside as many keys", median_of(raw)?.per_second))
     });
     rows.collect()
 }
 
-/// What each process worked meanwhile.
+/// The processor time of each process between two readings.
 fn worked(
     before: &BTreeMap<String, Duration>,
     after: BTreeMap<String, Duration>,
@@ -67,20 +67,20 @@ fn worked(
         .collect()
 }
 
-/// What each process worked for one claim of a window, in microseconds: the median of the rounds.
+/// The processor time of each process for one claim of a window, in microseconds: the median of the
+/// rounds.
 fn each(rounds: &[BTreeMap<String, Duration>]) -> BTreeMap<String, f64> {
     let Some(first) = rounds.first() else { return BTreeMap::new() };
-    let of = |process: &String| {
+    let median_us = |process: &String| {
         let all = rounds.iter().filter_map(|round| round.get(process));
         let us = median(all.map(|work| work.as_secs_f64() * 1e6 / count(WINDOW)).collect())?;
-        // What hardly worked is not worth a word.
+        // Smaller shares are left out.
         (us >= 1.0).then(|| (process.clone(), us))
     };
-    first.keys().filter_map(of).collect()
+    first.keys().filter_map(median_us).collect()
 }
 
-/// A volume that is claimed again and again, and below another key what is written without anybody
-/// to decide it.
+/// A volume with many claims, and the same keys in the bare service's bucket for raw writes.
 struct Shared<'a> {
     site: &'a Site,
     bucket: Bucket,
@@ -94,10 +94,10 @@ impl<'a> Shared<'a> {
         let namespace = Namespace::default();
         let access = "multi-node-multi-writer";
         ask::register_volume(&site.bus, &namespace, &volume, PLAIN, access).await?;
-        let (bus, all, of) = (site.bus.clone(), namespace.clone(), volume.clone());
+        let (bus, alloc_namespace, id) = (site.bus.clone(), namespace.clone(), volume.clone());
         ask::fill(MARKS[MARKS.len() - 1], move |at| {
-            let (bus, all, of) = (bus.clone(), all.clone(), of.clone());
-            async move { ask::register_alloc(&bus, &all, &alloc(&of, at), &of).await }
+            let (bus, namespace, id) = (bus.clone(), alloc_namespace.clone(), id.clone());
+            async move { ask::register_alloc(&bus, &namespace, &alloc(&id, at), &id).await }
         })
         .await?;
         let bucket = site.bus.bucket(&BUCKET, site.copies()).await?;
@@ -105,7 +105,7 @@ impl<'a> Shared<'a> {
         Ok(Self { site, bucket, value, volume })
     }
 
-    /// Those between the windows, in a crowd.
+    /// Makes the claims and raw writes between two windows, many at once.
     async fn fill(&self, from: usize, to: usize) -> Result<(), Fatal> {
         let (bus, volume) = (self.site.bus.clone(), self.volume.clone());
         ask::fill(to - from, move |at| {
@@ -119,8 +119,8 @@ impl<'a> Shared<'a> {
             let (bucket, value, volume) = (bucket.clone(), value.clone(), volume.clone());
             async move {
                 let key = claim(&volume, from + at)?;
-                let asked = Asked { filter: key.clone(), key, revision: 0 };
-                bare::write(&bucket, &asked, value, ask::trace()).await.map(drop)
+                let request = WriteRequest { filter: key.clone(), key, revision: 0 };
+                bare::write(&bucket, &request, value, ask::trace()).await.map(drop)
             }
         })
         .await
@@ -130,9 +130,9 @@ impl<'a> Shared<'a> {
     async fn claim(&self, from: usize, to: usize) -> Result<Vec<Duration>, Fatal> {
         let mut times = Vec::with_capacity(to - from);
         for at in from..to {
-            let asked = Instant::now();
+            let began = Instant::now();
             take(&self.site.bus, &self.volume, at).await?;
-            times.push(asked.elapsed());
+            times.push(began.elapsed());
         }
         Ok(times)
     }
@@ -144,9 +144,9 @@ impl<'a> Shared<'a> {
         let mut times = Vec::with_capacity(to - from);
         for at in from..to {
             let key = claim(&self.volume, at)?;
-            let asked = Asked { key, filter: filter.clone(), revision };
+            let request = WriteRequest { key, filter: filter.clone(), revision };
             let (value, began) = (self.value.clone(), Instant::now());
-            revision = bare::write(&self.bucket, &asked, value, ask::trace()).await?;
+            revision = bare::write(&self.bucket, &request, value, ask::trace()).await?;
             times.push(began.elapsed());
         }
         Ok(times)
@@ -154,8 +154,8 @@ impl<'a> Shared<'a> {
 }
 
 async fn take(bus: &berth_bus::Bus, volume: &VolumeKey, at: usize) -> Result<(), Fatal> {
-    let of = volume.volume.as_str();
-    ask::take(bus, &volume.namespace, &alloc(of, at), of).await.map(drop)
+    let id = volume.volume.as_str();
+    ask::take(bus, &volume.namespace, &alloc(id, at), id).await.map(drop)
 }
 
 fn claim(volume: &VolumeKey, at: usize) -> Result<String, Fatal> {

@@ -1,5 +1,5 @@
-//! Many volumes: what registering them takes, what they cost in memory, what a claim takes among
-//! them, and how long a service that starts over them takes until it serves.
+//! Many volumes: how long it takes to register them, their memory, the rate of claims among them,
+//! and how long a service that starts over them takes until it serves.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ use crate::stats::{Sample, count, quantile};
 
 /// Callers that claim at once.
 const AT_ONCE: u32 = 16;
-/// How many volumes they claim in a round.
+/// How many volumes the callers claim in a round.
 const CLAIMS: usize = 4_000;
 const SERVICES: [&str; 4] = ["claim", "volumewatcher", "gc", "registry"];
 
@@ -56,16 +56,16 @@ pub async fn measure(effort: &Effort) -> Result<Vec<Row>, Fatal> {
     }
     let fresh = memory(&site)?;
     for (at, (name, before)) in empty.iter().enumerate() {
-        let row = |of: &str, bytes: u64| Row {
+        let row = |what: &str, bytes: u64| Row {
             rss_bytes: Some(bytes),
-            ..Row::new(Part::Size, format!("memory of {name}, {of}"), 0, 1)
+            ..Row::new(Part::Size, format!("memory of {name}, {what}"), 0, 1)
         };
         rows.push(row("no volume", *before));
         rows.push(row(&format!("{many} volumes"), full[at].1));
-        let each = |all: u64| all.saturating_sub(few[at].1) / many as u64;
+        let per_volume = |bytes: u64| bytes.saturating_sub(few[at].1) / many as u64;
         if ["claim", "volumewatcher"].contains(&name.as_str()) {
-            rows.push(row("a volume", each(full[at].1)));
-            rows.push(row("a volume, after a restart", each(fresh[at].1)));
+            rows.push(row("a volume", per_volume(full[at].1)));
+            rows.push(row("a volume, after a restart", per_volume(fresh[at].1)));
         }
         if fresh[at].1 != full[at].1 && ["claim", "volumewatcher"].contains(&name.as_str()) {
             rows.push(row(&format!("{many} volumes, after a restart"), fresh[at].1));
@@ -74,7 +74,7 @@ pub async fn measure(effort: &Effort) -> Result<Vec<Row>, Fatal> {
     Ok(rows)
 }
 
-/// Claims at so many callers, each on a volume of its own that is new.
+/// Claims by [`AT_ONCE`] callers, each on a new volume of its own.
 async fn claimed(site: &Site, prefix: &str, effort: &Effort) -> Result<Sample, Fatal> {
     let mut rounds = Vec::new();
     for round in 0..effort.rounds {
@@ -96,16 +96,16 @@ async fn read_lists(bus: Bus) -> Result<(), Fatal> {
     }
 }
 
-/// Every process of ours, and the server.
+/// The resident memory of each service and server, in bytes.
 fn memory(site: &Site) -> Result<Vec<(String, u64)>, Fatal> {
-    let mut seen = Vec::new();
+    let mut sizes = Vec::new();
     for name in SERVICES {
-        seen.push((name.to_owned(), resident(site.daemon(name)?.pid())?));
+        sizes.push((name.to_owned(), resident(site.daemon(name)?.pid())?));
     }
     for pid in site.nats_pids() {
-        seen.push(("nats-server".to_owned(), resident(pid)?));
+        sizes.push(("nats-server".to_owned(), resident(pid)?));
     }
-    Ok(seen)
+    Ok(sizes)
 }
 
 async fn registered(site: &Site, many: usize) -> Result<Row, Fatal> {
@@ -117,10 +117,10 @@ async fn registered(site: &Site, many: usize) -> Result<Row, Fatal> {
         let (bus, out) = (bus.clone(), std::sync::Arc::clone(&out));
         async move {
             let (namespace, id) = (Namespace::default(), volume(at));
-            let asked = Instant::now();
+            let asked_at = Instant::now();
             let access = "single-node-writer";
             ask::register_volume(&bus, &namespace, &id, PLAIN, access).await?;
-            out.lock().map_err(|_| "a filler failed")?.push(asked.elapsed());
+            out.lock().map_err(|_| "a filler failed")?.push(asked_at.elapsed());
             Ok(())
         }
     })
@@ -136,7 +136,7 @@ fn volume(at: usize) -> String {
     format!("volume-{at:06}")
 }
 
-/// Kills a service and starts it again: from there to its first answer, which it gives once it has
+/// Kills a service and starts it again: the time until its first answer. It answers once it has
 /// read everything.
 async fn started(site: &Site, name: &str, subject: &str, effort: &Effort) -> Result<Row, Fatal> {
     let last = json!({"id": volume(effort.volumes - 1)});
@@ -145,7 +145,7 @@ async fn started(site: &Site, name: &str, subject: &str, effort: &Effort) -> Res
         site.daemon(name)?.kill9();
         wait::until(&format!("{name} is gone"), PATIENCE, || async {
             match ask::ask(&site.bus, subject, &last).await {
-                Ok(_) => Err("it answers"),
+                Ok(_) => Err("the killed service answers"),
                 Err(_) => Ok(()),
             }
         })
@@ -161,11 +161,11 @@ async fn started(site: &Site, name: &str, subject: &str, effort: &Effort) -> Res
         times.push(began.elapsed());
     }
     times.sort_unstable();
-    let at = |share| quantile(&times, share).ok_or("nothing was started");
+    let time_at = |share| quantile(&times, share).ok_or("nothing was started");
     let sample = Sample {
-        per_second: count(effort.volumes) / at(0.5)?.as_secs_f64(),
-        p50: at(0.5)?,
-        p99: at(0.99)?,
+        per_second: count(effort.volumes) / time_at(0.5)?.as_secs_f64(),
+        p50: time_at(0.5)?,
+        p99: time_at(0.99)?,
     };
     let what = format!("{name} starts over {} volumes", effort.volumes);
     Ok(Row::new(Part::Size, what, 1, 1).sample(&sample))

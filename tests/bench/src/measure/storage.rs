@@ -2,7 +2,7 @@
 //!
 //! An operation lasts from its request until a reader that waits with `newer_than` learns that it
 //! is done. The limit is the plugin's own call times, from the driver's log, as if the calls of
-//! callers beside each other never waited for each other.
+//! parallel callers never waited for each other.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ use crate::site::{PATIENCE, Site};
 use crate::stats::{Sample, count, median};
 use crate::{Fatal, ask};
 
-/// Callers beside each other.
+/// Parallel callers.
 const TOGETHER: u32 = 16;
 /// The snapshot of each volume.
 const SNAPSHOT: &str = "cut";
@@ -38,7 +38,7 @@ const CREATE: MeasuredCall = MeasuredCall { name: "create to ready", rpc: "Creat
 const DELETE: MeasuredCall = MeasuredCall { name: "delete to gone", rpc: "DeleteVolume" };
 const CUT: MeasuredCall = MeasuredCall { name: "snapshot to ready", rpc: "CreateSnapshot" };
 
-/// What is measured, and the plugin's call in it.
+/// An operation that is measured, and the plugin's call in it.
 #[derive(Clone, Copy)]
 struct MeasuredCall {
     name: &'static str,
@@ -58,7 +58,7 @@ pub async fn measure(effort: &Effort) -> Result<Vec<Row>, Fatal> {
     let log = site.path("calls");
     // Healthy at the registry is not yet healthy at the claim service.
     wait::until("a volume is created", PATIENCE, || storage.create("first")).await;
-    // The first ones find everything cold.
+    // The first operations find everything cold.
     alone(&storage, "warm", 3).await?;
     let before = std::fs::metadata(&log)?.len();
     let [created, cut, deleted] = alone(&storage, "alone", effort.mounts).await?;
@@ -93,20 +93,20 @@ pub async fn measure(effort: &Effort) -> Result<Vec<Row>, Fatal> {
 }
 
 impl MeasuredCall {
-    /// How long each of the plugin's calls worked, after this place in the driver's log.
-    fn seconds_since(self, log: &Path, before: u64) -> Result<Vec<f64>, Fatal> {
-        mounts::seconds_of_each_since(log, before, self.rpc)
+    /// How long each of the plugin's calls worked, after this offset of the driver's log.
+    fn seconds_since(self, log: &Path, offset: u64) -> Result<Vec<f64>, Fatal> {
+        mounts::seconds_of_each_since(log, offset, self.rpc)
     }
 
-    /// The row of so many callers, beside a call of the plugin that takes so many seconds.
-    fn row(self, at_once: u32, sample: &Sample, call: f64) -> Row {
+    /// The row of this many callers, beside the seconds of one call of the plugin.
+    fn row(self, at_once: u32, sample: &Sample, call_seconds: f64) -> Row {
         let row = Row::new(Part::Storage, self.name, at_once, 1).sample(sample);
-        row.limit("the plugin's own calls", f64::from(at_once) / call)
+        row.limit("the plugin's own calls", f64::from(at_once) / call_seconds)
     }
 }
 
-/// Creates so many volumes, cuts and deletes them, one after another: the times of the creations,
-/// of the snapshots, and of the deletions.
+/// Creates volumes one after another, cuts a snapshot of each and deletes it. Returns the times of
+/// the creations, of the snapshots, and of the deletions.
 async fn alone(
     storage: &StorageRequests,
     name: &str,
@@ -123,10 +123,10 @@ async fn alone(
     Ok(times)
 }
 
-/// [`TOGETHER`] callers create all volumes, or delete them. The rate is that of all together.
+/// [`TOGETHER`] callers create all volumes, or delete them. The rate is that of all callers.
 async fn crowd(storage: &StorageRequests, ids: &[String], creates: bool) -> Result<Sample, Fatal> {
     let ids = Supply::new(ids.to_vec());
-    let begun = Instant::now();
+    let began = Instant::now();
     let mut callers = JoinSet::new();
     for _ in 0..TOGETHER {
         let (storage, ids) = (storage.clone(), Arc::clone(&ids));
@@ -144,7 +144,7 @@ async fn crowd(storage: &StorageRequests, ids: &[String], creates: bool) -> Resu
     while let Some(done) = callers.join_next().await {
         times.extend(done??);
     }
-    Ok(Sample::new(times, begun.elapsed()).ok_or("nothing was created")?)
+    Ok(Sample::new(times, began.elapsed()).ok_or("nothing was created")?)
 }
 
 /// Requests about volumes at their storage. Each returns how long it took.
@@ -158,15 +158,15 @@ impl StorageRequests {
     async fn create(&self, id: &str) -> Result<Duration, Fatal> {
         let capability = [json!({"access": "single-node-writer"})];
         let document = json!({"id": id, "plugin": PLUGIN, "capability": capability});
-        let begun = Instant::now();
-        let asked: StorageChanged = self.ask::<verb::VolumeCreate>(&document).await?;
-        let mut index = asked.index;
-        while begun.elapsed() < PATIENCE {
+        let began = Instant::now();
+        let changed: StorageChanged = self.ask::<verb::VolumeCreate>(&document).await?;
+        let mut index = changed.index;
+        while began.elapsed() < PATIENCE {
             let status = self.newer_status(id, index).await?;
             let status = status.ok_or_else(|| format!("volume {id} is gone"))?;
             let storage = status.storage.ok_or_else(|| format!("volume {id} has no storage"))?;
             match storage.stage {
-                Stage::Ready if storage.operation.is_none() => return Ok(begun.elapsed()),
+                Stage::Ready if storage.operation.is_none() => return Ok(began.elapsed()),
                 Stage::Failed => return Err(format!("volume {id}: {:?}", storage.failure).into()),
                 _ => index = status.modify_index,
             }
@@ -175,12 +175,12 @@ impl StorageRequests {
     }
 
     async fn delete(&self, id: &str) -> Result<Duration, Fatal> {
-        let begun = Instant::now();
-        let asked: StorageChanged = self.ask::<verb::VolumeDelete>(&json!({"id": id})).await?;
-        let mut index = asked.index;
-        while begun.elapsed() < PATIENCE {
+        let began = Instant::now();
+        let changed: StorageChanged = self.ask::<verb::VolumeDelete>(&json!({"id": id})).await?;
+        let mut index = changed.index;
+        while began.elapsed() < PATIENCE {
             match self.newer_status(id, index).await? {
-                None => return Ok(begun.elapsed()),
+                None => return Ok(began.elapsed()),
                 Some(status) => index = status.modify_index,
             }
         }
@@ -189,15 +189,15 @@ impl StorageRequests {
 
     async fn cut(&self, id: &str) -> Result<Duration, Fatal> {
         let body = json!({"volumes": [id], "snapshot": SNAPSHOT});
-        let begun = Instant::now();
-        let asked: SnapshotsChanged = self.ask::<verb::SnapshotCreate>(&body).await?;
-        let is_ready = |one: &SnapshotStub| one.state == SnapshotState::Ready;
-        let first = asked.snapshots.first().ok_or("no snapshot is stored")?;
+        let began = Instant::now();
+        let changed: SnapshotsChanged = self.ask::<verb::SnapshotCreate>(&body).await?;
+        let is_ready = |snapshot: &SnapshotStub| snapshot.state == SnapshotState::Ready;
+        let first = changed.snapshots.first().ok_or("no snapshot is stored")?;
         let mut index = first.modify_index;
-        while begun.elapsed() < PATIENCE {
+        while began.elapsed() < PATIENCE {
             let listed = self.newer_snapshots(id, index).await?;
             if listed.snapshots.iter().any(is_ready) {
-                return Ok(begun.elapsed());
+                return Ok(began.elapsed());
             }
             index = listed.index;
         }
@@ -205,13 +205,13 @@ impl StorageRequests {
     }
 
     async fn delete_cut(&self, id: &str) -> Result<(), Fatal> {
-        let (body, begun) = (json!({"volume": id, "snapshot": SNAPSHOT}), Instant::now());
-        let asked: SnapshotsChanged = self.ask::<verb::SnapshotDelete>(&body).await?;
-        let mut index = asked.snapshots.first().map(|one| one.modify_index);
+        let (body, began) = (json!({"volume": id, "snapshot": SNAPSHOT}), Instant::now());
+        let changed: SnapshotsChanged = self.ask::<verb::SnapshotDelete>(&body).await?;
+        let mut index = changed.snapshots.first().map(|snapshot| snapshot.modify_index);
         while let Some(than) = index {
             let listed = self.newer_snapshots(id, than).await?;
             index = (!listed.snapshots.is_empty()).then_some(listed.index);
-            if begun.elapsed() > PATIENCE {
+            if began.elapsed() > PATIENCE {
                 return Err(format!("the snapshot of volume {id} was not gone in time").into());
             }
         }

@@ -14,13 +14,13 @@ use futures_util::FutureExt as _;
 use super::Effort;
 use crate::Fatal;
 use crate::ask;
-use crate::bare::{self, Asked};
+use crate::bare::{self, WriteRequest};
 use crate::load::{self, Done, Operation, Round, Supply};
 use crate::row::{Part, Row};
 use crate::site::Site;
 use crate::stats::{Sample, count, median};
 
-/// One row to be: what is measured, and the stream its writes are counted in.
+/// A row to measure: its operation, and the stream in which its writes are counted.
 pub struct Lane {
     pub name: &'static str,
     pub operation: Operation,
@@ -28,23 +28,22 @@ pub struct Lane {
 }
 
 impl Lane {
-    /// A lane whose writes go to a bucket.
     pub fn new(name: &'static str, operation: Operation, bucket: &Bucket) -> Self {
         Self { name, operation, stream: bucket.clone() }
     }
 }
 
-/// What became of it.
+/// The result of a lane.
 pub struct Turned {
     pub name: &'static str,
     pub sample: Sample,
     /// Durable writes per operation.
     pub writes: f64,
-    /// What each process worked per operation, in microseconds of a processor.
+    /// Processor time of each process per operation, in microseconds.
     pub cpu_us: BTreeMap<String, f64>,
 }
 
-/// Starts what rates are measured with; answers the value that a claim writes.
+/// Starts the services whose rates are measured; returns the value that a claim writes.
 pub async fn prepare(site: &mut Site) -> Result<Vec<u8>, Fatal> {
     site.start_claims().await?;
     site.start_stand_in().await?;
@@ -53,50 +52,50 @@ pub async fn prepare(site: &mut Site) -> Result<Vec<u8>, Fatal> {
     Ok(value)
 }
 
-/// What one lane brought, round by round.
+/// The figures of one lane, one of each round.
 #[derive(Default, Clone)]
-struct Seen {
+struct LaneRounds {
     samples: Vec<Sample>,
     writes: Vec<f64>,
     cpu_us: BTreeMap<String, Vec<f64>>,
 }
 
-/// All lanes, one after another, round after round; the median of each.
+/// Runs all lanes in turn, round after round; returns the median of each lane.
 pub async fn take(
     site: &Site,
     lanes: &[Lane],
     at_once: u32,
     effort: &Effort,
 ) -> Result<Vec<Turned>, Fatal> {
-    let mut seen = vec![Seen::default(); lanes.len()];
+    let mut lane_rounds = vec![LaneRounds::default(); lanes.len()];
     for _ in 0..effort.rounds {
-        for (lane, seen) in lanes.iter().zip(&mut seen) {
+        for (lane, lane_rounds) in lanes.iter().zip(&mut lane_rounds) {
             let (before, worked) = (lane.stream.head(">").await?, site.worked()?);
             let done = once(lane, at_once, effort.round).await;
             let done = done.map_err(|error| format!("{}: {error}", lane.name))?;
             let operations = count(done.operations);
             for (process, us) in site.worked_each(&worked, done.operations)? {
-                seen.cpu_us.entry(process).or_default().push(us);
+                lane_rounds.cpu_us.entry(process).or_default().push(us);
             }
             let written = lane.stream.head(">").await?.saturating_sub(before);
-            seen.samples.extend(done.sample);
-            seen.writes.push(count(usize::try_from(written)?) / operations);
+            lane_rounds.samples.extend(done.sample);
+            lane_rounds.writes.push(count(usize::try_from(written)?) / operations);
         }
     }
-    let turned = lanes.iter().zip(seen).map(|(lane, seen)| {
+    let turned = lanes.iter().zip(lane_rounds).map(|(lane, lane_rounds)| {
         let nothing = || format!("{}: nothing was measured", lane.name);
-        let cpu_us = seen.cpu_us.into_iter();
+        let cpu_us = lane_rounds.cpu_us.into_iter();
         Ok(Turned {
             name: lane.name,
-            sample: Sample::median(&seen.samples).ok_or_else(nothing)?,
-            writes: median(seen.writes).ok_or_else(nothing)?,
+            sample: Sample::median(&lane_rounds.samples).ok_or_else(nothing)?,
+            writes: median(lane_rounds.writes).ok_or_else(nothing)?,
             cpu_us: cpu_us.filter_map(|(process, us)| Some((process, median(us)?))).collect(),
         })
     });
     turned.collect()
 }
 
-/// One round, longer where nothing ended in it: a machine may be that busy.
+/// Runs one round; repeats it longer if no operation ended in it, as on a very busy machine.
 async fn once(lane: &Lane, at_once: u32, round: Round) -> Result<Done, Fatal> {
     let mut done = load::run(at_once as usize, round, &lane.operation).await?;
     for stretch in [4, 16] {
@@ -110,11 +109,11 @@ async fn once(lane: &Lane, at_once: u32, round: Round) -> Result<Done, Fatal> {
 }
 
 impl Turned {
-    /// The row, but for its limit.
+    /// The row, without its limit.
     pub fn row(&self, part: Part, at_once: u32, servers: u32) -> Row {
         Row {
             writes: Some(self.writes),
-            // What hardly worked is not worth a word.
+            // Smaller shares are left out.
             cpu_us: self.cpu_us.iter().filter(|(_, us)| **us >= 1.0).map(owned).collect(),
             ..Row::new(part, self.name, at_once, servers).sample(&self.sample)
         }
@@ -125,11 +124,11 @@ fn owned((process, us): (&String, &f64)) -> (String, f64) {
     (process.clone(), *us)
 }
 
-/// Volumes for so many operations a second are there, however slow a trial was.
-const SLOWEST: f64 = 2_500.0;
+/// Least rate, in operations a second, for which [`enough`] provides volumes.
+const MIN_RATE: f64 = 2_500.0;
 
-/// How many volumes a lane uses up in all its rounds. No lane is faster than raw writes are, so
-/// those are tried for a moment; generously, since the moment may be a bad one.
+/// How many volumes a lane uses up in all its rounds. No lane is faster than raw writes, so their
+/// rate is measured briefly. A quarter is added, because that moment may have been slow.
 pub async fn enough(
     bucket: &Bucket,
     value: &Bytes,
@@ -139,7 +138,7 @@ pub async fn enough(
     let round = Round { warm_up: effort.round.warm_up / 2, measured: effort.round.measured / 4 };
     let done = load::run(at_once as usize, round, &fresh(bucket, value)).await?;
     let seconds = (effort.round.warm_up + effort.round.measured).as_secs_f64();
-    let rate = done.sample.map_or(0.0, |sample| sample.per_second).max(SLOWEST);
+    let rate = done.sample.map_or(0.0, |sample| sample.per_second).max(MIN_RATE);
     let many = rate * seconds * count(effort.rounds) * 1.25;
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "in bounds")]
     let many = many.clamp(1_000.0, 200_000.0) as usize;
@@ -167,9 +166,9 @@ pub async fn prepare_bare(
         let id = format!("{prefix}-{at:06}");
         async move {
             let volume = volume(&id)?;
-            let asked =
-                Asked { key: key::spec(&volume), filter: key::subtree(&volume), revision: 0 };
-            let revision = bare::write(&bucket, &asked, value, ask::trace()).await?;
+            let (key, filter) = (key::spec(&volume), key::subtree(&volume));
+            let request = WriteRequest { key, filter, revision: 0 };
+            let revision = bare::write(&bucket, &request, value, ask::trace()).await?;
             let mut out = out.lock().map_err(|_| "a filler failed")?;
             out.push(Prepared { id, revision });
             Ok(())
@@ -184,9 +183,9 @@ fn volume(id: &str) -> Result<VolumeKey, Fatal> {
     Ok(VolumeKey::new(Namespace::default(), VolumeId::new(id)?))
 }
 
-fn asked(prepared: &Prepared) -> Result<Asked, Fatal> {
+fn claim_write(prepared: &Prepared) -> Result<WriteRequest, Fatal> {
     let volume = volume(&prepared.id)?;
-    Ok(Asked {
+    Ok(WriteRequest {
         key: key::claim(&volume, &AllocId::new(format!("alloc-{}", prepared.id))?),
         filter: key::subtree(&volume),
         revision: prepared.revision,
@@ -200,14 +199,14 @@ pub fn raw(bucket: &Bucket, value: &Bytes, supply: Arc<Supply<Prepared>>) -> Ope
         let (bucket, value, supply) = (bucket.clone(), value.clone(), Arc::clone(&supply));
         async move {
             let Some(prepared) = supply.take() else { return Ok(false) };
-            bare::write(&bucket, &asked(prepared)?, value, ask::trace()).await?;
+            bare::write(&bucket, &claim_write(prepared)?, value, ask::trace()).await?;
             Ok(true)
         }
         .boxed()
     })
 }
 
-/// Guarded writes of new keys: a short look at the speed of the bus.
+/// Guarded writes of new keys, to measure the speed of the bus briefly.
 fn fresh(bucket: &Bucket, value: &Bytes) -> Operation {
     let (run, next) = (rand::random::<u32>(), Arc::new(AtomicUsize::new(0)));
     let (bucket, value) = (bucket.clone(), value.clone());
@@ -215,7 +214,7 @@ fn fresh(bucket: &Bucket, value: &Bytes) -> Operation {
         let (bucket, value) = (bucket.clone(), value.clone());
         let id = format!("fresh{run:08x}-{:06}", next.fetch_add(1, Ordering::Relaxed));
         async move {
-            bare::write(&bucket, &asked(&Prepared { id, revision: 0 })?, value, ask::trace())
+            bare::write(&bucket, &claim_write(&Prepared { id, revision: 0 })?, value, ask::trace())
                 .await?;
             Ok(true)
         }
@@ -223,14 +222,14 @@ fn fresh(bucket: &Bucket, value: &Bytes) -> Operation {
     })
 }
 
-/// The guarded write, made by the bare service, which has a subject for each of its buckets.
+/// The guarded write, made by the bare service. `subject` selects the bucket.
 pub fn bare(site: &Site, subject: &'static str, supply: Arc<Supply<Prepared>>) -> Operation {
     let bus = site.bus.clone();
     Arc::new(move |_| {
         let (bus, supply) = (bus.clone(), Arc::clone(&supply));
         async move {
             let Some(prepared) = supply.take() else { return Ok(false) };
-            let body = serde_json::to_value(asked(prepared)?)?;
+            let body = serde_json::to_value(claim_write(prepared)?)?;
             ask::ask(&bus, subject, &body).await?;
             Ok(true)
         }
@@ -256,10 +255,10 @@ pub async fn register_pairs(
         volume: format!("{prefix}-{at:06}"),
         alloc: format!("alloc-{prefix}-{at:06}"),
     };
-    let (bus, namespace, own) = (site.bus.clone(), namespace.clone(), prefix.to_owned());
+    let (bus, namespace, prefix_copy) = (site.bus.clone(), namespace.clone(), prefix.to_owned());
     ask::fill(many, move |at| {
         let (bus, namespace, Pair { volume, alloc }) =
-            (bus.clone(), namespace.clone(), pair(&own, at));
+            (bus.clone(), namespace.clone(), pair(&prefix_copy, at));
         async move {
             let access = "single-node-writer";
             ask::register_volume(&bus, &namespace, &volume, plugin, access).await?;
