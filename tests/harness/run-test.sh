@@ -1,9 +1,9 @@
 #!/bin/sh
 # Runs what cargo has built: the runner in .cargo/config.toml.
 #
-# As root, a test binary runs in a mount namespace of its own: its mounts are in no namespace that
-# another program of the host makes meanwhile, and so tests that share a host do not hold each
-# other's releases. Mounts of the host still arrive (slave). Anything else runs as it is.
+# As root, a test binary runs in a mount namespace of its own. A namespace that another program
+# makes meanwhile has no copy of its mounts, so parallel tests do not delay each other's releases.
+# Mounts of the host still arrive (slave). Any other program runs in the host's namespace.
 # BERTH_TEST_NAMESPACE=host leaves a test in the host's namespace.
 case $1 in
     */deps/*) ;;

@@ -38,19 +38,17 @@ use tokio::sync::watch;
 
 use crate::Fatal;
 
-/// The plugin that every agent has.
+/// The plugin of every agent.
 const PLUGIN: &str = "fleet.example";
-/// So many of them also have its controller.
+/// How many agents, the first ones, also have the plugin's controller.
 const CONTROLLERS: usize = 3;
-/// As the agent itself allows.
+/// Requests at once of one endpoint, as in the agent itself.
 const MAX_IN_FLIGHT: u32 = 512;
 
-/// Where the agents are.
+/// The bus of the agents, and their identities.
 #[derive(Debug)]
-pub struct Place {
-    /// The bus.
+pub struct BusAccess {
     pub nats: String,
-    /// The identities.
     pub fleet: LocalFleet,
 }
 
@@ -59,12 +57,12 @@ pub struct Place {
 pub struct Agent {
     plugin: Plugin,
     member: Arc<PluginInstance>,
-    // While these live it listens and goes on.
+    // While these live, the agent listens and reports.
     _service: Service,
     _trigger: Trigger,
 }
 
-impl Place {
+impl BusAccess {
     /// Connects to the bus in this role.
     pub async fn connect(&self, role: &Role) -> Result<Bus, Fatal> {
         let name = format!("{}/{}", role.identity_name(None), std::process::id());
@@ -109,7 +107,7 @@ impl Place {
             volumes: watch::Sender::new(0),
         };
         let events = bus.events_by_request();
-        let lease = tenure.acquire(&shutdown).await.ok_or("the lease was not got")?;
+        let lease = tenure.acquire(&shutdown).await.ok_or("the lease was not acquired")?;
         let started_at = StartRevision::read(&bus, &node, &lease, &FaultReport::default()).await;
         let sealing = SealingKey::generate();
 
@@ -118,7 +116,7 @@ impl Place {
         let member = PluginInstance::new(record, None, clock::now());
         let plugins = Plugins::new(config.plugin_patience, None);
         let (plugin, _) = plugins.add_instance(Arc::clone(&member));
-        plugin.set_instance_view(&member, seen(&node, number < CONTROLLERS));
+        plugin.set_instance_view(&member, healthy_view(&node, number < CONTROLLERS));
         let hosting = ControllerHosting {
             bus: bus.clone(),
             node: node.clone(),
@@ -162,7 +160,7 @@ impl Place {
 }
 
 impl Agent {
-    /// Its plugin's health flips, and it says so in these words.
+    /// Flips the health of the agent's plugin, with this description.
     pub fn change(&self, description: String) {
         let view = self.member.view();
         let (healthy, since) = (!view.healthy, clock::now());
@@ -171,10 +169,10 @@ impl Agent {
     }
 }
 
-/// Listens where an agent does: a fleet's subscriptions are part of what it costs.
+/// Listens at the subjects of an agent: subscriptions are part of a fleet's cost.
 async fn listen(bus: &Bus, node: &NodeId) -> Result<Service, Fatal> {
-    let facts = [("node", node.as_str())];
-    let spec = ServiceSpec::describe(NODE_AGENT, berth_version::current(), &facts);
+    let metadata = [("node", node.as_str())];
+    let spec = ServiceSpec::describe(NODE_AGENT, berth_version::current(), &metadata);
     let service = bus.service(spec).await?;
     for row in verb::ALL.iter().filter(|row| row.service == NODE_AGENT) {
         let spec = EndpointSpec::for_verb(row, row.subject_of_node(node), MAX_IN_FLIGHT);
@@ -187,22 +185,24 @@ async fn listen(bus: &Bus, node: &NodeId) -> Result<Service, Fatal> {
     Ok(service)
 }
 
-/// What an agent would have learned of a healthy plugin.
-fn seen(node: &NodeId, controller: bool) -> InstanceView {
-    let can = NodeCapabilities { stage_unstage_volume: true, ..NodeCapabilities::default() };
-    let attaches = ControllerCapabilities { publish_unpublish_volume: true, ..Default::default() };
+/// The view that an agent would have of a healthy plugin.
+fn healthy_view(node: &NodeId, controller: bool) -> InstanceView {
+    let capabilities =
+        NodeCapabilities { stage_unstage_volume: true, ..NodeCapabilities::default() };
+    let controller_capabilities =
+        ControllerCapabilities { publish_unpublish_volume: true, ..Default::default() };
     let fingerprint = Fingerprint {
         name: PLUGIN.to_owned(),
         vendor_version: "1.4.2".to_owned(),
         services: PluginServices { controller_service: true, ..PluginServices::default() },
         expansion: VolumeExpansion::default(),
         group_snapshots: false,
-        controller: controller.then_some(attaches),
+        controller: controller.then_some(controller_capabilities),
         node: Some(NodeFingerprint {
             node_id: Some(format!("i-{node}")),
             max_volumes: Some(128),
             topology: BTreeMap::from([("zone".to_owned(), "a".to_owned())]),
-            capabilities: can,
+            capabilities,
         }),
     };
     InstanceView {

@@ -1,13 +1,14 @@
-//! `berth-fleet`: many agents in one process, to see what a fleet costs the bus and the registry.
+//! `berth-fleet`: many agents in one process, to measure what a fleet costs the bus and the
+//! registry.
 //!
-//! **Owns** the agents, each with a connection of its own, and what the bench may ask of them:
-//! see [`orders`].
+//! **Owns** the agents, each with its own connection, and the requests of the bench: see
+//! [`orders`].
 //!
 //! **Promises** that leases, reports and the hosting of controllers are the agent's own code with
-//! the agent's own defaults, and that every agent listens where one would. Only the plugins are
-//! simulated: what an agent would learn from a socket, this says of them.
+//! the agent's own defaults, and that every agent listens at the subjects of a real one. Only the
+//! plugins are simulated: no socket is read.
 //!
-//! **Never** mounts: there is no journal, and who asks for a mount is refused.
+//! **Never** mounts: there is no journal, and requests for mounts are refused.
 
 mod agent;
 mod orders;
@@ -21,12 +22,12 @@ use berth_access::{LocalFleet, Role};
 use clap::Parser;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 
-use crate::agent::{Agent, Place};
+use crate::agent::{Agent, BusAccess};
 
 /// Any error that ends the fleet.
 type Fatal = Box<dyn std::error::Error + Send + Sync>;
 
-/// So many come up at a time.
+/// How many agents start at a time.
 const AT_ONCE: usize = 32;
 
 /// Many agents in one process
@@ -46,12 +47,12 @@ struct Args {
 
 fn main() -> ExitCode {
     berth_version::declare(berth_version::of_build!());
-    let ended = tokio::runtime::Builder::new_multi_thread()
+    let result = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .map_err(Fatal::from)
         .and_then(|runtime| runtime.block_on(run(Args::parse())));
-    match ended {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // A closed stderr is no reason to stop.
@@ -63,13 +64,12 @@ fn main() -> ExitCode {
 
 /// Runs until it is killed.
 async fn run(args: Args) -> Result<(), Fatal> {
-    let place = Place { nats: args.nats, fleet: LocalFleet::open(&args.access)? };
-    let agents: Vec<Agent> = stream::iter((0..args.agents).map(|number| place.start(number)))
+    let access = BusAccess { nats: args.nats, fleet: LocalFleet::open(&args.access)? };
+    let agents: Vec<Agent> = stream::iter((0..args.agents).map(|number| access.start(number)))
         .buffered(AT_ONCE)
         .try_collect()
         .await?;
-    let bus = place.connect(&Role::Admin { name: "fleet".to_owned() }).await?;
-    // Kept for as long as this runs.
+    let bus = access.connect(&Role::Admin { name: "fleet".to_owned() }).await?;
     let _service = orders::serve(&bus, Arc::new(agents)).await?;
     std::future::pending().await
 }

@@ -1,9 +1,9 @@
-//! What the bench asks of the fleet.
+//! The requests of the bench to the fleet.
 //!
 //! | subject | body | answer |
 //! | --- | --- | --- |
-//! | `bench.fleet.change` | `agent`, `description` | `{}`, at once: this agent's plugin flips |
-//! | `bench.fleet.churn` | `agents`, `per_second`, `seconds` | `{changes}`, when all were made |
+//! | `bench.fleet.change` | `agent`, `description` | `{}`, at once: flips this agent's plugin |
+//! | `bench.fleet.churn` | `agents`, `per_second`, `seconds` | `{changes}`, once all are made |
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ const CHANGE: &str = "bench.fleet.change";
 /// Changes the plugins of the first agents, one after another, at a rate.
 const CHURN: &str = "bench.fleet.churn";
 
-/// Answers from now on.
+/// Answers while the returned service lives.
 pub async fn serve(bus: &Bus, agents: Arc<Vec<Agent>>) -> Result<Service, Fatal> {
     let spec = ServiceSpec {
         name: "bench-fleet".to_owned(),
@@ -57,27 +57,28 @@ fn endpoint(name: &str, subject: &str) -> EndpointSpec {
     }
 }
 
-fn change(agents: &[Agent], asked: &Value) -> Result<Value, Problem> {
-    let agent = agents.get(number(asked, "agent")?).ok_or_else(|| wrong("agent"))?;
-    let description = asked["description"].as_str().ok_or_else(|| wrong("description"))?;
+fn change(agents: &[Agent], order: &Value) -> Result<Value, Problem> {
+    let agent = agents.get(number(order, "agent")?).ok_or_else(|| wrong("agent"))?;
+    let description = order["description"].as_str().ok_or_else(|| wrong("description"))?;
     agent.change(description.to_owned());
     Ok(json!({}))
 }
 
-async fn churn(agents: &[Agent], asked: &Value) -> Result<Value, Problem> {
-    let [among, rate, seconds] =
-        ["agents", "per_second", "seconds"].map(|name| number(asked, name));
-    let (among, rate, seconds) = (among?, rate?, seconds?);
-    let agents = agents.get(..among).filter(|some| !some.is_empty() && rate > 0);
+async fn churn(agents: &[Agent], order: &Value) -> Result<Value, Problem> {
+    let [agent_count, rate, seconds] =
+        ["agents", "per_second", "seconds"].map(|name| number(order, name));
+    let (agent_count, rate, seconds) = (agent_count?, rate?, seconds?);
+    let agents = agents.get(..agent_count).filter(|first| !first.is_empty() && rate > 0);
     let agents = agents.ok_or_else(|| wrong("agents or per_second"))?;
-    let every = Duration::from_secs(1) / u32::try_from(rate).map_err(|_| wrong("per_second"))?;
-    let mut ticks = interval(every);
-    // What could not be done in time is done at once after that: the rate is kept.
+    let tick_interval =
+        Duration::from_secs(1) / u32::try_from(rate).map_err(|_| wrong("per_second"))?;
+    let mut ticks = interval(tick_interval);
+    // Late changes are made at once, so that the rate is kept.
     ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
     let changes = rate * seconds;
-    for (at, agent) in agents.iter().cycle().take(changes).enumerate() {
+    for (number, agent) in agents.iter().cycle().take(changes).enumerate() {
         ticks.tick().await;
-        agent.change(format!("change {at}"));
+        agent.change(format!("change {number}"));
     }
     Ok(json!({"changes": changes}))
 }
@@ -86,8 +87,8 @@ fn read(request: &Request) -> Result<Value, Problem> {
     serde_json::from_slice(&request.body).map_err(|error| Problem::new(Code::BadInput, error))
 }
 
-fn number(asked: &Value, name: &str) -> Result<usize, Problem> {
-    let number = asked[name].as_u64().and_then(|number| usize::try_from(number).ok());
+fn number(order: &Value, name: &str) -> Result<usize, Problem> {
+    let number = order[name].as_u64().and_then(|number| usize::try_from(number).ok());
     number.ok_or_else(|| wrong(name))
 }
 

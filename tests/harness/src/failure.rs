@@ -1,8 +1,8 @@
-//! What a failing test prints: a bounded part of its logs, where all of them are kept, and last the
+//! What a failing test prints: a bounded part of its logs, where all logs are kept, and last the
 //! reason.
 //!
-//! A test that fails drops some ten processes, whose debug logs have thousands of lines. A reader,
-//! and CI, which keeps the end of an output, must find the reason there.
+//! A failing test drops some ten processes, whose debug logs have thousands of lines. The reason
+//! comes last, because CI keeps the end of an output.
 //!
 //! Owns: the panic hook, and `target/failed/<test>`. Promises: a failing test prints at most
 //! [`LINES_PER_TEST`] lines of logs and [`REASON_LINES`] of its reason; the whole logs, and a
@@ -24,7 +24,7 @@ use crate::repository;
 const LINES_PER_LOG: usize = 10;
 /// Lines of all logs of a test.
 const LINES_PER_TEST: usize = 120;
-/// Lines of the reason: a part of its beginning, where it is named, and of its end.
+/// Lines of the reason: a third of its beginning, the rest of its end.
 const REASON_LINES: usize = 40;
 /// Columns of a line.
 const COLUMNS: usize = 400;
@@ -45,8 +45,8 @@ pub(crate) fn hook() {
         panic::set_hook(Box::new(|panic| {
             let reason = shorten(&panic.to_string(), REASON_LINES);
             let test = test_name();
-            // Where libtest captures output, it captures this too.
-            #[expect(clippy::print_stderr, reason = "as the hook that this one replaces")]
+            // libtest captures this, too.
+            #[expect(clippy::print_stderr, reason = "the default hook prints, too")]
             {
                 eprintln!("{}thread '{test}' {reason}", frames(&Backtrace::capture()));
             }
@@ -64,11 +64,11 @@ pub(crate) fn print_reason() {
     if std::thread::panicking() {
         let reason = REASON.with_borrow(Clone::clone).unwrap_or_default();
         let test = test_name();
-        let kept = dir_of(&test);
+        let log_dir = dir_of(&test);
         let _ = writeln!(
             std::io::stderr().lock(),
             "--- all logs of {test} are kept in {}\n--- {test}: {reason}",
-            kept.display()
+            log_dir.display()
         );
     }
 }
@@ -76,14 +76,14 @@ pub(crate) fn print_reason() {
 /// Prints the end of a process's log.
 pub(crate) fn print_log(name: &str, path: &Path, log: &str) {
     let lines = excerpt(log);
-    let left = LINES_LEFT.get();
-    let shown = &lines[lines.len() - lines.len().min(LINES_PER_LOG).min(left)..];
-    LINES_LEFT.set(left.saturating_sub(shown.len()));
-    let all = log.lines().count();
+    let lines_left = LINES_LEFT.get();
+    let shown = &lines[lines.len() - lines.len().min(LINES_PER_LOG).min(lines_left)..];
+    LINES_LEFT.set(lines_left.saturating_sub(shown.len()));
+    let total = log.lines().count();
     let mut out = std::io::stderr().lock();
     let _ = writeln!(
         out,
-        "--- {name}: {} of {all} lines, all in {}",
+        "--- {name}: {} of {total} lines, all in {}",
         shown.len(),
         dir_of(&test_name()).join(name_of(path)).display()
     );
@@ -94,21 +94,22 @@ pub(crate) fn print_log(name: &str, path: &Path, log: &str) {
 
 /// Keeps the logs that lie in a directory of a test that fails.
 pub(crate) fn keep_logs(dir: &Path) {
-    let kept = fresh_dir(&test_name());
+    let log_dir = fresh_dir(&test_name());
     for file in fs::read_dir(dir).into_iter().flatten().flatten().map(|file| file.path()) {
         let is_small = fs::metadata(&file).is_ok_and(|meta| meta.len() <= KEPT_MAX_BYTES);
         if is_log(&file) && is_small {
             // A log that cannot be kept must not hide why the test failed.
-            let _ = fs::copy(&file, kept.join(name_of(&file)));
+            let _ = fs::copy(&file, log_dir.join(name_of(&file)));
         }
     }
 }
 
-/// At most so many lines of a text: the first third of them, and the last.
+/// Shortens a text to this many lines: a third of them from its beginning, the rest from its end.
 pub fn shorten(text: &str, lines: usize) -> String {
-    let all: Vec<&str> = text.lines().collect();
-    let left_out = all.len().saturating_sub(lines);
-    let (first, rest) = all.split_at(if left_out > 0 { lines / 3 } else { all.len() });
+    let text_lines: Vec<&str> = text.lines().collect();
+    let left_out = text_lines.len().saturating_sub(lines);
+    let (first, rest) =
+        text_lines.split_at(if left_out > 0 { lines / 3 } else { text_lines.len() });
     let mut short: Vec<String> = first.iter().map(|line| cut(line)).collect();
     if left_out > 0 {
         short.push(format!("  … {left_out} {LEFT_OUT} …"));
@@ -126,7 +127,7 @@ fn cut(line: &str) -> String {
     }
 }
 
-/// The lines of a log that may tell why: not what crates of others say for debugging.
+/// The lines of a log without the debug lines of other crates.
 fn excerpt(log: &str) -> Vec<&str> {
     let is_foreign = |line: &&str| {
         let level = line.split_whitespace().nth(1);
@@ -142,17 +143,17 @@ fn frames(trace: &Backtrace) -> String {
         return text;
     }
     let root = repository().display().to_string();
-    let all = trace.to_string();
-    let lines: Vec<&str> = all.lines().map(str::trim).collect();
+    let trace_text = trace.to_string();
+    let lines: Vec<&str> = trace_text.lines().map(str::trim).collect();
     let own = lines.windows(2).filter_map(|pair| {
-        let place = pair[1].strip_prefix("at ")?;
-        // Debug information of the C library names paths below `.` too, which are not there.
-        let file = place.split(':').next().map(Path::new)?;
-        let is_own = (place.starts_with("./") || place.starts_with(&root)) && file.exists();
-        (is_own && !pair[0].contains("failure::hook")).then_some((pair[0], place))
+        let location = pair[1].strip_prefix("at ")?;
+        // Debug information of the C library also names paths below `.`, which do not exist.
+        let file = location.split(':').next().map(Path::new)?;
+        let is_own = (location.starts_with("./") || location.starts_with(&root)) && file.exists();
+        (is_own && !pair[0].contains("failure::hook")).then_some((pair[0], location))
     });
-    for (function, place) in own.take(FRAMES) {
-        let _ = writeln!(text, "  {function} at {place}");
+    for (function, location) in own.take(FRAMES) {
+        let _ = writeln!(text, "  {function} at {location}");
     }
     text
 }
@@ -178,7 +179,7 @@ fn fresh_dir(test: &str) -> PathBuf {
     dir
 }
 
-/// What a log is called where it is kept: a test has several directories with a file `log`.
+/// The name of a kept log, with its directory's: several directories of a test have a file `log`.
 fn name_of(log: &Path) -> String {
     let part = |path: Option<&Path>| {
         path.and_then(Path::file_name).unwrap_or_default().to_string_lossy().into_owned()

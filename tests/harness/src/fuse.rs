@@ -10,12 +10,12 @@ use crate::root::has_or_skip;
 
 const FUSE: &str = "/dev/fuse";
 
-/// Whether the kernel has FUSE; says that the test skips where it has not.
+/// Whether the kernel has FUSE. If not, a line names the skipped test.
 pub fn fuse_or_skip(why: &str) -> bool {
     has_or_skip(Path::new(FUSE).exists(), FUSE, why)
 }
 
-/// Mounts a file system at the path that hangs as long as the file lives, and is dead after that.
+/// Mounts a file system that hangs while the returned file is open, and fails each access after.
 pub fn mount_hanging(path: &Path) -> File {
     let device = OpenOptions::new().read(true).write(true).open(FUSE).expect("FUSE opens");
     let data = format!("fd={},rootmode=40000,user_id=0,group_id=0", device.as_raw_fd());

@@ -1,17 +1,16 @@
 //! The development driver's judge, run as an operator runs it.
 //!
-//! Owns: that command. Promises: whatever makes the judge fail, its own words are in the answer,
-//! from both of its outputs. Never: judges by itself.
+//! Owns: that command. Promises: an error has both outputs of the judge. Never: judges by itself.
 
 use std::path::PathBuf;
 use std::process::Command;
 
 use crate::process::binary;
 
-/// What the judge says of these call logs together.
+/// Runs the judge over these call logs together.
 ///
 /// # Errors
-/// How it ended and all it printed, if it did not find the calls right.
+/// How the judge ended and all it printed, if it found a violation.
 pub fn judge(logs: impl IntoIterator<Item = PathBuf>) -> Result<(), String> {
     let mut command = Command::new(binary("berth-csi-dev"));
     let judged = command.arg("judge").args(logs).output();
@@ -19,19 +18,19 @@ pub fn judge(logs: impl IntoIterator<Item = PathBuf>) -> Result<(), String> {
     if judged.status.success() {
         return Ok(());
     }
-    let found = String::from_utf8_lossy(&judged.stdout);
-    let said = String::from_utf8_lossy(&judged.stderr);
-    Err(format!("the judge of the call logs ended with {}\n{found}{said}", judged.status))
+    let stdout = String::from_utf8_lossy(&judged.stdout);
+    let stderr = String::from_utf8_lossy(&judged.stderr);
+    Err(format!("the judge of the call logs ended with {}\n{stdout}{stderr}", judged.status))
 }
 
-/// Fails the test with what the judge says, unless it finds the calls right. The call logs are kept
-/// with all others of a failing test, since they may have thousands of lines.
+/// Fails the test with the judge's findings, if there are any. The call logs are kept with the
+/// other logs of a failing test, because they may have thousands of lines.
 ///
 /// # Panics
-/// When it does not.
+/// When the judge finds a violation.
 #[track_caller]
 pub fn assert_right(logs: impl IntoIterator<Item = PathBuf>) {
-    if let Err(found) = judge(logs) {
-        panic!("{found}");
+    if let Err(verdict) = judge(logs) {
+        panic!("{verdict}");
     }
 }

@@ -1,4 +1,4 @@
-//! What the tests of every crate stand on: real servers, real binaries, and waiting for conditions.
+//! The base of every crate's tests: real servers, real binaries, and waiting for conditions.
 //!
 //! Owns: starting, killing and pausing processes ([`process`], [`nats`]), the directories and ports
 //! they use ([`dirs`], [`ports`]), a cable that can be cut between them ([`proxy`]), a collector of
@@ -9,8 +9,8 @@
 //! Promises: nothing outlives the test. Processes, mounts and directories go when their owner is
 //! dropped, and also when the test is killed. Any number of tests run side by side.
 //!
-//! Never: replaces a part that a user would run, sleeps for luck, or tries a test again. It is a
-//! tool of tests, so it panics, with all it knows, where a test could only unwrap.
+//! Never: replaces a part that a user would run, sleeps for luck, or runs a test again. Where a
+//! test could only unwrap, it panics with all it knows.
 
 #![expect(clippy::expect_used, clippy::panic, reason = "a test must stop where its footing fails")]
 
@@ -32,6 +32,6 @@ use std::path::{Path, PathBuf};
 
 /// The root of the repository that the tests were built from.
 pub fn repository() -> PathBuf {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    here.ancestors().nth(2).expect("tests/harness lies two levels deep").to_path_buf()
+    let manifest_dir = Path::new(env!("CARGO_MANIFEST_DIR"));
+    manifest_dir.ancestors().nth(2).expect("tests/harness lies two levels deep").to_path_buf()
 }

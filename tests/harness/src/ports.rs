@@ -1,9 +1,9 @@
-//! Loopback ports that stay the caller's for as long as it lives.
+//! Loopback ports that stay reserved while their [`Port`] lives.
 //!
-//! Owns: which process of this machine uses which port of [`RANGE`]. Promises: no two harnesses
-//! hold the same port, also while nothing listens on it, so that a server killed now can come back
-//! on its port later. Never: hands out a port from the range the kernel draws from for outgoing
-//! connections: a client that keeps dialling such a port ends up connected to itself.
+//! Owns: which process of this machine uses which port of [`RANGE`]. Promises: no two processes
+//! reserve the same port, even while nothing listens on it, so a killed server can come back on its
+//! port. Never: reserves a port of the kernel's range for outgoing connections: a client that keeps
+//! dialling such a port ends up connected to itself.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::ops::Range;
@@ -19,7 +19,7 @@ pub const RANGE: Range<u16> = 20_000..32_000;
 pub struct Port {
     number: u16,
     /// An abstract socket named after the port. The kernel keeps such names per network namespace,
-    /// as it does ports, and forgets them with the process: no lock file, nothing to clean up.
+    /// like ports, and frees them when the process ends: there is no lock file to clean up.
     _reservation: UnixListener,
 }
 
@@ -30,7 +30,7 @@ impl Port {
     /// When every port of [`RANGE`] is taken.
     pub fn reserve() -> Self {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
-        // Processes begin at different places, to try few ports in vain; the reservation decides.
+        // Each process begins at another port, so that few attempts fail.
         let first = std::process::id() as usize * 61;
         for _ in RANGE {
             let step = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -45,7 +45,7 @@ impl Port {
     fn try_reserve(number: u16) -> Option<Self> {
         let name = UnixAddr::from_abstract_name(format!("berth-test-port-{number}")).ok()?;
         let reservation = UnixListener::bind_addr(&name).ok()?;
-        // A program that knows nothing of reservations may be using it.
+        // A program without reservations may use the port.
         TcpListener::bind((Ipv4Addr::LOCALHOST, number)).ok()?;
         Some(Self { number, _reservation: reservation })
     }

@@ -1,20 +1,19 @@
-//! Tests that need root, or something else that a host may lack, say so.
+//! Skips a test that needs root, or something else that a host may lack.
 //!
-//! Owns: that question. Promises: a test that did not run leaves a line in the output, captured or
-//! not, and fails where everything is meant to run (`CI` is set). Never: gains privileges.
+//! Owns: that check. Promises: a skipped test leaves a line in the output, captured or not, and
+//! fails if `CI` is set, where every test must run. Never: gains privileges.
 
 use std::io::Write;
 
-/// Whether the test may go on as root. Where it may not, a line says what was skipped, and the test
-/// has to return.
+/// Whether the test runs as root. If not, a line says what is skipped, and the test has to return.
 ///
 /// # Panics
-/// When not root while the environment has `CI`: there, a skipped test would go unseen.
+/// When not root while `CI` is set: a skipped test would go unseen there.
 pub fn or_skip(why: &str) -> bool {
     has_or_skip(nix::unistd::geteuid().is_root(), "root", why)
 }
 
-/// Whether the test may go on with what it needs; else a line says what was skipped.
+/// Whether the host has what the test needs. If not, a line says what is skipped.
 ///
 /// # Panics
 /// As [`or_skip`].

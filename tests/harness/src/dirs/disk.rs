@@ -16,7 +16,7 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// Mounts one of this size at `path`, which is made.
+    /// Makes `path`, and mounts a disk of this size there.
     ///
     /// # Panics
     /// Without root.
@@ -30,12 +30,12 @@ impl Disk {
         Self { path }
     }
 
-    /// Where it is mounted.
+    /// The mount point.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Takes all space that is free: the next write to the disk fails with `ENOSPC`.
+    /// Takes all free space: the next write to the disk fails with `ENOSPC`.
     pub fn fill(&self) {
         let mut filler = File::create(self.path.join(FILLER)).expect("a file needs no space yet");
         for size in [1 << 20, 1 << 12, 1] {
@@ -46,8 +46,8 @@ impl Disk {
 
     /// Gives the space back.
     pub fn free(&self) {
-        // Its blocks are given back also while a program that another test starts has the file open
-        // for a moment. Fails only when the disk was not filled.
+        // Truncated first: a program that another test starts may have the file open for a moment,
+        // which keeps a removed file's blocks. Fails only when the disk was not filled.
         let _ = OpenOptions::new().write(true).truncate(true).open(self.path.join(FILLER));
         let _ = fs::remove_file(self.path.join(FILLER));
     }
@@ -55,7 +55,7 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        // What it holds may be in use by a process that ends after it.
+        // Detached: a process that ends later may still use its files.
         let _ = umount2(&self.path, MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW);
     }
 }

@@ -1,9 +1,9 @@
 //! Temporary directories that may have mounts in them.
 //!
 //! Owns: the directories it makes, and every mount and loop device beneath them. Promises: short
-//! paths (a unix socket's is at most 107 bytes); when dropped, first the mounts go, then the loop
-//! devices, then the files, and the same when the test process is killed. Never: deletes through a
-//! mount: where one cannot be undone, everything stays and a line says so.
+//! paths (a unix socket's is at most 107 bytes); a drop removes the mounts, then the loop devices,
+//! then the files, and so does a kill of the test process. Never: deletes through a mount: if one
+//! cannot be unmounted, everything stays and a line says so.
 
 mod disk;
 mod janitor;
@@ -20,7 +20,7 @@ use nix::mount::{MntFlags, umount2};
 
 use crate::failure;
 
-/// A directory of its own below /tmp, removed when dropped.
+/// A new directory below /tmp, removed when dropped.
 #[derive(Debug)]
 pub struct Dir {
     path: PathBuf,
@@ -29,9 +29,9 @@ pub struct Dir {
 impl Dir {
     /// Makes `/tmp/berth-<name>-<random>`.
     pub fn new(name: &str) -> Self {
-        let made = tempfile::Builder::new().prefix(&format!("berth-{name}-")).tempdir_in("/tmp");
-        // Kept: tempfile would delete it without a thought for mounts.
-        let path = made.expect("a directory can be made in /tmp").keep();
+        let created = tempfile::Builder::new().prefix(&format!("berth-{name}-")).tempdir_in("/tmp");
+        // Kept: tempfile would delete through mounts.
+        let path = created.expect("a directory can be made in /tmp").keep();
         janitor::enter(&path);
         failure::hook();
         Self { path }
@@ -53,9 +53,9 @@ impl Drop for Dir {
         if std::thread::panicking() {
             failure::keep_logs(&self.path);
         }
-        let left = unmount_beneath(&self.path);
+        let still_mounted = unmount_beneath(&self.path);
         loops::detach_beneath(&self.path);
-        let outcome = match left.first() {
+        let outcome = match still_mounted.first() {
             Some(mount) => Err(format!("{} is still mounted", mount.display())),
             None => fs::remove_dir_all(&self.path).map_err(|error| error.to_string()),
         };
@@ -74,11 +74,11 @@ impl Drop for Dir {
     }
 }
 
-/// Unmounts whatever is mounted at `root` or below it, and returns what would not go.
+/// Unmounts everything at `root` and below it; returns the mounts that stayed.
 ///
 /// A busy mount is detached from the tree, so that nothing can be reached through its path.
 fn unmount_beneath(root: &Path) -> Vec<PathBuf> {
-    // The newest mount first: it may lie upon an older one, even at the same path.
+    // The newest mount first: it may cover an older one, even at the same path.
     for mount in mounts_beneath(root).iter().rev() {
         if umount2(mount, MntFlags::UMOUNT_NOFOLLOW).is_err() {
             let _ = umount2(mount, MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW);

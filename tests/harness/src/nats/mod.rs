@@ -1,7 +1,7 @@
 //! Real nats-servers, alone or three together, run with the configuration that Berth ships.
 //!
 //! Owns: the servers and their stores. Promises: what `deploy/nats/nats.conf` says holds in the
-//! tests too (`sync_interval: always`, limits, pings); only names, addresses and the store's place
+//! tests too (`sync_interval: always`, limits, pings). Only names, addresses and the store's path
 //! are set here, in place of the host's own file that it includes. Never: reuses a store or a
 //! server between tests.
 
@@ -21,19 +21,19 @@ pub use servers::{NatsOptions, NatsServers};
 
 use crate::repository;
 
-/// The files with which the harness gets into a guarded server, as one who may do everything.
+/// The files with which the harness connects to a guarded server, as an admin.
 #[derive(Debug, Clone)]
 pub struct Login {
-    /// Its identity.
+    /// The identity.
     pub creds_file: PathBuf,
-    /// Who signed the server's certificate.
+    /// The authority that signed the server's certificate.
     pub ca_file: PathBuf,
 }
 
 /// The nats-server to run, as `deploy/nats/get-nats-server` finds or fetches it, once per process.
 ///
 /// # Panics
-/// When there is none to be had; the script has then said on stderr what would help.
+/// When there is none. The script has then printed on stderr what would help.
 pub fn program() -> &'static Path {
     static FOUND: OnceLock<PathBuf> = OnceLock::new();
     FOUND.get_or_init(|| {
@@ -54,10 +54,10 @@ const HOST_FILE: &str = "include \"nats/host.conf\"";
 fn shipped_config(store: &Path, extra: &str) -> String {
     let path = repository().join("deploy/nats/nats.conf");
     let shipped = fs::read_to_string(&path).expect("the shipped configuration can be read");
-    let of_line = |line: &str| {
+    let store_of_line = |line: &str| {
         line.trim().strip_prefix("store_dir: \"")?.strip_suffix('"').map(str::to_owned)
     };
-    let shipped_store = shipped.lines().find_map(of_line);
+    let shipped_store = shipped.lines().find_map(store_of_line);
     let shipped_store =
         shipped_store.unwrap_or_else(|| panic!("{} no longer names its store", path.display()));
     let store = store.to_str().expect("temporary paths are UTF-8");

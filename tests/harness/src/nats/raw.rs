@@ -1,4 +1,4 @@
-//! A message of bytes and headers that no client of ours would send.
+//! Messages with any bytes and headers, which no client of Berth would send.
 
 use std::io;
 use std::time::Duration;
@@ -8,26 +8,26 @@ use tokio::time::timeout;
 
 use super::{Server, wire};
 
-/// How long an answer is waited for: also one that comes long after its caller's deadline.
+/// How long an answer may take. An answer may come long after its caller's deadline.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Who sends to Berth's subjects, at their end: a person without an agent or a service of ours.
+/// The sender, the end of each of Berth's subjects: a person, and no agent or service.
 const ACTOR: &str = "user.test";
 
-/// Asks, and reads the answer as JSON. A subject of Berth's is given without the actor at its end.
+/// Sends a request, and reads the answer as JSON. Berth's subjects are given without the actor.
 pub async fn ask(server: &Server, subject: &str, headers: &[(&str, &str)], body: &[u8]) -> Value {
-    let subject = signed(subject);
+    let subject = with_actor(subject);
     let answer = timeout(PATIENCE, wire::exchange(server, &subject, headers, body)).await;
-    let answer = answer.expect("an answer comes in time").expect("the server can be talked to");
+    let answer = answer.expect("an answer comes in time").expect("the server can be reached");
     serde_json::from_slice(&answer).expect("the answer is JSON")
 }
 
-/// Sends the same message so often, on one connection, and waits for no answer.
+/// Sends the same message `times` times, on one connection, and waits for no answer.
 pub async fn flood(server: &Server, subject: &str, body: &[u8], times: u64) -> io::Result<()> {
-    timeout(PATIENCE, wire::publish(server, &signed(subject), body, times)).await?
+    timeout(PATIENCE, wire::publish(server, &with_actor(subject), body, times)).await?
 }
 
-/// The subject as it is sent.
-fn signed(subject: &str) -> String {
+/// The subject with the actor at its end, if it is one of Berth's.
+fn with_actor(subject: &str) -> String {
     if subject.starts_with("berth.") { format!("{subject}.{ACTOR}") } else { subject.to_owned() }
 }

@@ -10,6 +10,7 @@ use crate::ports::Port;
 use crate::process::{Daemon, Program};
 use crate::wait;
 
+/// How long a server may take to start.
 const START: Duration = Duration::from_secs(60);
 
 /// A nats-server with JetStream on a port and a store of its own. Dropping it ends it and removes
@@ -25,14 +26,14 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts one with the shipped `nats.conf` and waits until clients are served.
+    /// Starts a server with the shipped `nats.conf` and waits until clients are served.
     pub async fn start() -> Self {
         let server = Self::launch("berth", &[], &NatsOptions::default());
         server.ready().await;
         server
     }
 
-    /// Starts one without waiting for it.
+    /// Starts a server without waiting for it.
     pub(super) fn launch(name: &str, args: &[String], options: &NatsOptions<'_>) -> Self {
         let NatsOptions { extra, disk_bytes, login, .. } = options;
         let dir = Dir::new("nats");
@@ -60,7 +61,7 @@ impl Server {
         self.port.number()
     }
 
-    /// How the harness gets in, where the server asks for it.
+    /// The harness's credentials, if the server asks for some.
     pub(super) const fn login(&self) -> Option<&Login> {
         self.login.as_ref()
     }
@@ -70,7 +71,7 @@ impl Server {
         &self.daemon
     }
 
-    /// The disk that holds its store, where it was started on one.
+    /// The disk of its store, if it has its own.
     pub fn disk(&self) -> Option<&Disk> {
         self.disk.as_ref()
     }

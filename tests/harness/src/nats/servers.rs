@@ -11,23 +11,24 @@ use crate::ports::Port;
 use crate::proxy::{Direction, Proxy};
 use crate::wait;
 
-/// Elections take 4 to 9 s, and a start under load more than one.
+/// How long a cluster may take to get ready. An election takes 4 to 9 s; a start under load takes
+/// several.
 const READY: Duration = Duration::from_secs(60);
 
-/// What each server of a cluster is told beside its ports.
+/// The configuration of each server of a cluster, besides its ports.
 const CLUSTER: &str = "cluster { name: berth }";
 
 /// How [`NatsServers`] differ from those that [`NatsServers::start`] starts.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NatsOptions<'a> {
-    /// More configuration text, which wins over the shipped one.
+    /// Configuration text that overrides the shipped one.
     pub extra: &'a str,
-    /// The size of a disk below each store, where it has one of its own. Needs root.
+    /// The size of each store's own disk, if it has one. Needs root.
     pub disk_bytes: Option<u64>,
-    /// Whether servers tell clients nothing of each other: a client that is given a cable to each
-    /// stays on the cables.
+    /// Whether servers hide each other's addresses from clients: a client that is given a cable to
+    /// each server stays on the cables.
     pub unadvertised: bool,
-    /// How the harness gets in, where `extra` has the servers ask clients who they are.
+    /// The harness's credentials, if `extra` has the servers ask for some.
     pub login: Option<&'a Login>,
     /// Whether servers can be parted from each other ([`NatsServers::part`]). They are then
     /// unadvertised too.
@@ -38,7 +39,7 @@ pub struct NatsOptions<'a> {
 #[derive(Debug)]
 pub struct NatsServers {
     servers: Vec<Server>,
-    /// From each server to each other, where routes go through cables.
+    /// The cable from each server to each other one, if routes go through cables.
     cables: BTreeMap<(usize, usize), Proxy>,
     ports: Vec<Port>,
 }
@@ -49,14 +50,14 @@ impl NatsServers {
         Self::start_with(count, NatsOptions::default()).await
     }
 
-    /// As [`Self::start`], with what `options` ask for.
+    /// [`Self::start`] with options.
     pub async fn start_with(count: usize, options: NatsOptions<'_>) -> Self {
         if count == 1 {
             let server = Server::launch("berth", &[], &options);
             server.ready().await;
             return Self { servers: vec![server], cables: BTreeMap::new(), ports: Vec::new() };
         }
-        // One more than there are servers: no server listens on the last.
+        // One more than servers: none listens on the last port.
         let ports: Vec<Port> = (0..=count).map(|_| Port::reserve()).collect();
         let mut cables = BTreeMap::new();
         for from in 0..count {
@@ -68,14 +69,16 @@ impl NatsServers {
         let extra = &format!("{CLUSTER}\n{}", options.extra);
         let options = NatsOptions { extra, ..options };
         let servers = (0..count).map(|from| {
-            let way = |to| cables.get(&(from, to)).map_or_else(|| route(&ports[to]), Proxy::url);
-            let mut args = member_args(&ports[from], (0..count).filter(|to| *to != from).map(way));
+            let route_to =
+                |to| cables.get(&(from, to)).map_or_else(|| route(&ports[to]), Proxy::url);
+            let mut args =
+                member_args(&ports[from], (0..count).filter(|to| *to != from).map(route_to));
             if options.unadvertised || options.breakable {
                 args.push("--no_advertise=true".into());
             }
             if options.breakable {
-                // A server also connects to the route address that another tells it, past the
-                // cables.
+                // A server also connects to the address that another server advertises, past the
+                // cables. Nothing listens at this one.
                 args.extend(["--cluster_advertise".into(), ports[count].address().to_string()]);
             }
             Server::launch(&name(from), &args, &options)
@@ -120,7 +123,7 @@ impl NatsServers {
         self.servers.push(Server::launch(&name(from), &args, &options));
     }
 
-    /// Breaks every connection between two servers, and new ones at once, until [`Self::join`].
+    /// Breaks the connections between two servers, and each new one, until [`Self::join`].
     pub fn part(&self, one: usize, other: usize) {
         self.cable(one, other).cut();
         self.cable(other, one).cut();
@@ -163,7 +166,8 @@ impl NatsServers {
         self.servers.iter().map(Server::url).collect::<Vec<_>>().join(",")
     }
 
-    /// Waits until a stream with a replica on every server can be made: all are up and know it.
+    /// Waits until a stream with a replica on every server can be made: all servers know each
+    /// other.
     pub async fn ready(&self) {
         const PROBE: &str = "HARNESS_PROBE";
         let config = json!({
@@ -180,29 +184,29 @@ impl NatsServers {
         .await;
     }
 
-    /// Which of [`Self::servers`] leads `stream` now; waits for an election to end. The only server
-    /// leads all.
+    /// Which of [`Self::servers`] leads `stream` now; waits for an election to end. A single server
+    /// leads all streams.
     pub async fn leader_of(&self, stream: &str) -> usize {
         if self.servers.len() == 1 {
             return 0;
         }
         wait::until(&format!("{stream} has a leader"), READY, async || {
-            let mut seen = String::from("no server runs");
-            for (at, server) in self.servers.iter().enumerate() {
+            let mut last_error = String::from("no server runs");
+            for (asked, server) in self.servers.iter().enumerate() {
                 if !server.daemon().is_running() {
                     continue;
                 }
-                match self.leader_seen_by(at, stream).await {
+                match self.leader_seen_by(asked, stream).await {
                     Ok(index) => return Ok(index),
-                    Err(error) => seen = format!("{}: {error}", server.url()),
+                    Err(error) => last_error = format!("{}: {error}", server.url()),
                 }
             }
-            Err(seen)
+            Err(last_error)
         })
         .await
     }
 
-    /// Which of [`Self::servers`] leads `stream`, as this one of them says within a second.
+    /// Which of [`Self::servers`] leads `stream`, by the answer of this server within a second.
     pub async fn leader_seen_by(&self, server: usize, stream: &str) -> io::Result<usize> {
         let subject = format!("$JS.API.STREAM.INFO.{stream}");
         let info = wire::ask(&self.servers[server], &subject, &json!({})).await?;

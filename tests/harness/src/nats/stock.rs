@@ -1,5 +1,4 @@
-//! A stream that is removed and restored as the stock `nats` CLI does it, which knows nothing of
-//! Berth.
+//! Removes and restores a stream as the stock `nats` CLI does, which does not know Berth.
 
 use std::path::Path;
 
@@ -17,9 +16,9 @@ const CHUNK: usize = 64 * 1024;
 pub async fn restore(server: &Server, dir: &Path) {
     let stream = remove(server, dir).await;
     let described = read_description(dir);
-    let what = json!({ "config": described["config"], "state": described["state"] });
+    let request = json!({ "config": described["config"], "state": described["state"] });
     let subject = format!("$JS.API.STREAM.RESTORE.{stream}");
-    let started = raw::ask(server, &subject, &[], what.to_string().as_bytes()).await;
+    let started = raw::ask(server, &subject, &[], request.to_string().as_bytes()).await;
     let deliver = started["deliver_subject"].as_str().unwrap_or_else(|| panic!("{started}"));
     let content = std::fs::read(dir.join("stream.tar.s2")).expect("the backup has its content");
     for chunk in content.chunks(CHUNK) {

@@ -1,6 +1,6 @@
-//! One question to a server, by a client that none of Berth's crates configured.
+//! Requests to a server, by a client that none of Berth's crates configured.
 //!
-//! The harness judges the crate that holds Berth's client, so it does not use that crate.
+//! The harness tests the crate of Berth's client, so it does not use that crate.
 
 use std::io;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use tokio::time::timeout;
 
 use super::Server;
 
-/// The longest wait for a greeting or a reply. A cluster without a leader gives none, so short.
+/// The longest wait for a greeting or a reply. Short, since a cluster without a leader gives none.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Connects and reads the server's `INFO` line: it serves clients.
@@ -44,18 +44,18 @@ pub(super) async fn exchange(
     headers: &[(&str, &str)],
     body: &[u8],
 ) -> io::Result<Vec<u8>> {
-    let mut all = HeaderMap::new();
+    let mut header_map = HeaderMap::new();
     for (name, value) in headers {
-        all.append(*name, *value);
+        header_map.append(*name, *value);
     }
-    let request = Request::new().headers(all).payload(body.to_vec().into()).timeout(None);
+    let request = Request::new().headers(header_map).payload(body.to_vec().into()).timeout(None);
     let client = connect(server).await?;
     let reply = client.send_request(subject.to_owned(), request).await;
     Ok(reply.map_err(io::Error::other)?.payload.into())
 }
 
-/// Sends a message so often, with an inbox for answers that is not read. The server has them all
-/// when this returns.
+/// Sends a message `times` times, with an inbox for answers that is not read. The server has all of
+/// them when this returns.
 pub(super) async fn publish(
     server: &Server,
     subject: &str,

@@ -1,4 +1,4 @@
-//! Metrics as they were received.
+//! Received metrics.
 
 use std::collections::BTreeMap;
 
@@ -9,14 +9,14 @@ use opentelemetry_proto::tonic::metrics::v1::{HistogramDataPoint, NumberDataPoin
 
 use super::span::texts;
 
-/// One metric of one process, as it stood when it was sent.
+/// A metric of one process, with its values at the time it was sent.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Metric {
     /// Its name.
     pub name: String,
     /// Its unit.
     pub unit: String,
-    /// What is said of the process it comes from.
+    /// The attributes of the process that sent it.
     pub resource: BTreeMap<String, String>,
     /// One per set of labels.
     pub points: Vec<Point>,
@@ -35,13 +35,13 @@ pub struct Point {
 
 pub(super) fn read(request: &ExportMetricsServiceRequest) -> Vec<Metric> {
     let mut metrics = Vec::new();
-    for of_process in &request.resource_metrics {
-        let resource = of_process.resource.as_ref().map(|it| texts(&it.attributes));
-        for metric in of_process.scope_metrics.iter().flat_map(|scope| &scope.metrics) {
+    for from_process in &request.resource_metrics {
+        let resource = from_process.resource.as_ref().map(|resource| texts(&resource.attributes));
+        for metric in from_process.scope_metrics.iter().flat_map(|scope| &scope.metrics) {
             let points = match &metric.data {
                 Some(Data::Gauge(gauge)) => gauge.data_points.iter().map(number).collect(),
                 Some(Data::Sum(sum)) => sum.data_points.iter().map(number).collect(),
-                Some(Data::Histogram(all)) => all.data_points.iter().map(histogram).collect(),
+                Some(Data::Histogram(data)) => data.data_points.iter().map(histogram).collect(),
                 _ => Vec::new(),
             };
             metrics.push(Metric {

@@ -1,9 +1,9 @@
 //! A collector of spans and metrics, in the test's own process.
 //!
-//! Owns: what it was sent over gRPC and HTTP, and questions about it: which spans make a trace,
-//! which spans have a parent that was not sent ([`Spans::orphans`]), and whether a secret is
-//! anywhere in it ([`Collector::mentions`]). Promises: it takes what any exporter of OTLP sends.
-//! Never: knows what Berth's spans mean.
+//! Owns: what it received over gRPC and HTTP, and queries of it: which spans make a trace, which
+//! spans have a parent that was not sent ([`Spans::orphans`]), and whether a secret is anywhere in
+//! it ([`Collector::mentions`]). Promises: it takes what any exporter of OTLP sends. Never: knows
+//! what Berth's spans mean.
 
 mod metric;
 mod receive;
@@ -25,7 +25,7 @@ pub enum Manner {
     /// It takes everything.
     #[default]
     Takes,
-    /// It refuses everything for good: an exporter must not retry.
+    /// It refuses everything with an error that must not be retried.
     Refuses,
     /// It takes the request and never answers.
     Hangs,
@@ -53,7 +53,7 @@ struct Received {
 }
 
 impl Collector {
-    /// Starts one that takes everything.
+    /// Starts a collector that takes everything.
     ///
     /// # Panics
     /// When its ports cannot be listened on.
@@ -67,12 +67,12 @@ impl Collector {
         Self { grpc, http, received, tasks }
     }
 
-    /// Where it listens for gRPC, as `OTEL_EXPORTER_OTLP_ENDPOINT` names it.
+    /// Its gRPC endpoint, for `OTEL_EXPORTER_OTLP_ENDPOINT`.
     pub fn grpc(&self) -> String {
         url(self.grpc.address())
     }
 
-    /// Where it listens for HTTP, as `OTEL_EXPORTER_OTLP_ENDPOINT` names it.
+    /// Its HTTP endpoint, for `OTEL_EXPORTER_OTLP_ENDPOINT`.
     pub fn http(&self) -> String {
         url(self.http.address())
     }
@@ -82,7 +82,7 @@ impl Collector {
         self.lock().manner = manner;
     }
 
-    /// How many requests came, whatever became of them.
+    /// How many requests came, also refused and unanswered ones.
     pub fn requests(&self) -> usize {
         self.lock().requests
     }
@@ -92,7 +92,7 @@ impl Collector {
         Spans(self.lock().spans.clone())
     }
 
-    /// Every metric of that name it took, whichever process sent it; the newest comes last.
+    /// Every metric of this name that it took, from all processes; the newest comes last.
     pub fn metrics(&self, name: &str) -> Vec<Metric> {
         self.lock().metrics.iter().filter(|metric| metric.name == name).cloned().collect()
     }
@@ -102,7 +102,7 @@ impl Collector {
         self.lock().headers.contains(&format!("{name}: {value}"))
     }
 
-    /// Whether this text is anywhere in what it was sent: a name, a value, a message, a label.
+    /// Whether this text is anywhere in what it received: a name, a value, a message, a label.
     pub fn mentions(&self, text: &str) -> bool {
         let received = self.lock();
         // Protobuf keeps every string in one piece.

@@ -1,4 +1,4 @@
-//! The two ways in: gRPC, and HTTP with protobuf.
+//! The two endpoints: gRPC, and HTTP with protobuf.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -29,11 +29,11 @@ use tokio_stream::wrappers::TcpListenerStream;
 
 use super::{Manner, Received, lock, metric, span};
 
-type Shared = Arc<Mutex<Received>>;
+type SharedReceived = Arc<Mutex<Received>>;
 
-/// Takes a request, or refuses it, as the collector is set. Returns false when it is refused.
+/// Takes or refuses a request, by the collector's manner. False when it is refused.
 async fn take(
-    received: &Shared,
+    received: &SharedReceived,
     headers: &HeaderMap<HeaderValue>,
     raw: &[u8],
     keep: impl FnOnce(&mut Received),
@@ -58,10 +58,10 @@ async fn take(
 }
 
 fn refused() -> tonic::Status {
-    tonic::Status::permission_denied("as the test wants it")
+    tonic::Status::permission_denied("the test has the collector refuse")
 }
 
-struct Grpc(Shared);
+struct Grpc(SharedReceived);
 
 #[tonic::async_trait]
 impl TraceService for Grpc {
@@ -96,7 +96,7 @@ impl MetricsService for Grpc {
     }
 }
 
-pub(super) async fn grpc(address: SocketAddr, received: Shared) -> JoinHandle<()> {
+pub(super) async fn grpc(address: SocketAddr, received: SharedReceived) -> JoinHandle<()> {
     let listener = TcpListener::bind(address).await.expect("the port is reserved");
     let server = tonic::transport::Server::builder()
         .add_service(TraceServiceServer::new(Grpc(Arc::clone(&received))))
@@ -107,7 +107,7 @@ pub(super) async fn grpc(address: SocketAddr, received: Shared) -> JoinHandle<()
     })
 }
 
-pub(super) async fn http(address: SocketAddr, received: Shared) -> JoinHandle<()> {
+pub(super) async fn http(address: SocketAddr, received: SharedReceived) -> JoinHandle<()> {
     let listener = TcpListener::bind(address).await.expect("the port is reserved");
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
@@ -115,7 +115,7 @@ pub(super) async fn http(address: SocketAddr, received: Shared) -> JoinHandle<()
             let service = service_fn(move |request| answer(Arc::clone(&received), request));
             tokio::spawn(async move {
                 let connection = hyper::server::conn::http1::Builder::new();
-                // A client that goes away is no failure of ours.
+                // A client that disconnects is not a failure.
                 let _ = connection.serve_connection(TokioIo::new(stream), service).await;
             });
         }
@@ -123,7 +123,7 @@ pub(super) async fn http(address: SocketAddr, received: Shared) -> JoinHandle<()
 }
 
 async fn answer(
-    received: Shared,
+    received: SharedReceived,
     request: Request<Incoming>,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
     let (parts, body) = request.into_parts();
@@ -132,14 +132,16 @@ async fn answer(
         "/v1/traces" => match ExportTraceServiceRequest::decode(body.clone()) {
             Ok(request) => {
                 let spans = span::read(&request);
-                take(&received, &parts.headers, &body, |it| it.spans.extend(spans)).await
+                take(&received, &parts.headers, &body, |received| received.spans.extend(spans))
+                    .await
             }
             Err(_) => false,
         },
         "/v1/metrics" => match ExportMetricsServiceRequest::decode(body.clone()) {
             Ok(request) => {
                 let metrics = metric::read(&request);
-                take(&received, &parts.headers, &body, |it| it.metrics.extend(metrics)).await
+                take(&received, &parts.headers, &body, |received| received.metrics.extend(metrics))
+                    .await
             }
             Err(_) => false,
         },

@@ -1,4 +1,4 @@
-//! Spans as they were received, and questions about many of them.
+//! Received spans, and queries of many of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -25,13 +25,13 @@ pub struct Span {
     pub start_ns: u64,
     /// When it ended.
     pub end_ns: u64,
-    /// What is said of it.
+    /// Its attributes.
     pub attributes: BTreeMap<String, String>,
-    /// What is said of the process it comes from.
+    /// The attributes of the process that sent it.
     pub resource: BTreeMap<String, String>,
     /// Traces and spans it is linked to.
     pub links: Vec<(String, String)>,
-    /// What went wrong, if it says so.
+    /// Its error message, if its status is an error.
     pub error: Option<String>,
 }
 
@@ -57,33 +57,33 @@ impl Spans {
         self.0.iter().map(|span| span.trace.clone()).collect()
     }
 
-    /// Those of one trace.
+    /// The spans of one trace.
     #[must_use]
     pub fn of(&self, trace: &str) -> Self {
         Self(self.0.iter().filter(|span| span.trace == trace).cloned().collect())
     }
 
-    /// Those with this name.
+    /// The spans with this name.
     #[must_use]
     pub fn named(&self, name: &str) -> Self {
         Self(self.0.iter().filter(|span| span.name == name).cloned().collect())
     }
 
-    /// Those without a parent.
+    /// The spans without a parent.
     pub fn roots(&self) -> Vec<&Span> {
         self.0.iter().filter(|span| span.parent.is_none()).collect()
     }
 
-    /// Those whose parent is not among them.
+    /// The spans whose parent was not received.
     pub fn orphans(&self) -> Vec<&Span> {
-        let known: BTreeSet<_> = self.0.iter().map(|span| (&span.trace, &span.id)).collect();
+        let received: BTreeSet<_> = self.0.iter().map(|span| (&span.trace, &span.id)).collect();
         let is_orphan = |span: &&Span| {
-            span.parent.as_ref().is_some_and(|parent| !known.contains(&(&span.trace, parent)))
+            span.parent.as_ref().is_some_and(|parent| !received.contains(&(&span.trace, parent)))
         };
         self.0.iter().filter(is_orphan).collect()
     }
 
-    /// Those below `parent`, in the order they began.
+    /// The children of `parent`, in the order they began.
     pub fn children(&self, parent: &Span) -> Vec<&Span> {
         let is_child =
             |span: &&Span| span.trace == parent.trace && span.parent.as_ref() == Some(&parent.id);
@@ -92,8 +92,7 @@ impl Spans {
         children
     }
 
-    /// The names as a tree, one span a line, for a person and for a test to compare. Orphans come
-    /// last, marked with `?`.
+    /// The names as a tree, one span per line. Orphans come last, marked with `?`.
     pub fn tree(&self) -> String {
         let mut text = String::new();
         let mut roots = self.roots();
@@ -122,9 +121,9 @@ impl Spans {
 
 pub(super) fn read(request: &ExportTraceServiceRequest) -> Vec<Span> {
     let mut spans = Vec::new();
-    for of_process in &request.resource_spans {
-        let resource = of_process.resource.as_ref().map(|it| texts(&it.attributes));
-        for span in of_process.scope_spans.iter().flat_map(|scope| &scope.spans) {
+    for from_process in &request.resource_spans {
+        let resource = from_process.resource.as_ref().map(|resource| texts(&resource.attributes));
+        for span in from_process.scope_spans.iter().flat_map(|scope| &scope.spans) {
             let status = span.status.clone().unwrap_or_default();
             let error = (status.code() == StatusCode::Error).then_some(status.message);
             let kind = span.kind().as_str_name();
@@ -138,7 +137,11 @@ pub(super) fn read(request: &ExportTraceServiceRequest) -> Vec<Span> {
                 end_ns: span.end_time_unix_nano,
                 attributes: texts(&span.attributes),
                 resource: resource.clone().unwrap_or_default(),
-                links: span.links.iter().map(|l| (hex(&l.trace_id), hex(&l.span_id))).collect(),
+                links: span
+                    .links
+                    .iter()
+                    .map(|link| (hex(&link.trace_id), hex(&link.span_id)))
+                    .collect(),
                 error,
             });
         }
@@ -146,7 +149,7 @@ pub(super) fn read(request: &ExportTraceServiceRequest) -> Vec<Span> {
     spans
 }
 
-/// Attributes as people read them.
+/// Attributes with their values as text.
 pub(super) fn texts(attributes: &[KeyValue]) -> BTreeMap<String, String> {
     attributes.iter().map(|entry| (entry.key.clone(), text(entry.value.as_ref()))).collect()
 }

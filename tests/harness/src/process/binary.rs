@@ -1,7 +1,7 @@
-//! Finding a binary of the workspace, as new as its sources.
+//! Finds a binary of the workspace that is as new as its sources.
 //!
-//! `make test` builds them all beforehand. A test run by hand builds what it needs, since an old
-//! binary under a new test is worse than none.
+//! `make test` builds all binaries beforehand. A test that is run by hand builds those it needs,
+//! since a test of an outdated binary misleads.
 
 use std::collections::HashMap;
 use std::fs;
@@ -12,17 +12,17 @@ use std::time::SystemTime;
 
 use crate::repository;
 
-/// The path of the workspace's binary `name`, built first when it is missing or older than a file
-/// it is made from. Looked at once per test process.
+/// The path of the workspace's binary `name`, built first when it is missing or older than one of
+/// its sources. Checked once per test process.
 ///
 /// # Panics
-/// When there is none and it cannot be built.
+/// When it cannot be built.
 pub fn binary(name: &str) -> PathBuf {
     static FOUND: Mutex<Option<HashMap<String, PathBuf>>> = Mutex::new(None);
-    // Held while building: tests that need the same binary at once wait for one build.
-    let mut found = FOUND.lock().unwrap_or_else(PoisonError::into_inner);
-    let found = found.get_or_insert_default();
-    if let Some(path) = found.get(name) {
+    // Locked while building: tests that need the same binary wait for one build.
+    let mut paths = FOUND.lock().unwrap_or_else(PoisonError::into_inner);
+    let paths = paths.get_or_insert_default();
+    if let Some(path) = paths.get(name) {
         return path.clone();
     }
     let path = profile_dir().join(name);
@@ -30,11 +30,11 @@ pub fn binary(name: &str) -> PathBuf {
         build(name);
     }
     assert!(path.is_file(), "{} was built, but is not there", path.display());
-    found.insert(name.to_owned(), path.clone());
+    paths.insert(name.to_owned(), path.clone());
     path
 }
 
-/// The path of this program of the last release, where `tests/integration/last-release/build` has
+/// The path of this program of the last release, if `tests/integration/last-release/build` has
 /// built it.
 pub fn binary_of_last_release(name: &str) -> Option<PathBuf> {
     let commit =
@@ -51,7 +51,7 @@ fn profile_dir() -> PathBuf {
     dir.unwrap_or_else(|| panic!("{} does not lie in cargo's target", test.display())).to_owned()
 }
 
-/// Whether the binary is there and no source named in cargo's `<name>.d` beside it is newer.
+/// Whether the binary exists and no source named in cargo's `<name>.d` beside it is newer.
 fn is_current(binary: &Path) -> bool {
     let modified = |path: &Path| fs::metadata(path).and_then(|meta| meta.modified()).ok();
     let (Some(built), Ok(sources)) =
@@ -60,9 +60,9 @@ fn is_current(binary: &Path) -> bool {
         return false;
     };
     let Some((_, sources)) = sources.split_once(": ") else { return false };
-    let changed: Option<Vec<SystemTime>> =
+    let source_times: Option<Vec<SystemTime>> =
         sources.split_whitespace().map(|path| modified(Path::new(path))).collect();
-    changed.is_some_and(|times| times.iter().all(|time| *time <= built))
+    source_times.is_some_and(|times| times.iter().all(|time| *time <= built))
 }
 
 fn build(name: &str) {

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 /// Where Debian and Ubuntu put the library, below the directory of the architecture.
 const LIBRARY: &str = "faketime/libfaketimeMT.so.1";
 
-/// The variables with which a process reads its offset from `file`, at each look at the clock.
+/// The variables with which a process reads its offset from `file`, each time it reads the clock.
 ///
 /// # Panics
 /// When the library is not installed: the package is `faketime`.
@@ -24,20 +24,22 @@ pub fn settable(file: &Path) -> Vec<(OsString, OsString)> {
     ]
 }
 
-/// Sets the clock so many milliseconds ahead of the machine's.
+/// Sets the clock ahead of the machine's by this many milliseconds.
 pub fn set(file: &Path, ahead_ms: i64) {
     let sign = if ahead_ms < 0 { '-' } else { '+' };
     let ahead_ms = ahead_ms.unsigned_abs();
     let offset = format!("{sign}{}.{:03}s\n", ahead_ms / 1000, ahead_ms % 1000);
     let fresh = file.with_extension("fresh");
     fs::write(&fresh, offset).expect("a file can be written");
-    // A process never reads half an offset.
+    // Replaced as a whole: a process never reads half an offset.
     fs::rename(&fresh, file).expect("a file can be put in place");
 }
 
 fn library() -> PathBuf {
-    let places = ["/usr/lib", "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu"];
-    let found =
-        places.iter().map(|place| Path::new(place).join(LIBRARY)).find(|path| path.exists());
-    found.unwrap_or_else(|| panic!("{LIBRARY} is not there: install the package faketime"))
+    let directories = ["/usr/lib", "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu"];
+    let installed = directories
+        .iter()
+        .map(|directory| Path::new(directory).join(LIBRARY))
+        .find(|path| path.exists());
+    installed.unwrap_or_else(|| panic!("{LIBRARY} is not there: install the package faketime"))
 }

@@ -15,11 +15,11 @@ use crate::{failure, wait};
 /// How long a process may take to drain after SIGTERM.
 const DRAIN: Duration = Duration::from_secs(30);
 
-/// How long a process may take to freeze: some calls into the kernel are ended first.
+/// How long a process may take to freeze: some kernel calls end first.
 const FREEZE: Duration = Duration::from_secs(10);
 
-/// A started [`Program`]. Dropping it kills it with its process group; killing it and letting it
-/// come back keeps program, arguments, environment and log.
+/// A started [`Program`]. A drop kills it with its process group. A restart keeps program,
+/// arguments, environment and log.
 #[derive(Debug)]
 pub struct Daemon {
     program: Program,
@@ -37,14 +37,14 @@ impl Daemon {
         self.child().id()
     }
 
-    /// Whether it has not ended, also when paused.
+    /// Whether it has not ended; true also while it is paused.
     pub fn is_running(&self) -> bool {
         self.exit_status().is_none()
     }
 
     /// How it ended; `None` while it has not.
     pub fn exit_status(&self) -> Option<ExitStatus> {
-        self.child().try_wait().expect("a child of ours can be waited for")
+        self.child().try_wait().expect("the child can be waited for")
     }
 
     /// Ends it as a crash would: SIGKILL, to this process alone. It is gone when this returns.
@@ -66,7 +66,8 @@ impl Daemon {
 
     /// Starts it again; a process that still runs is killed first.
     pub fn restart(&self) {
-        // One lock for both steps: of two restarts at once, the second ends the first's process.
+        // One lock for both steps: the second of two concurrent restarts ends the process of the
+        // first.
         let mut child = self.child();
         end(&mut child);
         *child = spawn::spawn(&self.program);
@@ -77,13 +78,13 @@ impl Daemon {
         &self.program.path
     }
 
-    /// Freezes it (SIGSTOP): it keeps its memory, ports and connections, and does nothing. All its
-    /// threads stand still when this returns; the signal alone leaves them a moment more.
+    /// Freezes it (SIGSTOP): it keeps its memory, ports and connections, and does nothing. Returns
+    /// once all threads have stopped, which is a moment after the signal.
     pub fn pause(&self) {
         self.signal(Signal::SIGSTOP);
-        let end = Instant::now() + FREEZE;
-        while self.is_running() && !stands_still(self.pid()) {
-            assert!(Instant::now() < end, "{} does not stop", self.program.name);
+        let deadline = Instant::now() + FREEZE;
+        while self.is_running() && !is_stopped(self.pid()) {
+            assert!(Instant::now() < deadline, "{} does not stop", self.program.name);
             std::thread::sleep(Duration::from_millis(1));
         }
     }
@@ -93,7 +94,7 @@ impl Daemon {
         self.signal(Signal::SIGCONT);
     }
 
-    /// Sends a signal; to a process that has ended, none is sent.
+    /// Sends a signal, unless the process has ended.
     pub fn signal(&self, signal: Signal) {
         if let (true, pid) = (self.is_running(), self.raw_pid()) {
             kill(pid, signal).unwrap_or_else(|error| {
@@ -117,7 +118,7 @@ impl Daemon {
     }
 
     fn child(&self) -> MutexGuard<'_, Child> {
-        // A test that panicked elsewhere leaves the child as good as it was.
+        // A panic elsewhere does not damage the child.
         self.child.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -125,7 +126,8 @@ impl Daemon {
 impl Drop for Daemon {
     fn drop(&mut self) {
         if self.is_running() {
-            // Its group too: what it started ends with it. Not waited for yet, the id is its own.
+            // The whole group: what it started ends with it. The id cannot be another process's, as
+            // the child has not been waited for.
             let _ = killpg(self.raw_pid(), Signal::SIGKILL);
         }
         self.kill9();
@@ -135,15 +137,15 @@ impl Drop for Daemon {
     }
 }
 
-/// SIGKILL, and waits for its end.
+/// Kills the child, and waits until it has ended.
 fn end(child: &mut Child) {
-    // Fails only when it has ended already.
+    // Fails only when the child has ended already.
     let _ = child.kill();
-    child.wait().expect("a child of ours can be waited for");
+    child.wait().expect("the child can be waited for");
 }
 
 /// Whether every thread is stopped: `T` after the name, in brackets, in `/proc/<pid>/task/*/stat`.
-fn stands_still(pid: u32) -> bool {
+fn is_stopped(pid: u32) -> bool {
     let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return false };
     threads.flatten().all(|thread| {
         let stat = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();

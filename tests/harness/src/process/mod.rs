@@ -1,10 +1,9 @@
 //! Programs that run as processes of their own.
 //!
-//! Owns: [`Program`] (what to run) and [`Daemon`] (it running), and where the workspace's binaries
-//! are ([`binary`]). Promises: one log file per process; a process and its group are killed when
-//! its `Daemon` is dropped, and it is killed by the kernel when the test process itself dies;
-//! a failing test prints the end of the log and keeps all of it. Never: kills what it did not
-//! start.
+//! Owns: [`Program`] (what to run), [`Daemon`] (a running program), and where the workspace's
+//! binaries are ([`binary`]). Promises: one log file per process; a process and its group are
+//! killed when its `Daemon` is dropped; the kernel kills the process when the test process dies; a
+//! failing test prints the end of the log and keeps all of it. Never: kills what it did not start.
 
 mod binary;
 pub mod clock;
@@ -18,7 +17,7 @@ use std::path::PathBuf;
 pub use binary::{binary, binary_of_last_release};
 pub use daemon::Daemon;
 
-/// What to run, and with what: a value that can be started, and started again.
+/// A program with its arguments, environment and log. It can be started again and again.
 #[derive(Clone, Debug)]
 pub struct Program {
     name: String,
@@ -50,14 +49,14 @@ impl Program {
     }
 
     /// Sets a variable. The rest of the environment is the test's, without any `BERTH_*` or
-    /// `OTEL_*`: what a developer's shell holds must not steer a test.
+    /// `OTEL_*`: a developer's shell must not change a test.
     #[must_use]
     pub fn env(mut self, key: impl Into<OsString>, value: impl Into<OsString>) -> Self {
         self.env.push((key.into(), value.into()));
         self
     }
 
-    /// With these variables.
+    /// Sets variables.
     #[must_use]
     pub fn envs<K: Into<OsString>, V: Into<OsString>>(
         mut self,

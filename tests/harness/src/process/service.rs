@@ -14,7 +14,7 @@ impl Program {
         Self::service_at(binary(program), name, dir)
     }
 
-    /// The same, from a binary that is there.
+    /// [`Self::service`], from an existing binary.
     pub fn service_at(path: impl Into<PathBuf>, name: &str, dir: &Dir) -> Self {
         Self::new(name, path, dir.join(format!("{name}.log")))
     }
@@ -30,7 +30,7 @@ impl Program {
         self.arg("--config").arg(file)
     }
 
-    /// Connects it to the bus, where its buckets have so many copies.
+    /// Connects it to the bus, where its buckets have this many copies.
     #[must_use]
     pub fn on_bus(self, url: impl Into<String>, copies: u8) -> Self {
         self.env("BERTH__NATS__URL", url.into())

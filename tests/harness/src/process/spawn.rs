@@ -1,7 +1,7 @@
 //! Starting a child that cannot outlive this process.
 //!
 //! Owns: the one thread that starts children. Promises: the kernel kills the child when this
-//! process dies, however it dies. Never: forks by hand; `setpriv` (util-linux) asks for it.
+//! process dies for any reason. Never: forks by hand; `setpriv` (util-linux) sets the death signal.
 
 use std::fs::{self, OpenOptions};
 use std::io;
@@ -13,7 +13,6 @@ use std::time::Duration;
 
 use super::Program;
 
-/// Of util-linux.
 const SETPRIV: &str = "setpriv";
 
 type Job = (Command, Sender<io::Result<Child>>);
@@ -27,8 +26,8 @@ pub(super) fn spawn(program: &Program) -> Child {
     })
 }
 
-/// Waits until `setpriv` has become the program, and so has set the death signal: the death of this
-/// process before that would go unnoticed.
+/// Waits until `setpriv` has become the program: then the death signal is set. If this process died
+/// before, the child would stay.
 fn await_death_signal(mut child: Child) -> io::Result<Child> {
     let name = format!("/proc/{}/comm", child.id());
     while child.try_wait()?.is_none() && fs::read_to_string(&name)?.trim_end() == SETPRIV {
@@ -62,14 +61,14 @@ fn hand_over(command: Command) -> io::Result<Child> {
     static STARTER: OnceLock<Sender<Job>> = OnceLock::new();
     let starter = STARTER.get_or_init(|| {
         let (sender, jobs) = channel::<Job>();
-        let work = move || {
+        let run_jobs = move || {
             for (mut command, answer) in jobs {
                 let _ = answer.send(command.spawn());
             }
         };
         std::thread::Builder::new()
             .name("harness-starter".to_owned())
-            .spawn(work)
+            .spawn(run_jobs)
             .expect("a thread can be started");
         sender
     });

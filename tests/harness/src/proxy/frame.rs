@@ -1,17 +1,17 @@
-//! What a NATS client and its server say, one whole operation at a time; pure.
+//! The operations of a NATS client and its server, one whole operation at a time; pure.
 //!
-//! Owns: where one operation ends and the next begins, which of them publish, to what subject, and
-//! which deliver.
-//! Promises: what it cannot read passes as it is, line by line. Never: changes a byte.
+//! Owns: where an operation ends, and which operations publish, to what subject, and which deliver.
+//! Promises: an operation that it cannot read passes unchanged, line by line. Never: changes a
+//! byte.
 
 /// One operation at the head of what a client or a server sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Frame {
-    /// How many bytes it has, its payload included.
+    /// Its length in bytes, with its payload.
     pub(super) len: usize,
     /// What it publishes, if it does.
     pub(super) publish: Option<Publish>,
-    /// Where an answer to what it delivers is to go, if it delivers and wants one.
+    /// The reply subject of the message that it delivers, if there is one.
     pub(super) answer_to: Option<String>,
 }
 
@@ -23,7 +23,7 @@ pub(super) struct Publish {
     pub(super) reply: Option<String>,
 }
 
-/// The first operation of `bytes`; none while it is not whole.
+/// The first operation of `bytes`; none while it is incomplete.
 pub(super) fn first(bytes: &[u8]) -> Option<Frame> {
     let line = bytes.windows(2).position(|end| end == b"\r\n")?;
     let text = String::from_utf8_lossy(&bytes[..line]);
@@ -51,7 +51,7 @@ pub(super) fn first(bytes: &[u8]) -> Option<Frame> {
     (bytes.len() >= len).then_some(frame)
 }
 
-/// Whether a subject is one of those that a pattern of NATS covers.
+/// Whether a NATS pattern covers a subject.
 pub(super) fn covers(pattern: &str, subject: &str) -> bool {
     let mut tokens = subject.split('.');
     for wanted in pattern.split('.') {
@@ -75,11 +75,11 @@ mod tests {
 
     #[test]
     fn operations_are_told_apart_whatever_their_payload_holds() {
-        let all = b"PING\r\nPUB a.b _INBOX.1 8\r\nPUB\r\nx\r\n\r\n\
+        let bytes = b"PING\r\nPUB a.b _INBOX.1 8\r\nPUB\r\nx\r\n\r\n\
             HPUB $KV.b.k 12 14\r\nNATS/1.0\r\n\r\nhi\r\n";
-        let (mut rest, mut seen) = (&all[..], Vec::new());
+        let (mut rest, mut frames) = (&bytes[..], Vec::new());
         while let Some(frame) = first(rest) {
-            seen.push((frame.len, frame.publish));
+            frames.push((frame.len, frame.publish));
             rest = &rest[frame.len..];
         }
         let expected = [
@@ -87,33 +87,33 @@ mod tests {
             (30, Some(publish("a.b", Some("_INBOX.1")))),
             (36, Some(publish("$KV.b.k", None))),
         ];
-        assert_eq!(seen, expected);
+        assert_eq!(frames, expected);
         assert!(rest.is_empty());
     }
 
     #[test]
     fn what_is_delivered_says_where_an_answer_goes() {
-        let all = b"INFO {}\r\nMSG a.b 1 5\r\nMSG 1\r\nMSG a.b 1 $JS.ACK.S.c.1 2\r\nhi\r\n\
+        let bytes = b"INFO {}\r\nMSG a.b 1 5\r\nMSG 1\r\nMSG a.b 1 $JS.ACK.S.c.1 2\r\nhi\r\n\
             HMSG a.b 1 12 14\r\nNATS/1.0\r\n\r\nhi\r\n\
             HMSG a.b 1 back 12 14\r\nNATS/1.0\r\n\r\nhi\r\n+OK\r\n";
-        let (mut rest, mut seen) = (&all[..], Vec::new());
+        let (mut rest, mut answers_to) = (&bytes[..], Vec::new());
         while let Some(frame) = first(rest) {
             assert_eq!(frame.publish, None);
-            seen.push(frame.answer_to);
+            answers_to.push(frame.answer_to);
             rest = &rest[frame.len..];
         }
         let to = |reply: &str| Some(reply.to_owned());
-        assert_eq!(seen, [None, None, to("$JS.ACK.S.c.1"), None, to("back"), None]);
+        assert_eq!(answers_to, [None, None, to("$JS.ACK.S.c.1"), None, to("back"), None]);
         assert!(rest.is_empty());
     }
 
     #[test]
     fn what_is_not_whole_waits() {
-        let all = b"HPUB s r 12 14\r\nNATS/1.0\r\n\r\nhi\r\n";
-        for end in 0..all.len() {
-            assert_eq!(first(&all[..end]), None, "{end} bytes");
+        let bytes = b"HPUB s r 12 14\r\nNATS/1.0\r\n\r\nhi\r\n";
+        for end in 0..bytes.len() {
+            assert_eq!(first(&bytes[..end]), None, "{end} bytes");
         }
-        assert_eq!(first(all).map(|frame| frame.len), Some(all.len()));
+        assert_eq!(first(bytes).map(|frame| frame.len), Some(bytes.len()));
     }
 
     #[test]

@@ -1,12 +1,12 @@
 //! A cable between a process and a server, that a test can cut.
 //!
-//! Owns: the connections that go through it. Promises: bytes pass unchanged and in order until told
-//! otherwise. Never: looks at them, but for a tripwire's sake ([`Proxy::across`]), which also lets
-//! it withhold what a consumer delivers. It runs on the test's own runtime and ends with the
+//! Owns: the connections that go through it. Promises: bytes pass unchanged and in order until a
+//! test stops them. Never: reads them, except for a tripwire ([`Proxy::across`]), which also allows
+//! to withhold what a consumer delivers. It runs on the test's own runtime and ends with the
 //! [`Proxy`].
 //!
 //! ```text
-//! frame  what a NATS client and its server say, one operation at a time
+//! frame  the operations of a NATS client and its server, one at a time
 //! wire   counting messages, and stopping at one
 //! ```
 
@@ -56,13 +56,13 @@ impl Cable {
 #[derive(Clone, Copy, Debug)]
 struct State {
     cable: Cable,
-    /// How often all connections were broken: those made before it are no more.
+    /// How often all connections were broken. A connection made before the last break is closed.
     breaks: u64,
-    /// How often all connections were lost: those made before it carry nothing, ever.
+    /// How often all connections were lost. A connection made before the last loss carries nothing.
     losses: u64,
-    /// How many of these losses are over: both ends know.
-    told: u64,
-    /// Of which stream no consumer delivers anything.
+    /// How many of these losses have ended: their connections are closed.
+    ended_losses: u64,
+    /// The stream whose consumers deliver nothing.
     withheld: Option<&'static str>,
 }
 
@@ -74,7 +74,7 @@ pub struct Proxy {
     accepting: JoinHandle<()>,
 }
 
-/// A tripwire and what this cable is called there.
+/// A tripwire, and the label of this cable there.
 #[derive(Clone, Debug)]
 struct Tap {
     wire: Wire,
@@ -82,12 +82,12 @@ struct Tap {
 }
 
 impl Proxy {
-    /// Starts one in front of `target`.
+    /// Starts a cable in front of `target`.
     pub async fn start(target: SocketAddr) -> Self {
         Self::launch(target, None).await
     }
 
-    /// Starts one in front of a nats-server, with a tripwire across it.
+    /// Starts a cable in front of a nats-server, with a tripwire across it.
     pub async fn across(target: SocketAddr, label: &str, wire: &Wire) -> Self {
         Self::launch(target, Some(Tap { wire: wire.clone(), label: label.to_owned() })).await
     }
@@ -96,7 +96,8 @@ impl Proxy {
         let port = Port::reserve();
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port.number())).await;
         let listener = listener.expect("a reserved port can be listened on");
-        let whole = State { cable: Cable::Whole, breaks: 0, losses: 0, told: 0, withheld: None };
+        let whole =
+            State { cable: Cable::Whole, breaks: 0, losses: 0, ended_losses: 0, withheld: None };
         let state = watch::Sender::new(whole);
         let accepting = tokio::spawn(accept(listener, target, state.clone(), tap));
         Self { port, state, accepting }
@@ -112,7 +113,7 @@ impl Proxy {
         format!("nats://{}", self.address())
     }
 
-    /// Breaks every connection, and new ones at once, until healed.
+    /// Breaks every connection, and each new one, until healed.
     pub fn cut(&self) {
         self.state.send_modify(|state| {
             state.cable = Cable::Cut;
@@ -120,7 +121,7 @@ impl Proxy {
         });
     }
 
-    /// Breaks every connection there is, with what it holds back; new ones are whole.
+    /// Breaks every connection, and drops the bytes it holds back; new connections are whole.
     pub fn snap(&self) {
         self.state.send_modify(|state| {
             state.cable = Cable::Whole;
@@ -128,19 +129,20 @@ impl Proxy {
         });
     }
 
-    /// Lets connections stand, and be made, with nothing passing in either direction until healed.
+    /// Keeps connections open and takes new ones, but passes nothing in either direction until
+    /// healed.
     pub fn half_open(&self) {
         self.state.send_modify(|state| state.cable = Cable::Silent);
     }
 
-    /// Lets connections stand, with bytes passing in this direction only until healed. The other
-    /// direction is held back, and so is every new connection.
+    /// Keeps connections open, but passes bytes only in this direction until healed. The other
+    /// direction and every new connection are held back.
     pub fn one_way(&self, direction: Direction) {
         self.state.send_modify(|state| state.cable = Cable::OneWay(direction));
     }
 
-    /// Loses every connection there is: both ends keep it open, and whatever either sends, what is
-    /// held back included, vanishes, for ever. New connections are whole.
+    /// Loses every connection: both ends keep it open, and all that either sends vanishes, with the
+    /// bytes held back. New connections are whole.
     pub fn lose(&self) {
         self.state.send_modify(|state| {
             state.cable = Cable::Whole;
@@ -148,18 +150,18 @@ impl Proxy {
         });
     }
 
-    /// Ends the lost connections: a peer that still kept one open learns that it is gone.
+    /// Closes the lost connections, so that both ends learn of the loss.
     pub fn tell_lost(&self) {
-        self.state.send_modify(|state| state.told = state.losses);
+        self.state.send_modify(|state| state.ended_losses = state.losses);
     }
 
     /// Drops everything that a consumer of this stream delivers; `None` drops nothing. A follower
-    /// of the stream stays behind, and can do everything else. Only with a tripwire.
+    /// of the stream falls behind, and can do everything else. Needs a tripwire.
     pub fn withhold(&self, stream: Option<&'static str>) {
         self.state.send_modify(|state| state.withheld = stream);
     }
 
-    /// Lets bytes pass again: those held back come first, broken connections stay broken.
+    /// Passes bytes again, those held back first; broken connections stay broken.
     pub fn heal(&self) {
         self.state.send_modify(|state| state.cable = Cable::Whole);
     }
@@ -168,7 +170,7 @@ impl Proxy {
 impl Drop for Proxy {
     fn drop(&mut self) {
         self.accepting.abort();
-        // The connections end with it: their tasks hold on to the state as well.
+        // Ends the connections, whose tasks also keep the state.
         self.cut();
     }
 }
@@ -179,28 +181,28 @@ async fn accept(
     state: watch::Sender<State>,
     tap: Option<Tap>,
 ) {
-    // A failed accept is the client's loss; it sees its connection break.
+    // If accept fails, the client sees its connection break.
     while let Ok((client, _)) = listener.accept().await {
         let born = *state.borrow();
         if born.cable != Cable::Cut {
             tokio::spawn(join(
                 client,
                 target,
-                Line { state: state.clone(), born, tap: tap.clone() },
+                Connection { state: state.clone(), born, tap: tap.clone() },
             ));
         }
     }
 }
 
-/// One connection's part in the cable.
+/// One connection through the cable.
 #[derive(Clone)]
-struct Line {
+struct Connection {
     state: watch::Sender<State>,
     born: State,
     tap: Option<Tap>,
 }
 
-impl Line {
+impl Connection {
     fn carries(&self, direction: Direction) -> bool {
         self.state.borrow().cable.carries(direction)
     }
@@ -211,25 +213,27 @@ impl Line {
 
     async fn whole(&self) {
         let mut state = self.state.subscribe();
-        // The sender is ours: this cannot fail.
+        // Cannot fail: `self` keeps the sender.
         let _ = state.wait_for(|state| state.cable == Cable::Whole).await;
     }
 
     async fn open(&self, direction: Direction) {
         let mut state = self.state.subscribe();
-        // The sender is ours: this cannot fail.
+        // Cannot fail: `self` keeps the sender.
         let _ = state.wait_for(|state| state.cable.carries(direction)).await;
     }
 
     async fn broken(&self) {
         let mut state = self.state.subscribe();
-        let over = |state: &State| state.breaks > self.born.breaks || state.told > self.born.losses;
-        let _ = state.wait_for(over).await;
+        let is_broken = |state: &State| {
+            state.breaks > self.born.breaks || state.ended_losses > self.born.losses
+        };
+        let _ = state.wait_for(is_broken).await;
     }
 
-    /// How much may pass next of what a client sent; none while it is not whole. A message that
-    /// trips the wire silences the cable first, so that not a byte of its answer passes.
-    fn next(&self, held: &[u8]) -> Option<usize> {
+    /// How many bytes of a client may pass next; none while the operation is incomplete. A message
+    /// that trips the wire silences the cable first, so that no byte of its answer passes.
+    fn passable(&self, held: &[u8]) -> Option<usize> {
         let Some(tap) = &self.tap else { return (!held.is_empty()).then_some(held.len()) };
         let frame = frame::first(held)?;
         let silence = || self.state.send_modify(|state| state.cable = Cable::Silent);
@@ -240,19 +244,19 @@ impl Line {
         Some(if verdict == Verdict::StopBefore { 0 } else { frame.len })
     }
 
-    /// Takes what may pass next of what the server sent.
+    /// Takes the bytes of the server that may pass next.
     fn take(&self, held: &mut Vec<u8>) -> Vec<u8> {
         if self.tap.is_none() {
             return std::mem::take(held);
         }
         let withheld = self.state.borrow().withheld;
-        let withheld = withheld.map(|stream| format!("$JS.ACK.{stream}."));
+        let withheld_prefix = withheld.map(|stream| format!("$JS.ACK.{stream}."));
         let (mut passing, mut end) = (Vec::new(), 0);
         while let Some(frame) = frame::first(&held[end..]) {
             let bytes = &held[end..end + frame.len];
             end += frame.len;
-            let out = withheld.as_ref().zip(frame.answer_to);
-            if !out.is_some_and(|(prefix, answer_to)| answer_to.starts_with(prefix)) {
+            let delivery = withheld_prefix.as_ref().zip(frame.answer_to);
+            if !delivery.is_some_and(|(prefix, answer_to)| answer_to.starts_with(prefix)) {
                 passing.extend_from_slice(bytes);
             }
         }
@@ -262,79 +266,87 @@ impl Line {
 }
 
 /// Carries one connection until either side closes it or the cable is cut.
-async fn join(client: TcpStream, target: SocketAddr, line: Line) {
+async fn join(client: TcpStream, target: SocketAddr, connection: Connection) {
     let carry = async {
-        // A silent cable connects to no target: the target learns of the connection later.
-        line.whole().await;
+        // A silent cable connects to the target once it is healed.
+        connection.whole().await;
         let (from_client, to_client) = client.into_split();
         let (from_target, to_target) = TcpStream::connect(target).await?.into_split();
         tokio::try_join!(
-            send(from_client, to_target, line.clone()),
-            bring(from_target, to_client, line.clone()),
+            send(from_client, to_target, connection.clone()),
+            bring(from_target, to_client, connection.clone()),
         )
     };
     tokio::select! {
         _ = carry => {}
-        () = line.broken() => {}
+        () = connection.broken() => {}
     }
 }
 
-/// From the client to the server, by the tripwire.
-async fn send(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, line: Line) -> io::Result<()> {
+/// Carries bytes from the client to the server, through the tripwire.
+async fn send(
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    connection: Connection,
+) -> io::Result<()> {
     let mut held = Vec::new();
     loop {
-        // Looked at once a round: what is healed right after the look is not waited for in vain.
-        let mut open = line.carries(Direction::ToTarget);
-        while open && !line.is_lost() {
-            let Some(size) = line.next(&held) else { break };
+        // Read once per round: if the cable is healed right after, the wait below ends at once.
+        let mut open = connection.carries(Direction::ToTarget);
+        while open && !connection.is_lost() {
+            let Some(size) = connection.passable(&held) else { break };
             to.write_all(&held[..size]).await?;
             held.drain(..size);
-            open = line.carries(Direction::ToTarget);
+            open = connection.carries(Direction::ToTarget);
         }
         tokio::select! {
-            () = line.open(Direction::ToTarget), if !open => {}
+            () = connection.open(Direction::ToTarget), if !open => {}
             size = from.read_buf(&mut held) => if size? == 0 {
-                return close(to, &line, Direction::ToTarget, &held).await;
+                return close(to, &connection, Direction::ToTarget, &held).await;
             }
         }
-        if line.is_lost() {
+        if connection.is_lost() {
             held.clear();
         }
     }
 }
 
-/// From the server to the client.
-async fn bring(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, line: Line) -> io::Result<()> {
+/// Carries bytes from the server to the client.
+async fn bring(
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    connection: Connection,
+) -> io::Result<()> {
     let mut held = Vec::new();
     loop {
-        let open = line.carries(Direction::FromTarget);
-        if line.is_lost() {
+        let open = connection.carries(Direction::FromTarget);
+        if connection.is_lost() {
             held.clear();
         } else if open {
-            to.write_all(&line.take(&mut held)).await?;
-        } else if let Some(tap) = &line.tap {
+            to.write_all(&connection.take(&mut held)).await?;
+        } else if let Some(tap) = &connection.tap {
             tap.wire.hear(&held);
         }
         tokio::select! {
-            () = line.open(Direction::FromTarget), if !open => {}
+            () = connection.open(Direction::FromTarget), if !open => {}
             size = from.read_buf(&mut held) => if size? == 0 {
-                return close(to, &line, Direction::FromTarget, &held).await;
+                return close(to, &connection, Direction::FromTarget, &held).await;
             }
         }
     }
 }
 
-/// One side is gone: the other learns of it after all that was sent, unless the connection is lost.
+/// Closes the other side after one has closed and all its bytes were sent; never if it is lost.
 async fn close(
     mut to: OwnedWriteHalf,
-    line: &Line,
+    connection: &Connection,
     direction: Direction,
     held: &[u8],
 ) -> io::Result<()> {
-    if !line.is_lost() {
-        line.open(direction).await;
+    if !connection.is_lost() {
+        connection.open(direction).await;
     }
-    if line.is_lost() {
+    if connection.is_lost() {
         return std::future::pending().await;
     }
     to.write_all(held).await?;

@@ -1,9 +1,9 @@
-//! A tripwire across cables: it goes off at the n-th message of a kind, from any sender.
+//! A tripwire across cables: the n-th message on some subjects trips it, whoever sends it.
 //!
-//! Owns: which messages count, and which one is next. Promises: each message counts once, in the
+//! Owns: which messages count, and how many have passed. Promises: each message counts once, in the
 //! order in which the cables carry them. The cable that trips it stops before the message or right
-//! behind it, before any of the answer has passed. Never: counts a message without a reply subject,
-//! which is neither a write nor a call.
+//! behind it, before any byte of the answer has passed. Never: counts a message without a reply
+//! subject, which is neither a write nor a call.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -13,22 +13,22 @@ use tokio::time::timeout;
 
 use super::frame::{Publish, covers};
 
-/// How long the message that tripped it may take to be answered.
+/// How long the answer to the message that tripped the wire may take.
 const HANDLED: Duration = Duration::from_secs(10);
 
 /// On which side of the message everything stops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
-    /// It is not sent.
+    /// The message is not sent.
     Before,
-    /// It was sent and handled, and its sender does not know.
+    /// The message was sent and handled, and its sender does not learn that.
     After,
 }
 
-/// Where the wire lies.
+/// The message that trips the wire.
 #[derive(Debug, Clone)]
 pub struct Point {
-    /// Patterns of subjects, as NATS has them. A message on one of them counts.
+    /// NATS patterns of subjects. A message on one of them counts.
     pub subjects: Vec<String>,
     /// Which of those messages trips it, from 0.
     pub at: usize,
@@ -36,10 +36,10 @@ pub struct Point {
     pub side: Side,
 }
 
-/// A message that went by.
+/// A message that passed the wire.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Passed {
-    /// The label of the cable it came by.
+    /// The label of its cable.
     pub cable: String,
     /// Its subject.
     pub subject: String,
@@ -48,15 +48,15 @@ pub struct Passed {
 /// One wire, shared by the cables it lies across.
 #[derive(Debug, Clone)]
 pub struct Wire {
-    laid: Arc<Mutex<Laid>>,
+    state: Arc<Mutex<WireState>>,
     progress: watch::Sender<Progress>,
 }
 
 #[derive(Debug, Default)]
-struct Laid {
+struct WireState {
     point: Option<Point>,
     passed: Vec<Passed>,
-    /// The answer that tells that the message was handled.
+    /// The reply subject whose message shows that the tripping message was handled.
     awaited: Option<Vec<u8>>,
 }
 
@@ -76,21 +76,21 @@ pub(super) enum Verdict {
 
 impl Default for Wire {
     fn default() -> Self {
-        Self { laid: Arc::default(), progress: watch::Sender::new(Progress::default()) }
+        Self { state: Arc::default(), progress: watch::Sender::new(Progress::default()) }
     }
 }
 
 impl Wire {
-    /// Lays it at a point; what was counted before is forgotten.
+    /// Sets the point, and restarts the count.
     pub fn arm(&self, point: Point) {
-        let mut laid = self.laid();
-        *laid = Laid { point: Some(point), ..Laid::default() };
+        let mut state = self.state();
+        *state = WireState { point: Some(point), ..WireState::default() };
         self.progress.send_replace(Progress::default());
     }
 
-    /// Takes it away, and says what went by since it was laid.
+    /// Removes the point; returns the messages that passed since it was set.
     pub fn disarm(&self) -> Vec<Passed> {
-        std::mem::take(&mut *self.laid()).passed
+        std::mem::take(&mut *self.state()).passed
     }
 
     /// Whether it was tripped: then a cable is stopped.
@@ -98,55 +98,55 @@ impl Wire {
         self.progress.borrow().tripped.is_some()
     }
 
-    /// Waits until it is tripped; behind a message also until that was surely handled: its answer
-    /// has come as far as the cable.
+    /// Waits until it is tripped. With [`Side::After`], waits also until the answer has come to the
+    /// cable: then the message was handled.
     ///
     /// # Panics
     /// When the message that tripped it is not answered.
     pub async fn tripped(&self) -> Passed {
         let mut progress = self.progress.subscribe();
         let tripped = progress.wait_for(|progress| progress.tripped.is_some()).await;
-        let tripped = tripped.expect("the wire is here").tripped.clone();
-        let tripped = tripped.expect("it was waited for");
+        let tripped = tripped.expect("the wire keeps the sender").tripped.clone();
+        let tripped = tripped.expect("the wait ends with a message");
         let handled = timeout(HANDLED, progress.wait_for(|progress| progress.handled)).await;
         assert!(handled.is_ok(), "{tripped:?} was not answered within {HANDLED:?}");
         tripped
     }
 
-    /// A message comes by. Before anybody learns that it tripped the wire, the cable is silenced.
+    /// Counts a message. If it trips the wire, silences the cable before the test learns that.
     pub(super) fn pass(&self, cable: &str, publish: &Publish, silence: impl FnOnce()) -> Verdict {
         let Some(reply) = &publish.reply else { return Verdict::Pass };
-        let mut laid = self.laid();
-        let Some(Point { subjects, at, side }) = laid.point.clone() else { return Verdict::Pass };
+        let mut state = self.state();
+        let Some(Point { subjects, at, side }) = state.point.clone() else { return Verdict::Pass };
         let counts = subjects.iter().any(|pattern| covers(pattern, &publish.subject));
-        if !counts || laid.passed.len() > at {
+        if !counts || state.passed.len() > at {
             return Verdict::Pass;
         }
         let passed = Passed { cable: cable.to_owned(), subject: publish.subject.clone() };
-        laid.passed.push(passed.clone());
-        if laid.passed.len() <= at {
+        state.passed.push(passed.clone());
+        if state.passed.len() <= at {
             return Verdict::Pass;
         }
         silence();
         let handled = side == Side::Before;
-        laid.awaited = (!handled).then(|| reply.clone().into_bytes());
+        state.awaited = (!handled).then(|| reply.clone().into_bytes());
         self.progress.send_replace(Progress { tripped: Some(passed), handled });
         if handled { Verdict::StopBefore } else { Verdict::StopBehind }
     }
 
-    /// Bytes came back and are held.
+    /// Searches the bytes that the server sent, and that are held back, for the awaited answer.
     pub(super) fn hear(&self, held: &[u8]) {
-        let mut laid = self.laid();
-        let answered = laid.awaited.as_ref().is_some_and(|awaited| {
+        let mut state = self.state();
+        let answered = state.awaited.as_ref().is_some_and(|awaited| {
             held.windows(awaited.len()).any(|bytes| bytes == awaited.as_slice())
         });
         if answered {
-            laid.awaited = None;
+            state.awaited = None;
             self.progress.send_modify(|progress| progress.handled = true);
         }
     }
 
-    fn laid(&self) -> MutexGuard<'_, Laid> {
-        self.laid.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, WireState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -59,8 +59,8 @@ fn mounts_are_undone_before_anything_is_deleted() {
     assert_eq!(fs::read_to_string(precious.join("data")).unwrap(), "kept");
 }
 
-/// The line by which the one that is killed says where its directory is.
-const HERE: &str = "directory: ";
+/// The prefix of the line with which [`is_killed`] prints its directory.
+const DIR_LINE: &str = "directory: ";
 
 #[tokio::test]
 async fn what_a_killed_test_had_made_is_taken_away() {
@@ -74,33 +74,34 @@ async fn what_a_killed_test_had_made_is_taken_away() {
         .spawn()
         .unwrap();
     let lines = BufReader::new(killed.stdout.take().unwrap()).lines();
-    let mut said = lines.map_while(Result::ok);
-    let dir = said.find_map(|line| line.strip_prefix(HERE).map(PathBuf::from)).unwrap();
-    assert_eq!(left(&dir), (true, 1, 1));
+    let mut output = lines.map_while(Result::ok);
+    let dir = output.find_map(|line| line.strip_prefix(DIR_LINE).map(PathBuf::from)).unwrap();
+    assert_eq!(remains(&dir), (true, 1, 1));
     killed.kill().unwrap();
     killed.wait().unwrap();
 
-    wait::until("nothing is left", Duration::from_secs(30), async || match left(&dir) {
+    wait::until("nothing is left", Duration::from_secs(30), async || match remains(&dir) {
         (false, 0, 0) => Ok(()),
-        left => Err(format!("{left:?}")),
+        remains => Err(format!("{remains:?}")),
     })
     .await;
     assert!(!is_run_below(&dir));
 }
 
-/// Whether the directory is there, and how many mounts and loop devices are beneath it.
-fn left(dir: &Path) -> (bool, usize, usize) {
+/// Whether the directory exists, and how many mounts and loop devices are beneath it.
+fn remains(dir: &Path) -> (bool, usize, usize) {
     (dir.exists(), mounts_beneath(dir).len(), loops_beneath(dir).len())
 }
 
-/// Whether a process bears the directory in its command line.
+/// Whether a process names the directory in its command line.
 fn is_run_below(dir: &Path) -> bool {
     let processes = fs::read_dir("/proc").unwrap().flatten();
-    let mut lines = processes.filter_map(|one| fs::read_to_string(one.path().join("cmdline")).ok());
+    let mut lines =
+        processes.filter_map(|entry| fs::read_to_string(entry.path().join("cmdline")).ok());
     lines.any(|line| line.contains(dir.to_str().unwrap()))
 }
 
-/// No test of its own: the one above runs and kills it.
+/// Not a test itself: `what_a_killed_test_had_made_is_taken_away` runs and kills it.
 #[test]
 #[ignore = "is run, and killed, by another"]
 fn is_killed() {
@@ -112,13 +113,13 @@ fn is_killed() {
     fs::File::create(&image).unwrap().set_len(1 << 20).unwrap();
     let bound = Command::new("losetup").arg("--find").arg(&image).status().unwrap();
     assert!(bound.success());
-    // What a process of ours started is left when that dies, and holds the mount busy.
-    let held = inner.join("held");
-    fs::write(&held, "").unwrap();
-    let orphan = format!("tail -f {0} & tail -f {0}", held.display());
+    // The shell's child outlives the shell, and holds the mount busy.
+    let open_file = inner.join("held");
+    fs::write(&open_file, "").unwrap();
+    let orphan = format!("tail -f {0} & tail -f {0}", open_file.display());
     let shell = Program::new("orphans", "/bin/sh", dir.join("log")).args(["-c", &orphan]).start();
-    println!("\n{HERE}{}", dir.path().display());
-    // Until it is killed; run by hand, until its input ends.
+    println!("\n{DIR_LINE}{}", dir.path().display());
+    // Waits to be killed; if it is run by hand, waits for the end of its input.
     let _ = std::io::stdin().read_line(&mut String::new());
     drop(shell);
 }

@@ -15,7 +15,7 @@ const PROCESSES: usize = 12;
 const PRINTED_MAX: usize = 300;
 const REASON: &str = "the volume is attached to two nodes";
 
-/// Fails only where the tests below run it in a process of its own.
+/// Fails only when the tests below run it in its own process.
 #[tokio::test]
 async fn case() {
     let Ok(lines) = std::env::var("FAILING_CASE").map(|lines| lines.parse::<usize>().unwrap())
@@ -27,9 +27,9 @@ async fn case() {
         "for line in $(seq {NOISE}); do echo \"t DEBUG h2::codec: frame $line\"; done; \
          echo 't ERROR berth_claim: what went wrong'; echo done; exec sleep 600"
     );
-    let start = |at: usize| {
-        let log = dir.join(format!("{at}.log"));
-        Program::new(&format!("process {at}"), "/bin/sh", log).args(["-c", &script]).start()
+    let start = |number: usize| {
+        let log = dir.join(format!("{number}.log"));
+        Program::new(&format!("process {number}"), "/bin/sh", log).args(["-c", &script]).start()
     };
     let processes: Vec<_> = (0..PROCESSES).map(start).collect();
     for process in &processes {
@@ -42,7 +42,8 @@ async fn case() {
     panic!("{REASON}{}", "\nand this is so".repeat(lines));
 }
 
-/// What the case prints past libtest's capture, what libtest prints, where its logs are kept.
+/// Runs the case; returns what it prints past libtest's capture, what libtest prints, and where its
+/// logs are kept.
 fn fail(lines: usize) -> (String, String, PathBuf) {
     let failed = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "failure::case"])
@@ -51,35 +52,35 @@ fn fail(lines: usize) -> (String, String, PathBuf) {
         .output()
         .unwrap();
     assert!(!failed.status.success());
-    let [said, captured] =
+    let [stderr, captured] =
         [failed.stderr, failed.stdout].map(|out| String::from_utf8(out).unwrap());
-    (said, captured, repository().join("target/failed/failure.case"))
+    (stderr, captured, repository().join("target/failed/failure.case"))
 }
 
 #[test]
 fn a_failing_test_prints_few_lines_and_its_reason_last() {
-    let (said, captured, kept) = fail(0);
-    let printed = said.lines().count() + captured.lines().count();
-    assert!(printed <= PRINTED_MAX, "{printed} lines: {said}{captured}");
-    assert!(!said.contains("h2::codec"), "{said}");
-    assert!(said.contains("berth_claim: what went wrong"), "{said}");
-    assert_eq!(said.lines().last(), Some(REASON), "{said}");
+    let (stderr, captured, log_dir) = fail(0);
+    let printed = stderr.lines().count() + captured.lines().count();
+    assert!(printed <= PRINTED_MAX, "{printed} lines: {stderr}{captured}");
+    assert!(!stderr.contains("h2::codec"), "{stderr}");
+    assert!(stderr.contains("berth_claim: what went wrong"), "{stderr}");
+    assert_eq!(stderr.lines().last(), Some(REASON), "{stderr}");
     // libtest's summary comes after what it captured.
-    let (of_test, _) = captured.rsplit_once("failures:").unwrap();
-    assert_eq!(of_test.trim_end().lines().last(), Some(REASON), "{captured}");
+    let (test_output, _) = captured.rsplit_once("failures:").unwrap();
+    assert_eq!(test_output.trim_end().lines().last(), Some(REASON), "{captured}");
     assert!(captured.contains("at ./tests/it/failure.rs:"), "where it failed: {captured}");
 
-    assert!(said.contains(&*kept.to_string_lossy()), "{said}");
-    let logs = std::fs::read_dir(&kept).unwrap().flatten().map(|file| file.path());
+    assert!(stderr.contains(&*log_dir.to_string_lossy()), "{stderr}");
+    let logs = std::fs::read_dir(&log_dir).unwrap().flatten().map(|file| file.path());
     let sizes: Vec<usize> =
         logs.map(|log| std::fs::read_to_string(log).unwrap().lines().count()).collect();
-    assert_eq!(sizes, vec![NOISE + 2; PROCESSES], "{}", kept.display());
+    assert_eq!(sizes, vec![NOISE + 2; PROCESSES], "{}", log_dir.display());
 
-    // A reason of many lines is cut short there, and kept whole.
-    let (said, captured, kept) = fail(3_000);
-    let printed = said.lines().count() + captured.lines().count();
-    assert!(printed <= PRINTED_MAX, "{printed} lines: {said}{captured}");
-    assert!(said.contains(REASON) && said.contains("lines left out"), "{said}");
-    let reason = std::fs::read_to_string(kept.join("reason")).unwrap();
+    // A long reason is printed in part, and kept whole.
+    let (stderr, captured, log_dir) = fail(3_000);
+    let printed = stderr.lines().count() + captured.lines().count();
+    assert!(printed <= PRINTED_MAX, "{printed} lines: {stderr}{captured}");
+    assert!(stderr.contains(REASON) && stderr.contains("lines left out"), "{stderr}");
+    let reason = std::fs::read_to_string(log_dir.join("reason")).unwrap();
     assert_eq!(reason.lines().count(), 3_002, "{reason}");
 }

@@ -1,6 +1,6 @@
-//! The harness does what the tests that stand on it take for granted.
+//! The harness does what the tests that use it rely on.
 
-#![expect(clippy::unwrap_used, reason = "what a test needs to go on is there, or it fails")]
+#![expect(clippy::unwrap_used, reason = "a test must stop where its footing fails")]
 
 mod dirs;
 mod failure;

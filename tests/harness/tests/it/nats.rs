@@ -35,14 +35,14 @@ async fn a_killed_server_comes_back_on_its_port_with_its_data() {
 async fn the_shipped_configuration_is_what_runs() {
     let monitor = Port::reserve();
     let extra = &format!("ping_max: 7, http: \"{}\"", monitor.address());
-    let more = NatsOptions { extra, ..NatsOptions::default() };
-    let servers = NatsServers::start_with(1, more).await;
+    let options = NatsOptions { extra, ..NatsOptions::default() };
+    let servers = NatsServers::start_with(1, options).await;
 
     let jetstream = client::http_get(monitor.number(), "/jsz");
     assert!(jetstream.contains(r#""sync_always": true"#), "{jetstream}");
-    let all = client::http_get(monitor.number(), "/varz");
-    assert!(all.contains(r#""ping_interval": 3000000000"#), "{all}");
-    assert!(all.contains(r#""ping_max": 7"#), "what a test adds wins: {all}");
+    let variables = client::http_get(monitor.number(), "/varz");
+    assert!(variables.contains(r#""ping_interval": 3000000000"#), "{variables}");
+    assert!(variables.contains(r#""ping_max": 7"#), "the test's value wins: {variables}");
     assert!(servers.first().terminate().await.success());
 }
 
@@ -53,28 +53,31 @@ fn the_shipped_configuration_starts_no_server_without_its_host_file() {
     let path = dir.join("nats.conf");
     std::fs::copy(shipped, &path).unwrap();
     let check = || Command::new(nats::program()).arg("-t").arg("-c").arg(&path).output().unwrap();
-    let without = check();
-    assert!(!without.status.success());
-    assert!(String::from_utf8_lossy(&without.stderr).contains("nats/host.conf"), "{without:?}");
+    let incomplete = check();
+    assert!(!incomplete.status.success());
+    assert!(
+        String::from_utf8_lossy(&incomplete.stderr).contains("nats/host.conf"),
+        "{incomplete:?}"
+    );
     std::fs::create_dir(dir.join("nats")).unwrap();
     std::fs::write(dir.join("nats/host.conf"), "server_name: n1\n").unwrap();
-    let with = check();
-    assert!(with.status.success(), "{}", String::from_utf8_lossy(&with.stderr));
+    let complete = check();
+    assert!(complete.status.success(), "{}", String::from_utf8_lossy(&complete.stderr));
 }
 
 #[tokio::test]
 async fn a_paused_server_answers_when_resumed() {
     let server = Server::start().await;
     server.pause();
-    let asked = std::thread::spawn({
+    let request = std::thread::spawn({
         let port = server.port();
         move || client::ask_port(port, "$JS.API.INFO", "")
     });
-    // No event tells that nothing happens; the server gets many times what an answer takes.
+    // Many times what an answer takes.
     tokio::time::sleep(Duration::from_millis(300)).await;
-    assert!(!asked.is_finished());
+    assert!(!request.is_finished());
     server.resume();
-    assert!(asked.join().unwrap().contains("\"memory\""));
+    assert!(request.join().unwrap().contains("\"memory\""));
 }
 
 #[tokio::test]
@@ -99,10 +102,10 @@ async fn a_cluster_of_three_outlives_the_leader_of_a_stream() {
     let cluster = NatsServers::start(3).await;
     println!("three servers took {:?}", started.elapsed());
     let config = r#"{"name":"S","subjects":["s"],"num_replicas":3}"#;
-    // The leader may not have heard yet of all servers that could have it.
+    // The leader may not know all servers yet.
     wait::until("the stream is made", Duration::from_secs(30), async || {
-        let made = ask(&cluster.servers()[0], "$JS.API.STREAM.CREATE.S", config);
-        if made.contains(r#""error""#) { Err(made) } else { Ok(()) }
+        let created = ask(&cluster.servers()[0], "$JS.API.STREAM.CREATE.S", config);
+        if created.contains(r#""error""#) { Err(created) } else { Ok(()) }
     })
     .await;
 
@@ -114,7 +117,7 @@ async fn a_cluster_of_three_outlives_the_leader_of_a_stream() {
 
     cluster.servers()[leader].restart().await;
     cluster.ready().await;
-    wait::until("the one that was killed is current again", Duration::from_secs(30), async || {
+    wait::until("the killed server is current again", Duration::from_secs(30), async || {
         let info = ask(&cluster.servers()[next], "$JS.API.STREAM.INFO.S", "");
         let current = info.matches(r#""current":true"#).count();
         if current == 2 && info.contains(r#""messages":1"#) { Ok(()) } else { Err(info) }
@@ -122,15 +125,15 @@ async fn a_cluster_of_three_outlives_the_leader_of_a_stream() {
     .await;
 }
 
-/// The servers without the leader elect another, whether it is parted from them or only not heard.
+/// The other servers elect another leader, whether the leader is parted from them or only muted.
 #[tokio::test(flavor = "multi_thread")]
 async fn servers_are_parted_muted_and_joined() {
     if !or_skip("disks of their own") {
         return;
     }
     let disk_bytes = Some(64 << 20);
-    let more = NatsOptions { disk_bytes, breakable: true, ..NatsOptions::default() };
-    let cluster = NatsServers::start_with(3, more).await;
+    let options = NatsOptions { disk_bytes, breakable: true, ..NatsOptions::default() };
+    let cluster = NatsServers::start_with(3, options).await;
     let config = r#"{"name":"S","subjects":["s"],"num_replicas":3}"#;
     let created = ask(&cluster.servers()[0], "$JS.API.STREAM.CREATE.S", config);
     assert!(!created.contains(r#""error""#), "{created}");

@@ -96,8 +96,8 @@ async fn dropping_a_process_ends_what_it_started_too() {
     .await;
 }
 
-/// Does something only when [`processes_end_with_a_killed_test`] runs it in a process of its own:
-/// says what it started, and waits to be killed.
+/// Does something only when [`processes_end_with_a_killed_test`] runs it in its own process: starts
+/// a process, prints its id, and waits to be killed.
 #[test]
 fn victim() {
     let Some(log) = std::env::var_os("VICTIM_LOG").map(PathBuf::from) else { return };
@@ -120,10 +120,13 @@ async fn processes_end_with_a_killed_test() {
     let log = victim.log();
     let pid = log.split_once("started ").unwrap().1.split_whitespace().next().unwrap();
     let sleeper: u32 = pid.parse().unwrap();
-    assert!(state_of(sleeper).is_some_and(|state| state != 'Z'), "it ended with its thread");
+    assert!(
+        state_of(sleeper).is_some_and(|state| state != 'Z'),
+        "the sleeper outlives the thread that started it"
+    );
 
     victim.kill9();
-    wait::until("the kernel has killed it", SOON, async || match state_of(sleeper) {
+    wait::until("the kernel has killed the sleeper", SOON, async || match state_of(sleeper) {
         None | Some('Z') => Ok(()),
         state => Err(format!("{state:?}")),
     })

@@ -1,4 +1,4 @@
-//! A cable that is cut, silent, and whole again.
+//! A cable that is cut, silent and healed.
 
 use std::time::Duration;
 
@@ -102,22 +102,23 @@ async fn a_dropped_proxy_leaves_no_connection() {
     .await;
 }
 
-/// A proxy in front of something that answers each message as a nats-server would.
+/// A proxy in front of a listener that answers each message as a nats-server would. Also the
+/// subjects of the messages it handled.
 async fn answering(wire: &Wire) -> (Proxy, std::sync::Arc<std::sync::Mutex<Vec<String>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let target = listener.local_addr().unwrap();
     let handled = std::sync::Arc::<std::sync::Mutex<Vec<String>>>::default();
-    let said = handled.clone();
+    let subjects = handled.clone();
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
-            let said = said.clone();
+            let subjects = subjects.clone();
             tokio::spawn(async move {
                 let (from, mut to) = stream.into_split();
                 let mut lines = BufReader::new(from).lines();
                 while let Ok(Some(line)) = lines.next_line().await {
                     let words: Vec<&str> = line.split(' ').collect();
                     if let ["PUB", subject, reply, "0"] = words.as_slice() {
-                        said.lock().unwrap().push((*subject).to_owned());
+                        subjects.lock().unwrap().push((*subject).to_owned());
                         let answer = format!("MSG {reply} 1 0\r\n\r\n");
                         to.write_all(answer.as_bytes()).await.unwrap();
                     }
@@ -160,7 +161,7 @@ async fn a_tripwire_stops_a_cable_on_either_side_of_a_message() {
         assert_eq!(*handled.lock().unwrap(), stored);
         assert_eq!(wire.disarm().len(), 2);
 
-        // What was held comes when it is healed.
+        // The held bytes pass once the cable is healed.
         proxy.heal();
         assert!(is_answered(&mut stream, "r3").await);
         assert_eq!(*handled.lock().unwrap(), ["k.1", "x", "k.2"]);

@@ -1,4 +1,4 @@
-//! Waiting ends with the condition, or tells what was seen last.
+//! Waiting ends with the condition, or reports the last status.
 
 use std::future::pending;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,11 +1,11 @@
-//! One question, by a plain socket: to the server's clients' port, or to its monitor.
+//! One request over a plain socket: to the server's client port, or to its monitor.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 
 use berth_harness::nats::Server;
 
-/// Asks, and returns the reply's body.
+/// Sends a request, and returns the reply's body.
 pub(crate) fn ask(server: &Server, subject: &str, body: &str) -> String {
     ask_port(server.port(), subject, body)
 }
@@ -29,7 +29,7 @@ pub(crate) fn ask_port(port: u16, subject: &str, body: &str) -> String {
     }
 }
 
-/// What the monitor answers.
+/// The answer of the monitor.
 pub(crate) fn http_get(port: u16, path: &str) -> String {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
     write!(stream, "GET {path} HTTP/1.0\r\n\r\n").unwrap();
