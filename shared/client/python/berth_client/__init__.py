@@ -1,7 +1,7 @@
 """For authors of schedulers: allocs that are placed, mounted, guarded, waited for and stopped.
 
-Owns the order in which the contract of Berth is to be used. Promises that a refusal says what to
-do, by its class. Never stops an alloc by itself.
+Owns the order of the requests of Berth's contract. Promises that the class of a refusal says what
+to do. Never stops an alloc by itself.
 """
 
 from .advice import TABLE, Advice, advice_for

@@ -1,7 +1,7 @@
 """What a scheduler does about each error code.
 
-Owns the one table of codes. Promises that a code which it does not list is `never`, unless the
-service says that the request may be repeated. Never reads the message, which may change.
+Owns the only table of codes. Promises that an unlisted code is `never`, unless the service says
+that the request may be repeated. Never reads the message, which may change.
 """
 
 from typing import Literal
@@ -11,8 +11,9 @@ Advice = Literal["wait", "elsewhere", "never", "unknown"]
 _LISTED: dict[Advice, str] = {
     # Ask again, later: the reason may pass by itself, or when other allocs end.
     "wait": """
-        BERTH0002 BERTH0003 BERTH0005 BERTH0006 BERTH0008 BERTH0013 BERTH0104 BERTH0106 BERTH0107 BERTH0108 BERTH0110
-        BERTH0114 BERTH0115 BERTH0116 BERTH0117 BERTH0120 BERTH0124 BERTH0126 BERTH0127 BERTH0134
+        BERTH0002 BERTH0003 BERTH0005 BERTH0006 BERTH0008 BERTH0013 BERTH0104 BERTH0106 BERTH0107
+        BERTH0108 BERTH0110 BERTH0114 BERTH0115 BERTH0116 BERTH0117 BERTH0120 BERTH0124 BERTH0126
+        BERTH0127 BERTH0134
         BERTH0202 BERTH0206 BERTH0207 BERTH0211 BERTH0224 BERTH0229 BERTH0230 BERTH0235 BERTH0236
         BERTH0306 BERTH0309
     """,

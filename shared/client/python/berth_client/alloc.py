@@ -1,7 +1,7 @@
 """One alloc of a scheduler: mounted, guarded, waited for, stopped.
 
-Owns what is asked about one alloc. Promises that every wait has a deadline, or says what ends it.
-Never stops an alloc by itself: what runs goes on.
+Owns the requests about one alloc. Promises that every wait has a deadline, or says what ends it.
+Never stops an alloc by itself: its workload runs on.
 """
 
 from collections.abc import Callable
@@ -29,7 +29,7 @@ class Session:
 
 @dataclass(frozen=True)
 class Alloc:
-    """An alloc that belongs to this scheduler, as it was when this was made."""
+    """An alloc of this scheduler, as it was when this object was made."""
 
     id: str
     node: str
@@ -45,42 +45,47 @@ class Alloc:
     @classmethod
     def parse(cls, stub: Json, session: Session) -> "Alloc":
         """From an `AllocStub` or an `AllocStatus`."""
-        named = tuple(
-            one if isinstance(one, str) else one["source"] for one in stub.get("volumes") or ()
+        volumes = tuple(
+            volume if isinstance(volume, str) else volume["source"]
+            for volume in stub.get("volumes") or ()
         )
         meta = dict(stub.get("meta") or {})
-        about = (stub.get("note"), stub.get("modify_index"))
-        return cls(stub["id"], stub["node"], stub["state"], named, meta, *about, session)
+        note, revision = stub.get("note"), stub.get("modify_index")
+        return cls(stub["id"], stub["node"], stub["state"], volumes, meta, note, revision, session)
 
     async def mount(
         self, wait: bool = True, attempt: float = 20.0, overall: float = 300.0
     ) -> list[Mounted]:
-        """Claims and mounts all its volumes, or none of them. With `wait` it gets in line where
-        others hold a volume, and is repeated until the overall deadline, in seconds."""
+        """Claims and mounts all its volumes, or none of them. With `wait` it gets in line for a
+        volume that another alloc holds, and repeats the request for `overall` seconds."""
 
-        def again(refused: Refused) -> bool:
+        def should_repeat(refused: Refused) -> bool:
             return is_retryable(refused) or (wait and isinstance(refused, (Wait, Unknown)))
 
-        done = await self._agent(
-            "agent.mount-all", {"wait": wait}, attempt=attempt, overall=overall, again=again
+        reply = await self._agent(
+            "agent.mount-all",
+            {"wait": wait},
+            attempt=attempt,
+            overall=overall,
+            should_repeat=should_repeat,
         )
         return [
-            Mounted(one["name"], one["volume"], one["path"], one["read_only"])
-            for one in done["volumes"]
+            Mounted(volume["name"], volume["volume"], volume["path"], volume["read_only"])
+            for volume in reply["volumes"]
         ]
 
     async def guard(
         self, *, pid: int | None = None, cgroup: str | None = None, lock: str | None = None
     ) -> None:
-        """Names what runs it on its node. Its volumes stay while that lives, and the agent reports
-        its end. A process must be one of this host, which is the alloc's node."""
+        """Names the guard that runs it on its node. Its volumes stay while the guard lives, and the
+        agent reports the guard's end. Name a process only if this host is the alloc's node."""
         request = {"guard": guard_request(pid, cgroup, lock), "owner": self.session.owner}
         await self._agent("agent.guard", request)
 
     async def lock(self) -> IO[bytes]:
-        """Guards it by a lock, for a workload that is started on this host as a user that may
-        write to the agent's directory. Give the file to the workload as its standard input: it is
-        empty, and the lock lives for as long as the workload or this file does."""
+        """Guards it by a lock, for a workload on this host. This user must be allowed to write to
+        the agent's directory. Give the returned file to the workload as its standard input: it is
+        empty, and the lock lives while the workload or this file lives."""
         runs = (await self._status()).get("runs")
         try:
             if not runs:
@@ -98,33 +103,33 @@ class Alloc:
         return file
 
     async def is_guarded(self) -> bool:
-        """Whether something guards it: its workload was started, or was about to be."""
+        """Whether it has a guard: its workload was started, or was about to be."""
         guards = (await self._status()).get("guards") or ()
-        named = (self.session.wire.namespace, self.id)
-        return any((one["namespace"], one["alloc"]) == named for one in guards)
+        alloc = (self.session.wire.namespace, self.id)
+        return any((guard["namespace"], guard["alloc"]) == alloc for guard in guards)
 
     async def lost(self, overall: float | None = None) -> Lost:
-        """Waits until its workload has to end. Without `overall`, in seconds, only that ends it:
-        use it beside the workload, and cancel it. Raises `TimeoutError` after the deadline."""
+        """Waits until its workload has to end: use it beside the workload, and cancel it. Raises
+        `TimeoutError` after `overall` seconds, if they are given."""
         owner, by = self.session.owner, self.session.wire.identity.by
         return await self.session.watch.until(
             self.id, lambda view: why_lost(view, owner, by), overall
         )
 
     async def stop(self, state: End = "complete", note: str = "") -> None:
-        """Says that its workload has ended. Its volumes are released then. Again is nothing."""
+        """Reports that its workload has ended, which releases its volumes. May be repeated."""
         stop = stop_request(self.id, state, note, self.session.owner)
         try:
             await self.session.wire.ask("alloc.stop", stop)
         except Refused as refused:
-            # BERTH0301: it has ended, and its record was removed.
+            # BERTH0301: the alloc has ended, and its record was removed.
             if refused.code != "BERTH0301":
                 raise
         self.session.watch.look_again(self.id)
 
     async def wait(self, until: Until, overall: float = 300.0) -> None:
         """Waits until it is mounted, has ended, or has ended and is free of claims. Raises `Never`
-        if it never will be, and `Wait` after the deadline, in seconds."""
+        if it never will be, and `Wait` after `overall` seconds."""
         try:
             is_reached = await self.session.watch.until(
                 self.id, lambda view: reached(view, until), overall
@@ -146,12 +151,17 @@ class Alloc:
         body: Json,
         attempt: float = ATTEMPT,
         overall: float = BRIEF,
-        again: Callable[[Refused], bool] = is_retryable,
+        should_repeat: Callable[[Refused], bool] = is_retryable,
     ) -> Json:
         wire = self.session.wire
-        about = {"namespace": wire.namespace, "alloc": self.id}
+        ids = {"namespace": wire.namespace, "alloc": self.id}
         return await wire.ask(
-            verb, about | body, node=self.node, attempt=attempt, overall=overall, again=again
+            verb,
+            ids | body,
+            node=self.node,
+            attempt=attempt,
+            overall=overall,
+            should_repeat=should_repeat,
         )
 
 

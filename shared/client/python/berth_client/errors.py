@@ -1,8 +1,8 @@
 """Refusals: why something was not done, and what a scheduler does about it.
 
-Owns the one exception that this package raises for an answer of Berth, or for the lack of one.
+Owns the only exception that this package raises for an answer of Berth, or for a missing answer.
 Promises that its class is the advice. Never loses a field of the service's error: `problem` has
-them all.
+all of them.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ Json = dict[str, Any]
 
 
 class Refused(Exception):
-    """A request was not done. Always of one of the four classes below."""
+    """A request was refused. Always one of the four classes below."""
 
     def __init__(self, problem: Mapping[str, Any]):
         self.problem = dict(problem)
@@ -27,7 +27,7 @@ class Refused(Exception):
         self.trace = str(problem.get("trace") or "")
         """The trace of the request: `berth trace` shows it."""
         self.retryable = bool(problem.get("retryable"))
-        """Whether the same request may succeed later, although nothing is changed by hand."""
+        """Whether the same request may succeed later, without a change by hand."""
         super().__init__(self.code, self.message)
 
     def __str__(self) -> str:
@@ -67,8 +67,8 @@ def refusal(problem: Mapping[str, Any]) -> Refused:
     return _CLASSES[advice](problem)
 
 
-def refuse(code: str, message: str, following: str = "", **more: Any) -> Refused:
+def refuse(code: str, message: str, following: str = "", **fields: Any) -> Refused:
     """A refusal that this package states itself, in the contract's form."""
     retryable = advice_for(code, False) in ("wait", "unknown")
     problem = {"code": code, "message": message, "next": following, "retryable": retryable}
-    return refusal(problem | more)
+    return refusal(problem | fields)

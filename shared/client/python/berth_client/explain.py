@@ -1,7 +1,7 @@
 """Why a volume, an alloc, a node or a plugin is as it is: the answer of `berth why --json`.
 
 Owns the types of that answer. Promises that causes of a newer version can be read: a cause is a
-word. Never explains by itself: the rules are in the program, so that there is one copy of them.
+word. Never explains by itself: the rules are only in the program.
 """
 
 import asyncio
@@ -22,9 +22,9 @@ class Actor:
 
     kind: str
     plugin: str | None = None
-    """Whose operator."""
+    """The plugin whose operator must act."""
     by: str | None = None
-    """When it goes on by itself, at the latest, where that is known."""
+    """The latest time at which it goes on by itself, if that is known."""
 
     @classmethod
     def parse(cls, who: str | Json) -> "Actor":
@@ -39,12 +39,12 @@ class Actor:
 
 @dataclass(frozen=True)
 class Explanation:
-    """The decisive cause for one thing that has the name."""
+    """The decisive cause for one volume, alloc, node or plugin that has the name."""
 
     subject: str
     """`volume data`, `alloc web-1`."""
     state: str
-    """In words, for people."""
+    """The state in words, for people."""
     cause: str
     """The kind of the cause, for programs, such as `held-by-process`; `nothing` if all is well."""
     sentence: str
@@ -61,23 +61,23 @@ class Explanation:
     since: str | None = None
 
     @classmethod
-    def parse(cls, one: Json) -> "Explanation":
+    def parse(cls, entry: Json) -> "Explanation":
         """From one entry of `diagnoses`."""
 
         def lines(field: str) -> tuple[str, ...]:
-            return tuple(str(line) for line in one.get(field, ()))
+            return tuple(str(line) for line in entry.get(field, ()))
 
         return cls(
-            subject=str(one["subject"]),
-            state=str(one["state"]),
-            cause=str(one["cause"]),
-            sentence=str(one["sentence"]),
-            who=Actor.parse(one["who"]),
+            subject=str(entry["subject"]),
+            state=str(entry["state"]),
+            cause=str(entry["cause"]),
+            sentence=str(entry["sentence"]),
+            who=Actor.parse(entry["who"]),
             next=lines("next"),
             evidence=lines("evidence"),
             also=lines("also"),
             not_known=lines("not_known"),
-            since=one.get("since"),
+            since=entry.get("since"),
         )
 
 
@@ -91,9 +91,9 @@ async def why(
     program: str | Path = "berth",
     overall: float = 30.0,
 ) -> list[Explanation]:
-    """Explains all that has the name: a volume, an alloc, a node, a plugin, or `volume@snapshot`.
+    """Explains each volume, alloc, node and plugin that has the name, or the `volume@snapshot`.
 
-    It runs the program `berth`, which gathers what this identity may read. An empty list says that
+    It runs the program `berth`, which reads what this identity may read. The list is empty if
     nothing has the name."""
     servers = server if isinstance(server, str) else ",".join(server)
     command = [str(program), "--nats", servers, "--namespace", namespace, "--json"]
@@ -108,23 +108,23 @@ async def why(
         following = "install the program `berth`, or name it in `program`"
         raise refuse("BERTH0001", f"{program} cannot be run: {fault}", following) from fault
     try:
-        printed, complaint = await asyncio.wait_for(process.communicate(), overall)
+        stdout, stderr = await asyncio.wait_for(process.communicate(), overall)
     except asyncio.TimeoutError as late:
         raise refuse("BERTH0004", f"{program} has not answered within {overall} s") from late
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
-    return read_answer(printed, complaint, process.returncode)
+    return read_answer(stdout, stderr, process.returncode)
 
 
-def read_answer(printed: bytes, complaint: bytes, code: int | None) -> list[Explanation]:
-    """What the program has printed, in any form. A bus that is away is an answer, too."""
+def read_answer(stdout: bytes, stderr: bytes, code: int | None) -> list[Explanation]:
+    """The explanations that the program has printed. That the bus is away is one, too."""
     if code == NOTHING_FOUND:
         return []
     try:
-        answer: dict[str, Any] = json.loads(printed)
-        return [Explanation.parse(one) for one in answer["diagnoses"]]
+        answer: dict[str, Any] = json.loads(stdout)
+        return [Explanation.parse(entry) for entry in answer["diagnoses"]]
     except (ValueError, LookupError, TypeError, AttributeError, StopIteration) as wrong:
-        said = (complaint or printed).decode(errors="replace").strip()
-        raise refuse("BERTH0007", f"`berth why` ended with {code}: {said}") from wrong
+        output = (stderr or stdout).decode(errors="replace").strip()
+        raise refuse("BERTH0007", f"`berth why` ended with {code}: {output}") from wrong

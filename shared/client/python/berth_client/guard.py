@@ -1,8 +1,8 @@
-"""What runs an alloc, as the agent of its node is told.
+"""The guard that runs an alloc, as it is named to the agent of the alloc's node.
 
 Owns the forms of a guard: a process, a cgroup, a lock. Promises that a process is named with the
-time of its start, so that a later process with the same id is not taken for it. Never ends what
-it names.
+time of its start, so that a later process with the same id is not taken for it. Never ends a
+guard.
 """
 
 import fcntl
@@ -13,7 +13,7 @@ from typing import IO
 
 from .errors import Json
 
-_START = 19  # field 22 of /proc/PID/stat, counted from the first one after the name
+_START = 19  # index of field 22 of /proc/PID/stat among the fields after the name
 
 
 def guard_request(pid: int | None, cgroup: str | None, lock: str | None) -> Json:
@@ -34,13 +34,13 @@ def process_start(pid: int) -> int:
 
 
 def parse_start(stat: str) -> int:
-    """The name may have blanks and parentheses, so it ends at the last one."""
+    """The name may have blanks and parentheses: it ends at the last parenthesis."""
     return int(stat.rpartition(")")[2].split()[_START])
 
 
 def new_lock(runs: str) -> IO[bytes]:
-    """A new, empty file in the agent's directory that this process has locked. A process that
-    inherits it keeps the lock."""
+    """Makes an empty file in the agent's directory, and locks it. A process that inherits it keeps
+    the lock."""
     path = os.path.join(runs, f"{secrets.token_hex(8)}.lock")
     os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     file = open(path, "rb")

@@ -1,8 +1,8 @@
 """The owner's lease: taken at the start, renewed by a task.
 
-Owns the lease of one owner. Promises that a lease which may have ended counts as lost before
-another process can have taken its allocs: time is counted from before the last renewal. Never
-stops an alloc: what runs goes on when the lease is lost.
+Owns the lease of one owner. Promises that a lease counts as lost before another process can take
+the owner's allocs: its time is counted from before the last renewal. Never stops an alloc:
+workloads run on when the lease is lost.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from .errors import Refused
 from .retry import Backoff
 from .wire import Wire
 
-TRY_AGAIN = 0.5  # seconds between tries after one that failed
+RETRY_PAUSE = 0.5  # seconds until the next attempt after a failed renewal
 HELD = "BERTH0309"  # another process holds the lease
 
 
@@ -33,7 +33,7 @@ class Lease:
         self._task: asyncio.Task[None] | None = None
 
     async def take(self) -> None:
-        """Takes it. The lease of an earlier process ends within its time to live."""
+        """Takes the lease. The lease of an earlier process ends within its time to live."""
         backoff = Backoff(self._ttl * 2 + 15)
         while True:
             try:
@@ -45,7 +45,7 @@ class Lease:
         self._task = asyncio.create_task(self._keep(), name="berth-lease")
 
     async def give_up(self) -> None:
-        """Ends it now, so that another process may adopt the allocs at once."""
+        """Ends the lease now, so that another process may adopt the allocs at once."""
         await self.abandon()
         try:
             await self._wire.ask("owner.yield", self._names, overall=self._ttl)
@@ -55,32 +55,32 @@ class Lease:
                 raise
 
     async def abandon(self) -> None:
-        """Renews it no more: it ends by itself."""
+        """Stops renewing the lease, so that it ends by itself."""
         if self._task is not None:
             await tasks.end(self._task)
             self._task = None
 
     async def _renew(self) -> None:
-        asked = time.monotonic()
+        began = time.monotonic()
         hold = {**self._names, "ttl_s": self._ttl}
         await self._wire.once("owner.hold", hold, attempt=self._ttl / 3)
-        self._since, self.is_held = asked, True
+        self._since, self.is_held = began, True
 
     async def _keep(self) -> None:
         pause = self._ttl / 3
         while True:
-            await asyncio.sleep(min(pause, self._left()) if self.is_held else TRY_AGAIN)
+            await asyncio.sleep(min(pause, self._remaining()) if self.is_held else RETRY_PAUSE)
             try:
-                # A renewal that is not answered must not hide that the lease is over.
-                within = max(self._left(), TRY_AGAIN) if self.is_held else float(self._ttl)
-                await asyncio.wait_for(self._renew(), within)
+                # The deadline shows the end of the lease even if the renewal is not answered.
+                timeout = max(self._remaining(), RETRY_PAUSE) if self.is_held else float(self._ttl)
+                await asyncio.wait_for(self._renew(), timeout)
                 pause = self._ttl / 3
             except (Refused, asyncio.TimeoutError) as fault:
-                pause = TRY_AGAIN
-                is_another = isinstance(fault, Refused) and fault.code == HELD
-                if self.is_held and (is_another or self._left() == 0):
+                pause = RETRY_PAUSE
+                is_taken = isinstance(fault, Refused) and fault.code == HELD
+                if self.is_held and (is_taken or self._remaining() == 0):
                     self.is_held = False
                     self.lost.set()
 
-    def _left(self) -> float:
+    def _remaining(self) -> float:
         return max(0.0, self._since + self._ttl - time.monotonic())

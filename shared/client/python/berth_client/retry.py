@@ -1,4 +1,4 @@
-"""How long is waited between two tries, and until when.
+"""Pauses between the attempts of a request, until a deadline.
 
 Owns the backoff and its jitter. Promises that no pause passes the deadline. Never repeats
 anything itself.
@@ -20,16 +20,16 @@ class Backoff:
         self.tries = 0
 
     @property
-    def left(self) -> float:
-        """The time that is left, in seconds; 0 after the deadline."""
+    def remaining(self) -> float:
+        """Seconds until the deadline; 0 after it."""
         return max(0.0, self.deadline - time.monotonic())
 
     async def pause(self) -> bool:
-        """Waits before the next try; false if there is no time for one."""
+        """Waits before the next attempt. False if the deadline comes first."""
         span = min(PAUSE_MIN * float(2 ** min(self.tries, 10)), PAUSE_MAX)
         self.tries += 1
         pause = span * random.uniform(0.5, 1.0)
-        if pause >= self.left:
+        if pause >= self.remaining:
             return False
         await asyncio.sleep(pause)
         return True

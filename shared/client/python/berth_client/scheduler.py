@@ -2,7 +2,7 @@
 
 Owns the connection, the lease of the owner, and the watch. Promises that two schedulers with
 different owners never stop each other's allocs, since the services refuse it. Never stops an
-alloc by itself, also not when it is closed: after a restart `own` and `adopt` find what runs.
+alloc by itself, even when it is closed: after a restart, `own` and `adopt` find what runs.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from .wire import ATTEMPT, Wire
 
 BULK_MAX = 64  # entries of one bulk request
 CHANGE_WITHIN = 30.0  # seconds in which a service answers a wait for another placement
-ALLOCS_MAX = 1_000_000  # a bound of loops over answers that say that there are more
+ALLOCS_MAX = 1_000_000  # bounds a loop over answers of which each has `more`
 
 T = TypeVar("T")
 
@@ -39,25 +39,25 @@ class Registration:
     """Labels, at most 32. They are stored, listed and filtered."""
     note: str = ""
     index: int | None = None
-    """Which of several alike it is; for volumes of which each alloc has its own."""
+    """Its number among similar allocs; for volumes with `per_alloc`."""
     revision: int | None = None
     """Change the record only if it is still at this revision."""
 
     def request(self, owner: str) -> Json:
         """An `alloc.register`."""
-        given = {
+        optional = {
             "volumes": volume_requests(self.volumes) or None,
             "meta": dict(self.meta) or None,
             "note": self.note or None,
             "index": self.index,
             "revision": self.revision,
         }
-        named: Json = {"id": self.id, "node": self.node, "owner": owner}
-        return named | {name: value for name, value in given.items() if value is not None}
+        ids: Json = {"id": self.id, "node": self.node, "owner": owner}
+        return ids | {name: value for name, value in optional.items() if value is not None}
 
 
 class Scheduler:
-    """Use it with `async with`, or close it."""
+    """A connection, an owner and its allocs. Use it with `async with`, or close it."""
 
     def __init__(self, session: Session, lease: Lease):
         self._session, self._lease = session, lease
@@ -76,11 +76,11 @@ class Scheduler:
         lease_ttl: float = 15.0,
         overall: float = 10.0,
     ) -> "Scheduler":
-        """Connects within `overall` seconds, and takes the owner's lease. It waits for a lease
-        that an earlier process of the owner has left: at most twice its time to live, and 15 s.
+        """Connects within `overall` seconds, and takes the owner's lease. It waits until the lease
+        of an earlier process of the owner has ended: at most twice `lease_ttl`, and 15 s.
 
-        Two processes that run at the same time are two owners."""
-        creds, authority = (Path(one) if one else None for one in (creds_file, ca_file))
+        Two processes at the same time need two owners."""
+        creds, authority = (Path(file) if file else None for file in (creds_file, ca_file))
         identity = read_identity(creds, authority, name)
         servers = server.split(",") if isinstance(server, str) else list(server)
         wire = await Wire.connect(servers, identity, namespace, name, overall)
@@ -101,13 +101,13 @@ class Scheduler:
 
     @property
     def actor(self) -> str:
-        """Who it is to the services: `user.anna`."""
+        """Its actor, as the services know it: `user.anna`."""
         return self._session.wire.identity.by
 
     @property
     def lease_lost(self) -> asyncio.Event:
-        """Set when the owner's lease is lost: other owners may adopt its allocs from then on. The
-        lease is taken again as soon as that is possible. `own` clears the event after that."""
+        """Set when the owner's lease is lost: from then on, other owners may adopt its allocs. The
+        lease is taken again as soon as possible; after that, `own` clears the event."""
         return self._lease.lost
 
     async def nodes_for(
@@ -132,21 +132,21 @@ class Scheduler:
         self, workloads: Sequence[Sequence[VolumeLike]]
     ) -> list["Nodes | Refused"]:
         """Which nodes can host the volumes of each of many workloads."""
-        found: list[Nodes | Refused] = []
-        for some in _bulks(list(workloads)):
-            bodies = [_placement(volumes, None) for volumes in some]
-            done = await self._session.wire.ask("volume.place-many", {"placements": bodies})
-            for volumes, answer in zip(some, done["answers"]):
+        placements: list[Nodes | Refused] = []
+        for bulk in _bulks(list(workloads)):
+            bodies = [_placement(volumes, None) for volumes in bulk]
+            reply = await self._session.wire.ask("volume.place-many", {"placements": bodies})
+            for volumes, answer in zip(bulk, reply["answers"]):
                 page = answer.get("placements")
                 if page is None:
-                    found.append(_fault(answer))
+                    placements.append(_fault(answer))
                 elif page.get("next") is not None:
-                    found.append(await self.nodes_for(volumes))
+                    placements.append(await self.nodes_for(volumes))
                 else:
                     nodes = Nodes()
                     nodes.add(page, is_first=True)
-                    found.append(nodes)
-        return found
+                    placements.append(nodes)
+        return placements
 
     async def register(
         self,
@@ -158,45 +158,45 @@ class Scheduler:
         index: int | None = None,
         revision: int | None = None,
     ) -> Alloc:
-        """Registers an alloc of this owner, which does not run yet. Again with the same content
-        changes nothing; labels may be others."""
-        one = Registration(id, node, volumes, meta or {}, note, index, revision)
-        status = await self._session.wire.ask("alloc.register", one.request(self.owner))
+        """Registers an alloc of this owner, which does not run yet. A repetition with the same
+        content changes nothing; `meta` may differ."""
+        registration = Registration(id, node, volumes, meta or {}, note, index, revision)
+        status = await self._session.wire.ask("alloc.register", registration.request(self.owner))
         return self._alloc(status)
 
     async def register_many(
         self, registrations: Sequence[Registration]
     ) -> list["Alloc | Refused"]:
-        """Registers many allocs, each with an answer of its own, in their order."""
-        bodies = [one.request(self.owner) for one in registrations]
+        """Registers many allocs; returns one answer for each, in the same order."""
+        bodies = [registration.request(self.owner) for registration in registrations]
         return await self._each("alloc.register-many", "allocs", bodies)
 
     async def stop_many(
         self, allocs: Sequence[Alloc], state: End = "complete", note: str = ""
     ) -> list["Alloc | Refused"]:
-        """Stops many allocs, each with an answer of its own, in their order."""
-        bodies = [stop_request(one.id, state, note, self.owner) for one in allocs]
+        """Stops many allocs; returns one answer for each, in the same order."""
+        bodies = [stop_request(alloc.id, state, note, self.owner) for alloc in allocs]
         return await self._each("alloc.stop-many", "stops", bodies)
 
     async def own(self) -> list[Alloc]:
-        """The live allocs of this owner, as after a restart. Those that are unowned, since its
-        lease had ended, are its own again."""
+        """Lists the live allocs of this owner, as after a restart. Allocs that became unowned when
+        its lease ended become its own again."""
         try:
             await self.adopt(self.owner)
         except Refused as refused:
-            # Another identity uses the owner's name, too.
+            # Another identity also uses the owner's name.
             if refused.code != HELD:
                 raise
         body = {"owner": self.owner, "state": "live"}
         pages = await self._session.wire.pages("alloc.list", body)
         if self._lease.is_held:
             self._lease.lost.clear()
-        found = (stub for page in pages for stub in page["allocs"])
-        return [self._alloc(stub) for stub in found if stub.get("by") == self.actor]
+        stubs = (stub for page in pages for stub in page["allocs"])
+        return [self._alloc(stub) for stub in stubs if stub.get("by") == self.actor]
 
     async def adopt(self, from_owner: str) -> list[Alloc]:
-        """Takes over all live allocs of an owner whose lease has ended. What runs goes on. After a
-        refusal, those that were taken over before are among `own_allocs`."""
+        """Takes over all live allocs of an owner whose lease has ended. Their workloads run on. If
+        it raises a refusal, `own` lists those that were taken over before."""
         return await self._many("alloc.adopt", {"from": from_owner, "owner": self.owner})
 
     async def stop_all(self, state: End = "stopped", note: str = "") -> list[Alloc]:
@@ -205,9 +205,9 @@ class Scheduler:
         return await self._many("alloc.stop-owned", body)
 
     async def close(self, keep_lease: bool = False) -> None:
-        """Gives the lease up, so that another process may adopt at once what still runs; with
-        `keep_lease` it ends by itself. Then it disconnects, and what is waited for is refused.
-        Again is nothing."""
+        """Gives the lease up, so that another process may adopt the live allocs at once; with
+        `keep_lease`, the lease ends by itself. Then it disconnects, and refuses each wait. A
+        repetition does nothing."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -233,32 +233,32 @@ class Scheduler:
 
     async def _another_placement(self, body: Json, index: int, overall: float) -> None:
         wait, wire = Backoff(overall), self._session.wire
-        while (within := min(CHANGE_WITHIN, wait.left)) > 0:
-            asked = body | {"newer_than": index, "wait_ms": int(within * 1000) + 1}
-            # The service answers after the wait, for which it needs time of its own.
-            page = await wire.ask("volume.placement", asked, attempt=within + ATTEMPT)
+        while (within := min(CHANGE_WITHIN, wait.remaining)) > 0:
+            query = body | {"newer_than": index, "wait_ms": int(within * 1000) + 1}
+            # The service needs some time after the wait to answer.
+            page = await wire.ask("volume.placement", query, attempt=within + ATTEMPT)
             if page.get("index") != index:
                 return
 
     async def _each(self, verb: str, entries: str, bodies: list[Json]) -> list["Alloc | Refused"]:
-        found: list[Alloc | Refused] = []
-        for some in _bulks(bodies):
-            answers = (await self._session.wire.ask(verb, {entries: some}))["answers"]
+        results: list[Alloc | Refused] = []
+        for bulk in _bulks(bodies):
+            answers = (await self._session.wire.ask(verb, {entries: bulk}))["answers"]
             for answer in answers:
                 stub = answer.get("alloc")
-                found.append(_fault(answer) if stub is None else self._alloc(stub))
+                results.append(_fault(answer) if stub is None else self._alloc(stub))
                 self._session.watch.look_again(answer["id"])
-        return found
+        return results
 
     async def _many(self, verb: str, body: Json) -> list[Alloc]:
-        """Asks until there are no more."""
-        found: list[Alloc] = []
-        while len(found) < ALLOCS_MAX:
-            done = await self._session.wire.ask(verb, body)
-            found += [self._alloc(stub) for stub in done["allocs"]]
-            if not done.get("more"):
+        """Repeats a request until its answer has no `more`."""
+        allocs: list[Alloc] = []
+        while len(allocs) < ALLOCS_MAX:
+            reply = await self._session.wire.ask(verb, body)
+            allocs += [self._alloc(stub) for stub in reply["allocs"]]
+            if not reply.get("more"):
                 break
-        return found
+        return allocs
 
 
 def _placement(volumes: Sequence[VolumeLike], index: int | None) -> Json:

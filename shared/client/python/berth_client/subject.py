@@ -1,7 +1,7 @@
 """Subjects of the contract.
 
-Owns the form of each subject that this package sends or listens to. Promises one token for each
-id, as docs/contract.md says. Never takes a subject from its caller.
+Owns the form of each subject that this package sends to or listens at. Promises one token for
+each id, as docs/contract.md says. Never takes a subject from its caller.
 """
 
 import re
@@ -16,17 +16,17 @@ def token(text: str) -> str:
 
 def untoken(text: str) -> str:
     """The id that a token stands for."""
-    spelled = re.sub(rb"=([0-9A-F]{2})", lambda hexed: bytes.fromhex(hexed[1].decode()),
+    decoded = re.sub(rb"=([0-9A-F]{2})", lambda code: bytes.fromhex(code[1].decode()),
                      text.encode())
-    return spelled.decode(errors="replace")
+    return decoded.decode(errors="replace")
 
 
 def request(verb: str, namespace: str, actor: tuple[str, str], node: str | None = None) -> str:
-    """Where a verb such as `alloc.register` is asked; with `node`, of that node's agent."""
-    noun, _, what = verb.partition(".")
+    """The subject of a verb such as `alloc.register`; with `node`, of that node's agent."""
+    noun, _, action = verb.partition(".")
     agent = f"{token(node)}." if node is not None else ""
     kind, name = actor
-    return f"berth.v1.{noun}.{agent}{what}.{token(namespace)}.{kind}.{token(name)}"
+    return f"berth.v1.{noun}.{agent}{action}.{token(namespace)}.{kind}.{token(name)}"
 
 
 def events_wanted_by(namespace: str, actor: tuple[str, str]) -> str:

@@ -1,7 +1,7 @@
-"""An alloc as it was seen, and what that means for its scheduler.
+"""An alloc as it was read, and what that means for its scheduler.
 
-Owns the conditions: mounted, ended, free, lost. Promises that each is a function of what was seen
-alone. Never asks anything.
+Owns the conditions: mounted, ended, free, lost. Promises that each depends only on the view. Never
+sends a request.
 """
 
 from collections.abc import Iterable
@@ -22,7 +22,7 @@ class Claim:
     volume: str
     state: str
     mount: str | None
-    """What the node says of the mount."""
+    """The state of the mount, as the node reports it."""
     error: str | None
 
     @classmethod
@@ -50,14 +50,14 @@ class View:
     def parse(cls, alloc: Json, claims: Iterable[Json], is_whole: bool) -> "View":
         """From an `AllocStatus`, or from an `AllocStub` and claims that were listed after it."""
         index = alloc.get("index")
-        named = (
-            one if isinstance(one, str)
-            else f"{one['source']}[{index}]" if one.get("per_alloc") else one["source"]
-            for one in alloc.get("volumes") or ()
+        volumes = (
+            volume if isinstance(volume, str)
+            else f"{volume['source']}[{index}]" if volume.get("per_alloc") else volume["source"]
+            for volume in alloc.get("volumes") or ()
         )
-        own = tuple(Claim.parse(claim) for claim in claims)
-        told = (alloc.get("owner"), alloc.get("by"), alloc.get("note"))
-        return cls(alloc["state"], *told, frozenset(named), own, is_whole)
+        parsed = tuple(Claim.parse(claim) for claim in claims)
+        owner, by, note = alloc.get("owner"), alloc.get("by"), alloc.get("note")
+        return cls(alloc["state"], owner, by, note, frozenset(volumes), parsed, is_whole)
 
     @property
     def has_ended(self) -> bool:
@@ -79,13 +79,15 @@ class Lost:
 
 
 def reached(view: View | None, until: Until) -> bool | None:
-    """Whether the alloc is as far as that: false if it never will be, none if not yet. No view: it
-    is not on record any more."""
+    """Whether the alloc has reached this condition: false if it never will, none if it has not yet.
+    Without a view, the alloc is not on record any more."""
     if until == "mounted":
         if view is None or view.has_ended:
             return False
         mounted = {
-            one.volume for one in view.claims if (one.state, one.mount) == ("taken", "mounted")
+            claim.volume
+            for claim in view.claims
+            if (claim.state, claim.mount) == ("taken", "mounted")
         }
         return True if view.volumes <= mounted else None
     if view is None:

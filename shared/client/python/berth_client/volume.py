@@ -1,8 +1,8 @@
 """Volumes: what an alloc asks for, where it fits, and what it gets.
 
-Owns the values of `volume.placement` and `agent.mount-all`. Promises that a text in the place of
-a volume means the volume with that id. Never reserves anything: a placement is an answer about
-this moment.
+Owns the values of `volume.placement` and `agent.mount-all`. Promises that a text in place of a
+volume means the volume with that id. Never reserves anything: a placement is true only at its
+moment.
 """
 
 import re
@@ -32,7 +32,7 @@ class Volume:
     flags: tuple[str, ...] = ()
     """Mount flags."""
     group: str | None = None
-    """The group that a file system is mounted for."""
+    """The group for which a file system is mounted."""
 
 
 VolumeLike = Union[Volume, str]
@@ -40,12 +40,12 @@ VolumeLike = Union[Volume, str]
 
 def volume_requests(volumes: Sequence[VolumeLike]) -> list[Json]:
     """The volumes as the contract has them."""
-    return [_request(Volume(one) if isinstance(one, str) else one) for one in volumes]
+    return [_request(Volume(like) if isinstance(like, str) else like) for like in volumes]
 
 
 def _request(volume: Volume) -> Json:
     mount = {"fs_type": volume.fs_type, "flags": list(volume.flags), "group": volume.group}
-    given: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "source": volume.source,
         "alias": volume.alias,
         "read_only": volume.read_only,
@@ -54,7 +54,7 @@ def _request(volume: Volume) -> Json:
         "per_alloc": volume.per_alloc,
         "mount": {name: value for name, value in mount.items() if value},
     }
-    return {name: value for name, value in given.items() if value}
+    return {name: value for name, value in fields.items() if value}
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Mounted:
     """The workload's name for it."""
     volume: str
     path: str
-    """Where the workload finds it, on the node."""
+    """Its path on the node."""
     read_only: bool
 
     @property
@@ -76,28 +76,29 @@ class Mounted:
 
 @dataclass(frozen=True)
 class Obstacle:
-    """What is in the way of a volume on a node."""
+    """Why a volume cannot be mounted on a node."""
 
     volume: str
     code: str
     message: str
     can_wait: bool
-    """Whether a mount with `wait` waits for it."""
+    """Whether a mount with `wait` waits until it is gone."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A node, and what is in the way there."""
+    """A node, and its obstacles."""
 
     node: str
     free: int | None
-    """The least room that the volumes' plugins have there, in volumes; none without a limit."""
+    """How many more volumes the fullest of the volumes' plugins can attach there; none without a
+    limit."""
     obstacles: tuple[Obstacle, ...]
 
 
 @dataclass
 class Nodes:
-    """All nodes, by whether they can host some volumes."""
+    """All nodes, by whether they can host these volumes."""
 
     now: list[Candidate] = field(default_factory=list)
     later: list[Candidate] = field(default_factory=list)
@@ -105,22 +106,25 @@ class Nodes:
     never: list[Candidate] = field(default_factory=list)
     """An operator has to change something first."""
     waiting: int = 0
-    """How many claims wait in line for the volumes already."""
+    """How many claims already wait in line for the volumes."""
     index: int = 0
-    """Stands for the answer, to wait for another one."""
+    """The index of the answer, with which a change can be waited for."""
 
     def add(self, page: Json, is_first: bool) -> None:
         """Adds a page of `volume.placement`."""
         if is_first:
             self.index = page.get("index") or 0
-            self.waiting = sum(one["waiting"] for one in page.get("volumes") or ())
+            self.waiting = sum(volume["waiting"] for volume in page.get("volumes") or ())
         for node in page["nodes"]:
-            free = [one["free"] for one in node.get("slots") or () if one.get("free") is not None]
+            slots = node.get("slots") or ()
+            free = [slot["free"] for slot in slots if slot.get("free") is not None]
             obstacles = tuple(
-                Obstacle(one["volume"], one["code"], one["message"], bool(one.get("can_wait")))
-                for one in node.get("obstacles") or ()
+                Obstacle(
+                    entry["volume"], entry["code"], entry["message"], bool(entry.get("can_wait"))
+                )
+                for entry in node.get("obstacles") or ()
             )
-            found = Candidate(node["node"], min(free, default=None), obstacles)
+            candidate = Candidate(node["node"], min(free, default=None), obstacles)
             can_wait = bool(node.get("fits_later"))
             group = self.now if node["fits"] else self.later if can_wait else self.never
-            group.append(found)
+            group.append(candidate)

@@ -1,10 +1,10 @@
 """One watch for all waits of a scheduler.
 
-Owns one subscription to the events of its own allocs, and one task. An event wakes a read of the
-alloc that it is about, and another one when the node's report about it is on record. Events may
-be lost, so all followed allocs are listed every few seconds.
-Promises that a thousand waits cost a few lists, and that a wait is decided by what was read after
-it began. Never reads an alloc that nothing waits for.
+Owns one subscription to the events of its own allocs, and one task. An event causes a read of its
+alloc, and more reads until the node's report of it is on record. Events may be lost, so all
+followed allocs are listed every few seconds.
+Promises that a thousand waits cost a few lists, and that a wait is decided only by reads that
+began after it. Never reads an alloc that nothing waits for.
 """
 
 import asyncio
@@ -21,9 +21,9 @@ from .view import View
 from .wire import ATTEMPT, Wire
 
 RESCAN = 5.0  # seconds between two lists of all followed allocs
-SETTLE = 0.02  # seconds in which the events of one change come together
-# Seconds after an event when an alloc is read once more: a node's report of a mount is on record
-# about a second after the event, and its writing is no event.
+SETTLE = 0.02  # seconds in which all events of one change arrive
+# Seconds from an event to further reads of its alloc: a node's report of a mount is on record about
+# a second after the event, and causes no event.
 REPORT_LAGS = (0.4, 0.8, 1.2, 1.6, 2.0)
 READ_MAX = 16  # allocs that are read one by one at once; more are listed
 READ_RATE = 10  # allocs that are read one by one in a second; more are listed
@@ -35,13 +35,13 @@ Decide = Callable[[View | None], Any]
 
 @dataclass
 class _Followed:
-    """Who waits for an alloc: how each decides, and since which read."""
+    """The waits for an alloc: for each, its condition and the number of the last read before it."""
 
     waits: dict["asyncio.Future[Any]", tuple[Decide, int]] = field(default_factory=dict)
 
 
 def closed() -> Refused:
-    """The refusal of a wait that nothing will end."""
+    """The refusal of a wait after the scheduler was closed."""
     return refuse("BERTH0005", "the scheduler is closed", "connect again")
 
 
@@ -58,20 +58,20 @@ class Watch:
         self._later: dict[str, list[asyncio.TimerHandle]] = {}
 
     async def start(self) -> None:
-        """Begins."""
+        """Subscribes to events, and starts the task."""
         await self._wire.events(self._on_event)
-        self._wire.on_reconnect = self._look_at_all
+        self._wire.on_reconnect = self._read_all_again
         self._task = asyncio.create_task(self._run(), name="berth-watch")
 
     async def close(self) -> None:
-        """Ends. What waits is refused."""
+        """Ends the task, and refuses each wait."""
         if self._task is not None:
             await tasks.end(self._task)
             self._task = None
         self._fail(set(self._followed), closed())
 
     def look_again(self, alloc: str) -> None:
-        """Something has changed about an alloc."""
+        """Reads an alloc again soon, because it may have changed."""
         if alloc in self._followed:
             self._changed.add(alloc)
             self._wake.set()
@@ -79,7 +79,7 @@ class Watch:
     async def until(
         self, alloc: str, decide: Callable[[View | None], T | None], overall: float | None
     ) -> T:
-        """Waits until `decide` has an answer. Raises `TimeoutError` after the deadline."""
+        """Waits until `decide` returns an answer. Raises `TimeoutError` after the deadline."""
         if self._task is None:
             raise closed()
         wait: asyncio.Future[T] = asyncio.get_running_loop().create_future()
@@ -108,7 +108,7 @@ class Watch:
             budget = min(READ_MAX, budget + (now() - round_at) * READ_RATE)
             is_scan = now() >= scan_at or len(self._changed) > budget
             if is_scan:
-                # What changes meanwhile is in the same lists.
+                # The same lists also show what changes during this pause.
                 await asyncio.sleep(max(0.0, scan_at - RESCAN + LIST_PAUSE - now()))
                 scan_at = now() + RESCAN * random.uniform(1.0, 1.2)
                 self._changed.update(self._followed)
@@ -119,13 +119,13 @@ class Watch:
                 await self._read(changed, is_scan)
                 pause = PAUSE_MIN
             except Refused:
-                # The services cannot say it now. Waits end by their own deadlines.
+                # The services cannot answer now. Waits end by their own deadlines.
                 self._changed |= changed
                 self._wake.set()
                 await asyncio.sleep(pause * random.uniform(0.5, 1.0))
                 pause = min(pause * 2, PAUSE_MAX)
             except Exception as fault:
-                # A defect here, or an answer that is none: who waits is told.
+                # A defect of this package, or a malformed answer: these waits fail.
                 self._fail(changed, fault)
 
     def _on_event(self, alloc: str) -> None:
@@ -139,29 +139,30 @@ class Watch:
             ]
 
     def _fail(self, allocs: set[str], fault: Exception) -> None:
-        for followed in (self._followed[one] for one in allocs & self._followed.keys()):
+        for followed in (self._followed[alloc] for alloc in allocs & self._followed.keys()):
             for wait in followed.waits:
                 if not wait.done():
                     wait.set_exception(fault)
 
-    def _look_at_all(self) -> None:
+    def _read_all_again(self) -> None:
         self._changed.update(self._followed)
         self._wake.set()
 
     async def _read(self, allocs: set[str], by_list: bool) -> None:
         """Reads allocs. Those that the lists do not decide are read one by one."""
-        left = sorted(allocs)
-        if by_list and left:
-            left = await self._read_lists(allocs)
-        for first in range(0, len(left), READ_MAX):
-            some = left[first : first + READ_MAX]
-            done = await asyncio.gather(*map(self._read_one, some), return_exceptions=True)
-            for fault in done:
+        unread = sorted(allocs)
+        if by_list and unread:
+            unread = await self._read_lists(allocs)
+        for first in range(0, len(unread), READ_MAX):
+            batch = unread[first : first + READ_MAX]
+            results = await asyncio.gather(*map(self._read_one, batch), return_exceptions=True)
+            for fault in results:
                 if isinstance(fault, BaseException):
                     raise fault
 
     async def _read_lists(self, allocs: set[str]) -> list[str]:
-        """Allocs first: one that has ended gets no claim after that."""
+        """Reads all allocs, then all claims: an ended alloc gets no claim later. Returns the allocs
+        that are still to be read."""
         read = self._begin_read()
         pages = await self._wire.pages("alloc.list", {"owner": self._owner}, ATTEMPT)
         claims: dict[str, list[Json]] = {}
@@ -171,12 +172,12 @@ class Watch:
             for claim in page["claims"]:
                 claims.setdefault(claim["alloc"], []).append(claim)
         is_whole = is_whole and not any(page.get("unreadable") for page in pages)
-        left = set(allocs)
+        unread = set(allocs)
         for stub in (stub for page in pages for stub in page["allocs"] if stub["id"] in allocs):
             if is_whole:
-                left.discard(stub["id"])
-                self._tell(stub["id"], read, View.parse(stub, claims.get(stub["id"], ()), True))
-        return sorted(left)
+                unread.discard(stub["id"])
+                self._decide(stub["id"], read, View.parse(stub, claims.get(stub["id"], ()), True))
+        return sorted(unread)
 
     async def _read_one(self, alloc: str) -> None:
         read = self._begin_read()
@@ -185,15 +186,16 @@ class Watch:
         except Refused as refused:
             if refused.code != "BERTH0301":
                 raise
-            return self._tell(alloc, read, None)
+            return self._decide(alloc, read, None)
         is_whole = not status.get("unreadable")
-        self._tell(alloc, read, View.parse(status, status.get("claims") or (), is_whole))
+        self._decide(alloc, read, View.parse(status, status.get("claims") or (), is_whole))
 
     def _begin_read(self) -> int:
         self._reads += 1
         return self._reads
 
-    def _tell(self, alloc: str, read: int, view: View | None) -> None:
+    def _decide(self, alloc: str, read: int, view: View | None) -> None:
+        """Ends the waits that began before this read and that the view decides."""
         followed = self._followed.get(alloc)
         for wait, (decide, since) in list(followed.waits.items()) if followed else ():
             if read > since and not wait.done():

@@ -22,9 +22,9 @@ from .identity import Identity
 from .retry import Backoff
 
 CONTRACT_VERSION = "3"
-ATTEMPT = 5.0  # seconds for one try of a brief request
+ATTEMPT = 5.0  # seconds for one attempt of a brief request
 BRIEF = 60.0  # seconds in which a brief request is repeated
-REPLY_GRACE = 0.5  # seconds that an answer may take after the deadline that the service was given
+REPLY_GRACE = 0.5  # seconds that an answer may come after the service's deadline
 PAGES_MAX = 1000
 
 _DENIED = re.compile(r'permissions violation for publish to "(.+?)"', re.IGNORECASE)
@@ -36,21 +36,21 @@ def is_retryable(refused: Refused) -> bool:
 
 
 class Wire:
-    """Asks the services in one namespace, as one identity."""
+    """Sends requests to the services, in one namespace, as one identity."""
 
     def __init__(self, client: Client, identity: Identity, namespace: str):
         self.client, self.identity, self.namespace = client, identity, namespace
         self.on_reconnect: Callable[[], None] = lambda: None
-        self._asked: dict[str, set[asyncio.Future[Json]]] = {}
+        self._unanswered: dict[str, set[asyncio.Future[Json]]] = {}
         self._last_error = ""
 
     @classmethod
     async def connect(
         cls, servers: list[str], identity: Identity, namespace: str, name: str, overall: float
     ) -> "Wire":
-        """Connects. A connection that is lost later is made again by itself."""
+        """Connects. After that, a lost connection is made again."""
         wire = cls(Client(), identity, namespace)
-        work = wire.client.connect(
+        connecting = wire.client.connect(
             servers=servers,
             name=name,
             error_cb=wire._on_error,
@@ -60,7 +60,7 @@ class Wire:
             **identity.options,
         )
         try:
-            await asyncio.wait_for(work, overall)
+            await asyncio.wait_for(connecting, overall)
         except (Error, OSError, asyncio.TimeoutError) as fault:
             await wire.client.close()
             why = wire._last_error or str(fault) or "no answer"
@@ -69,14 +69,14 @@ class Wire:
         return wire
 
     async def close(self) -> None:
-        """Closes the connection. What was asked and not answered is unknown."""
+        """Closes the connection. The outcome of unanswered requests is unknown."""
         await self.client.close()
 
     async def once(
         self, verb: str, body: Json, *, node: str | None = None, attempt: float = ATTEMPT,
         trace: str = "",
     ) -> Json:
-        """Asks once."""
+        """Sends a request once."""
         trace = trace or secrets.token_hex(16)
         to = subject.request(verb, self.namespace, self.identity.actor, node)
         headers = {
@@ -86,32 +86,32 @@ class Wire:
         }
         sent = self._send(to, json.dumps(body).encode(), headers, attempt + REPLY_GRACE)
         reply = asyncio.ensure_future(sent)
-        # The server refuses a subject beside the request, so all that wait there are told.
-        waiting = self._asked.setdefault(to.lower(), set())
-        waiting.add(reply)
-        about = {"step": verb, "trace": trace} | ({"node": node} if node is not None else {})
+        # The server refuses a subject, not a request: it cancels all requests that wait there.
+        same_subject = self._unanswered.setdefault(to.lower(), set())
+        same_subject.add(reply)
+        facts = {"step": verb, "trace": trace} | ({"node": node} if node is not None else {})
         try:
             await asyncio.wait([reply])
             answer = _Denied.result_of(reply)
         except _Denied:
             following = "ask the fleet's operator for the capability"
             message = f"these credentials may not send to {to}"
-            raise refuse("BERTH0010", message, following, **about) from None
+            raise refuse("BERTH0010", message, following, **facts) from None
         except NoRespondersError:
             message, following = f"no service answers at {to}", "start the service"
-            raise refuse("BERTH0003", message, following, **about) from None
+            raise refuse("BERTH0003", message, following, **facts) from None
         except (NoReply, asyncio.TimeoutError):
             message = f"no answer from {to} within {attempt:.1f} s"
-            raise refuse("BERTH0004", message, "ask again, which is harmless", **about) from None
+            raise refuse("BERTH0004", message, "ask again, which is harmless", **facts) from None
         except (Error, OSError) as fault:
-            raise refuse("BERTH0005", f"the bus: {fault}", "check nats-server", **about) from fault
+            raise refuse("BERTH0005", f"the bus: {fault}", "check nats-server", **facts) from fault
         except ValueError as fault:
-            raise refuse("BERTH9999", f"no reply of Berth: {fault}", **about) from fault
+            raise refuse("BERTH9999", f"no reply of Berth: {fault}", **facts) from fault
         finally:
             reply.cancel()
-            waiting.discard(reply)
-            if not waiting:
-                self._asked.pop(to.lower(), None)
+            same_subject.discard(reply)
+            if not same_subject:
+                self._unanswered.pop(to.lower(), None)
         if "error" in answer:
             raise refusal({"step": verb, "trace": trace} | answer["error"])
         return answer
@@ -124,44 +124,46 @@ class Wire:
         node: str | None = None,
         attempt: float = ATTEMPT,
         overall: float = BRIEF,
-        again: Callable[[Refused], bool] = is_retryable,
+        should_repeat: Callable[[Refused], bool] = is_retryable,
     ) -> Json:
-        """Asks until there is an answer that time alone does not change, or the time is over."""
+        """Repeats a request until it is answered, its refusal is final, or `overall` seconds have
+        passed."""
         backoff, trace = Backoff(overall), secrets.token_hex(16)
-        told: Refused | None = None
+        best_refusal: Refused | None = None
         while True:
-            within = max(min(attempt, backoff.left), 0.001)
+            within = max(min(attempt, backoff.remaining), 0.001)
             try:
                 return await self.once(verb, body, node=node, attempt=within, trace=trace)
             except Refused as refused:
-                # What a service said is more useful than that a last try had no time.
-                cut_short = within < attempt and refused.code in ("BERTH0002", "BERTH0004")
-                told = told if told is not None and cut_short else refused
-                is_over = self.client.is_closed or not again(refused)
+                # If the last attempt only timed out, the previous refusal is more useful.
+                is_cut_short = within < attempt and refused.code in ("BERTH0002", "BERTH0004")
+                if best_refusal is None or not is_cut_short:
+                    best_refusal = refused
+                is_over = self.client.is_closed or not should_repeat(refused)
                 if is_over or not await backoff.pause():
-                    raise told from None
+                    raise best_refusal from None
 
     async def pages(self, verb: str, body: Json, overall: float = BRIEF) -> list[Json]:
         """All pages of a list, each within `overall` seconds."""
         pages: list[Json] = []
         after: str | None = None
         while not pages or (after is not None and len(pages) < PAGES_MAX):
-            asked = body if after is None else {**body, "after": after}
-            pages.append(await self.ask(verb, asked, overall=overall))
+            query = body if after is None else {**body, "after": after}
+            pages.append(await self.ask(verb, query, overall=overall))
             after = pages[-1].get("next")
         return pages
 
     async def events(self, on_alloc: Callable[[str], None]) -> None:
-        """Tells of each event of the allocs that this identity registered or adopted, until the
-        connection is closed."""
+        """Calls `on_alloc` for each event of the allocs that this identity registered or adopted,
+        until the connection is closed."""
 
-        async def tell(message: Any) -> None:
+        async def on_message(message: Any) -> None:
             alloc = subject.alloc_of_event(message.subject)
             if alloc is not None:
                 on_alloc(alloc)
 
-        wanted = subject.events_wanted_by(self.namespace, self.identity.actor)
-        await self.client.subscribe(wanted, cb=tell)
+        events = subject.events_wanted_by(self.namespace, self.identity.actor)
+        await self.client.subscribe(events, cb=on_message)
 
     async def _send(self, to: str, body: bytes, headers: dict[str, str], within: float) -> Json:
         reply = await self.client.request(to, body, timeout=within, headers=headers)
@@ -173,7 +175,7 @@ class Wire:
     async def _on_error(self, fault: Exception) -> None:
         self._last_error = str(fault) or type(fault).__name__
         denied = _DENIED.search(self._last_error)
-        for reply in list(self._asked.get(denied[1].lower(), ()) if denied else ()):
+        for reply in list(self._unanswered.get(denied[1].lower(), ()) if denied else ()):
             reply.cancel()
 
     async def _on_reconnected(self) -> None:
@@ -185,7 +187,7 @@ class _Denied(Exception):
 
     @classmethod
     def result_of(cls, reply: "asyncio.Future[Json]") -> Json:
-        """The result. Only the server's refusal cancels a reply that is waited for."""
+        """The reply's result. Only the server's refusal cancels an awaited reply."""
         if reply.cancelled():
             raise cls()
         return reply.result()

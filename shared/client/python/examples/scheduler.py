@@ -1,6 +1,6 @@
-"""A scheduler: runs the jobs of its input on the nodes of this host, a line of JSON each, such as
-`{"id": "a", "volumes": ["data"], "command": "date > $BERTH_VOLUME_DATA/now"}`. It may be killed
-and started again: jobs that run are found, and go on. Arguments: SERVER OWNER CREDS CA.
+"""A scheduler: runs the jobs of its input on the nodes of this host. A job is a line of JSON, such
+as `{"id": "a", "volumes": ["data"], "command": "date > $BERTH_VOLUME_DATA/now"}`. It may be killed
+and started again: it finds the running jobs, which run on. Arguments: SERVER OWNER CREDS CA.
 """
 
 import asyncio
@@ -13,8 +13,8 @@ from typing import Any
 
 from berth_client import Alloc, Refused, Scheduler
 
-# A shell is the guard. It begins the job when it is told to, so no job runs without a guard; and
-# it waits until the job's end is on record, or its scheduler is gone.
+# A shell is the guard. It begins the job when it reads a line, so no job runs without a guard. It
+# then waits until the job's end is on record, or its scheduler is gone.
 GUARD = 'read -r begin && { sh -c "$1" </dev/null >&2; echo $?; read -r end; }'
 
 
@@ -39,8 +39,8 @@ async def start(alloc: Alloc, command: str) -> Process:
     return process
 
 
-async def run(scheduler: Scheduler, job: dict[str, Any], known: Alloc | None) -> str:
-    alloc = known or await place(scheduler, job)
+async def run(scheduler: Scheduler, job: dict[str, Any], existing: Alloc | None) -> str:
+    alloc = existing or await place(scheduler, job)
     try:
         process = await start(alloc, job["command"])
     except Refused as refused:
@@ -65,16 +65,16 @@ async def run(scheduler: Scheduler, job: dict[str, Any], known: Alloc | None) ->
 
 async def main(server: str, owner: str, creds: str | None = None, ca: str | None = None) -> None:
     async with await Scheduler.connect(server, creds, ca, owner=owner, lease_ttl=5) as scheduler:
-        known = {alloc.id: alloc for alloc in await scheduler.own()}
-        started = {id for id, alloc in known.items() if await alloc.is_guarded()}
+        allocs = {alloc.id: alloc for alloc in await scheduler.own()}
+        started = {id for id, alloc in allocs.items() if await alloc.is_guarded()}
         print(f"found {len(started)} jobs", flush=True)
-        ends = (known[id].wait("free", overall=86400) for id in started)
+        ends = (allocs[id].wait("free", overall=86400) for id in started)
         tasks: list[asyncio.Task[Any]] = list(map(asyncio.create_task, ends))
         while line := await asyncio.to_thread(sys.stdin.readline):
             if (job := json.loads(line))["id"] not in started:
-                tasks.append(asyncio.create_task(run(scheduler, job, known.get(job["id"]))))
-        for told in await asyncio.gather(*tasks, return_exceptions=True):
-            print(told or "a job that was found has ended", flush=True)
+                tasks.append(asyncio.create_task(run(scheduler, job, allocs.get(job["id"]))))
+        for result in await asyncio.gather(*tasks, return_exceptions=True):
+            print(result or "a job that was found has ended", flush=True)
 
 
 asyncio.run(main(*sys.argv[1:]))
