@@ -1,4 +1,4 @@
-//! E6, E7, E8 and A13 in a whole system: requests for volumes, and their results.
+//! E6, E7, E8 and A13 in a whole system: requests for volumes, and their replies.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -19,24 +19,24 @@ async fn register(system: &System, alloc: Value) -> Result<AllocStatus, Problem>
     system.persist(&verb::AllocRegister::subject(&Namespace::default()), &alloc).await
 }
 
-async fn mount(system: &System, wanted: Value) -> Result<Mounted, Problem> {
+async fn mount(system: &System, request: Value) -> Result<Mounted, Problem> {
     let subject =
         verb::AgentMount::subject(&verb::NodeAndNamespace::any_of(NodeId::new("n1").unwrap()));
-    system.persist(&subject, &wanted).await
+    system.persist(&subject, &request).await
 }
 
 /// The request to an agent for an alloc's volume, under a name.
-fn wanted(alloc: &str, volume: &str, alias: Option<&str>) -> Value {
+fn mount_request(alloc: &str, volume: &str, alias: Option<&str>) -> Value {
     json!({"namespace": "default", "alloc": alloc, "volume": volume, "alias": alias})
 }
 
-fn asked(system: &System, rpc: &str) -> usize {
-    let is = |call: &&Value| call["entry"] == "end" && call["rpc"] == rpc;
-    system.calls().iter().filter(is).count()
+fn count_calls(system: &System, rpc: &str) -> usize {
+    let is_call = |call: &&Value| call["entry"] == "end" && call["rpc"] == rpc;
+    system.calls().iter().filter(is_call).count()
 }
 
-/// E6: one claim and one publication, even where the access mode allows no second, and a path for
-/// each name.
+/// E6: one claim and one publication, even if the access mode allows no second, and a path for each
+/// name.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_volume_under_two_names_is_claimed_once_and_seen_in_two_ways() {
     if !or_skip("real mounts") {
@@ -49,26 +49,26 @@ async fn a_volume_under_two_names_is_claimed_once_and_seen_in_two_ways() {
         {"source": "data", "alias": "work"},
     ]});
     let shown = register(&system, alloc).await.unwrap();
-    assert_eq!(shown.volumes[0].mount.flags, ["***"], "A11: they may hold secrets");
-    let wanted = |alias| wanted("a", "data", Some(alias));
-    let look = mount(&system, wanted("look")).await.unwrap();
-    let work = mount(&system, wanted("work")).await.unwrap();
-    assert!(look.read_only && !work.read_only && look.path != work.path);
-    assert_eq!(look.epoch, work.epoch, "it is one claim");
+    assert_eq!(shown.volumes[0].mount.flags, ["***"], "A11: flags may hold secrets");
+    let mount_request = |alias| mount_request("a", "data", Some(alias));
+    let read_only = mount(&system, mount_request("look")).await.unwrap();
+    let writable = mount(&system, mount_request("work")).await.unwrap();
+    assert!(read_only.read_only && !writable.read_only && read_only.path != writable.path);
+    assert_eq!(read_only.epoch, writable.epoch, "both names have one claim");
     let claims = system.claims("data").await.claims;
     assert_eq!((claims.len(), claims[0].state), (1, State::Taken));
-    fs::write(Path::new(&work.path).join("file"), "kept").unwrap();
-    assert_eq!(fs::read_to_string(Path::new(&look.path).join("file")).unwrap(), "kept");
-    let refused = fs::write(Path::new(&look.path).join("file"), "lost").unwrap_err();
+    fs::write(Path::new(&writable.path).join("file"), "kept").unwrap();
+    assert_eq!(fs::read_to_string(Path::new(&read_only.path).join("file")).unwrap(), "kept");
+    let refused = fs::write(Path::new(&read_only.path).join("file"), "lost").unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::ReadOnlyFilesystem);
-    let unasked = mount(&system, wanted("other")).await.unwrap_err();
-    assert_eq!(unasked.code, Code::VolumeNotRequested, "{unasked}");
+    let refused = mount(&system, mount_request("other")).await.unwrap_err();
+    assert_eq!(refused.code, Code::VolumeNotRequested, "{refused}");
 
     system.kill9_and_restart(berth_integration::Part::Agent(0)).await;
     system.stop("a").await;
     system.settle("data").await;
     for rpc in ["NodeStageVolume", "NodePublishVolume", "NodeUnstageVolume"] {
-        assert_eq!(asked(&system, rpc), 1, "{rpc}");
+        assert_eq!(count_calls(&system, rpc), 1, "{rpc}");
     }
 }
 
@@ -95,7 +95,7 @@ async fn a_runner_that_mounts_no_volumes_is_told_so_before_anything_is_done() {
     // Nothing was written: the id is free, and nothing was attached.
     register(system, alloc("idle", "none", json!([]))).await.unwrap();
     register(system, alloc("able", "all", carried())).await.unwrap();
-    assert_eq!(asked(system, "ControllerPublishVolume"), 0);
+    assert_eq!(count_calls(system, "ControllerPublishVolume"), 0);
     assert_eq!(system.claims("carried").await.claims.len(), 0);
 }
 
@@ -146,12 +146,12 @@ async fn a_volume_of_each_allocs_own_goes_all_the_way() {
     let registered = register(&system, alloc("w-2", 2)).await.unwrap();
     assert_eq!((registered.index, registered.volumes[0].name()), (Some(2), "own"));
     register(&system, alloc("w-3", 3)).await.unwrap();
-    let wanted = |alloc, volume| wanted(alloc, volume, Some("own"));
-    let mounted = mount(&system, wanted("w-2", "shard[2]")).await.unwrap();
+    let mount_request = |alloc, volume| mount_request(alloc, volume, Some("own"));
+    let mounted = mount(&system, mount_request("w-2", "shard[2]")).await.unwrap();
     fs::write(Path::new(&mounted.path).join("file"), "kept").unwrap();
-    let missing = mount(&system, wanted("w-3", "shard[3]")).await.unwrap_err();
+    let missing = mount(&system, mount_request("w-3", "shard[3]")).await.unwrap_err();
     assert_eq!(missing.code, Code::NoSuchVolume, "{missing}");
-    let foreign = mount(&system, wanted("w-3", "shard[2]")).await.unwrap_err();
+    let foreign = mount(&system, mount_request("w-3", "shard[2]")).await.unwrap_err();
     assert_eq!(foreign.code, Code::VolumeNotRequested, "{foreign}");
     assert_eq!(system.volume_status("shard[2]").await.unwrap().id.as_str(), "shard[2]");
     assert_eq!(system.claims("shard[2]").await.claims[0].alloc.as_str(), "w-2");
@@ -171,9 +171,9 @@ async fn a_group_that_the_plugin_cannot_mount_for_is_refused_before_anything_is_
     system.volume("data", &["single-node-writer"]).await;
     let volumes = json!([{"source": "data", "mount": {"group": "4711"}}]);
     register(&system, json!({"id": "a", "node": "n1", "volumes": volumes})).await.unwrap();
-    let refused = mount(&system, wanted("a", "data", None)).await.unwrap_err();
+    let refused = mount(&system, mount_request("a", "data", None)).await.unwrap_err();
     assert_eq!(refused.code, Code::MountOptionsRefused, "{refused}");
     assert!(refused.message.contains("VOLUME_MOUNT_GROUP"), "{refused}");
-    assert_eq!(asked(&system, "ControllerPublishVolume"), 0);
+    assert_eq!(count_calls(&system, "ControllerPublishVolume"), 0);
     assert_eq!(system.claims("data").await.claims.len(), 0);
 }

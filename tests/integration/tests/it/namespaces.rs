@@ -1,5 +1,5 @@
-//! Namespaces are a boundary: a user with every right in one sees and changes nothing of another,
-//! and is told nothing of it.
+//! Namespaces are a boundary: a user with every right in one namespace can neither read nor change
+//! anything of another.
 
 use std::process::Output;
 
@@ -12,7 +12,7 @@ use berth_integration::{Options, PLUGIN, System};
 use serde_json::{Value, json};
 use tokio::process::Command;
 
-/// What is of the other namespace alone. Its user has words like these.
+/// Names that only the other namespace has.
 const FOREIGN: [&str; 3] = ["theirs", "their-alloc", "their-note"];
 
 /// Registers and mounts a volume in a namespace.
@@ -44,30 +44,31 @@ async fn run(system: &System, namespace: &str, args: &[&str]) -> Output {
     berth.kill_on_drop(true).output().await.unwrap()
 }
 
-/// What is said of an id, without what differs from one request to the next.
-fn said_of(id: &str, ran: &Output) -> String {
-    let said = text(ran).replace(id, "ID");
-    said.lines().filter(|line| !line.contains("trace:")).collect()
+/// The output about an id, without what differs from one request to the next.
+fn output_about(id: &str, finished: &Output) -> String {
+    let output = text(finished).replace(id, "ID");
+    output.lines().filter(|line| !line.contains("trace:")).collect()
 }
 
 fn text(ran: &Output) -> String {
     String::from_utf8_lossy(&[&ran.stdout[..], &ran.stderr[..]].concat()).into_owned()
 }
 
-/// What there is of both namespaces, as an operator sees it, without what changes by itself.
-async fn all_there_is(system: &System) -> Vec<String> {
-    let mut all = Vec::new();
+/// The records of both namespaces, as an operator sees them, without fields that change by
+/// themselves.
+async fn all_records(system: &System) -> Vec<String> {
+    let mut records = Vec::new();
     for list in ["volume", "alloc", "claim"] {
         let mut berth = system.berth();
         let ran = berth.args(["--json", "--namespace", "*", list, "list"]).output().await.unwrap();
         assert!(ran.status.success(), "{ran:?}");
         let listed: Value = serde_json::from_slice(&ran.stdout).unwrap();
-        for one in listed[format!("{list}s")].as_array().unwrap() {
+        for record in listed[format!("{list}s")].as_array().unwrap() {
             let fields = ["namespace", "id", "volume", "alloc", "state", "writers", "releasing"];
-            all.push(format!("{list} {:?}", fields.map(|field| &one[field])));
+            records.push(format!("{list} {:?}", fields.map(|field| &record[field])));
         }
     }
-    all
+    records
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -78,7 +79,7 @@ async fn a_user_of_one_namespace_meets_nothing_of_another() {
     let system = System::start(Options { nodes: 1, ..Options::default() }).await;
     mount(&system, "team-a", "ours", "our-alloc", "our-note").await;
     mount(&system, "team-b", "theirs", "their-alloc", "their-note").await;
-    let before = all_there_is(&system).await;
+    let before = all_records(&system).await;
     assert_eq!(before.len(), 6, "{before:?}");
 
     let document = system.dir().join("theirs.toml");
@@ -107,29 +108,32 @@ async fn a_user_of_one_namespace_meets_nothing_of_another() {
     ];
     for args in reads.iter().chain(&changes) {
         let ran = run(&system, "team-b", args).await;
-        let said = text(&ran);
-        assert!(said.contains("BERTH0010") && !said.contains("their-note"), "{args:?}: {said}");
-        // `why` succeeds in saying why nothing is known.
+        let output = text(&ran);
+        assert!(
+            output.contains("BERTH0010") && !output.contains("their-note"),
+            "{args:?}: {output}"
+        );
+        // `why` succeeds, and explains why nothing is known.
         let is_refused = !ran.status.success() && ran.stdout.is_empty();
-        assert!(is_refused || args[0] == "why", "{args:?}: {said}");
+        assert!(is_refused || args[0] == "why", "{args:?}: {output}");
     }
     for args in &reads[..4] {
         let ran = run(&system, "*", args).await;
-        let said = text(&ran);
-        assert!(!ran.status.success() && said.contains("BERTH0010"), "{args:?}: {said}");
+        let output = text(&ran);
+        assert!(!ran.status.success() && output.contains("BERTH0010"), "{args:?}: {output}");
         let ran = run(&system, "team-a", args).await;
-        let said = text(&ran);
-        assert!(ran.status.success() && said.contains("ours"), "{args:?}: {said}");
-        let leaked = FOREIGN.iter().find(|word| said.contains(**word));
-        assert_eq!(leaked, None, "{args:?}: {said}");
+        let output = text(&ran);
+        assert!(ran.status.success() && output.contains("ours"), "{args:?}: {output}");
+        let leaked = FOREIGN.iter().find(|word| output.contains(**word));
+        assert_eq!(leaked, None, "{args:?}: {output}");
     }
-    // An id of another namespace is as unknown as one that was never given.
+    // An id of another namespace is answered like an id that does not exist.
     for args in [["volume", "status"], ["alloc", "status"]] {
         let foreign = if args[0] == "volume" { "theirs" } else { "their-alloc" };
         let of_foreign = run(&system, "team-a", &[&args[..], &[foreign]].concat()).await;
         let of_none = run(&system, "team-a", &[&args[..], &["nothing"]].concat()).await;
         assert!(!of_foreign.status.success(), "{of_foreign:?}");
-        assert_eq!(said_of(foreign, &of_foreign), said_of("nothing", &of_none));
+        assert_eq!(output_about(foreign, &of_foreign), output_about("nothing", &of_none));
     }
-    assert_eq!(all_there_is(&system).await, before, "nothing has changed");
+    assert_eq!(all_records(&system).await, before, "nothing has changed");
 }

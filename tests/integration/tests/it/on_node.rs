@@ -17,16 +17,16 @@ const PATIENCE: Duration = Duration::from_secs(60);
 async fn berth(system: &System, args: &[&str]) -> String {
     let mut command = system.berth();
     command.args(["--nats", &system.url()]).args(args).kill_on_drop(true);
-    let ran = tokio::time::timeout(PATIENCE, command.output()).await.unwrap().unwrap();
-    String::from_utf8_lossy(&[ran.stdout, ran.stderr].concat()).into_owned()
+    let output = tokio::time::timeout(PATIENCE, command.output()).await.unwrap().unwrap();
+    String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
 }
 
-/// Waits until the claim shows this.
+/// Waits until the claim shows this state.
 async fn becomes(system: &System, volume: &str, state: NodeMountState) -> ClaimStatus {
     wait::until(&format!("the claim on {volume} says {state}"), PATIENCE, || async {
         let claim = system.claims(volume).await.claims.pop().ok_or("there is no claim")?;
-        let is = claim.mount.as_ref().is_some_and(|mount| mount.state == state);
-        if is { Ok(claim) } else { Err(format!("{claim:?}")) }
+        let is_state = claim.mount.as_ref().is_some_and(|mount| mount.state == state);
+        if is_state { Ok(claim) } else { Err(format!("{claim:?}")) }
     })
     .await
 }
@@ -37,10 +37,10 @@ async fn events(system: &System, volume: &str) -> Vec<Event> {
 }
 
 async fn has_event(system: &System, volume: &str, name: &str) {
-    wait::until(&format!("{name} is told of {volume}"), PATIENCE, || async {
+    wait::until(&format!("{volume} has the event {name}"), PATIENCE, || async {
         let events = events(system, volume).await;
-        let found = events.iter().any(|event| event.event.as_str() == name);
-        if found { Ok(()) } else { Err(format!("{events:?}")) }
+        let is_recorded = events.iter().any(|event| event.event.as_str() == name);
+        if is_recorded { Ok(()) } else { Err(format!("{events:?}")) }
     })
     .await;
 }
@@ -54,8 +54,8 @@ async fn is_shown(system: &System, volume: &str, alloc: &str, words: &[&str]) {
         &["alloc", "status", alloc],
         &["trace", &claim],
     ] {
-        let what = format!("`berth {}` shows what the node does", command.join(" "));
-        wait::until(&what, PATIENCE, || async {
+        let awaited = format!("`berth {}` shows what the node does", command.join(" "));
+        wait::until(&awaited, PATIENCE, || async {
             let shown = berth(system, command).await;
             let missing = words.iter().find(|words| !shown.contains(**words));
             missing.map_or(Ok(()), |words| Err(format!("no {words:?} in {shown}")))
@@ -82,7 +82,7 @@ async fn a_mount_that_hangs_fails_or_is_gone_shows_in_every_view() {
         ]),
     );
 
-    // Hung, also in views while the agent is away and after it is back.
+    // The mount hangs.
     system.alloc("h", 0, "hangs", false).await;
     system.try_mount("h", 0, "hangs").await.unwrap_err();
     let hung = becomes(&system, "hangs", NodeMountState::Hung).await;
@@ -93,7 +93,7 @@ async fn a_mount_that_hangs_fails_or_is_gone_shows_in_every_view() {
     has_event(&system, "hangs", "volume.mount-hung").await;
     is_shown(&system, "hangs", "h", &["NodeStageVolume on node n1, not answered since"]).await;
 
-    // Failing, with its tries and the plugin's message.
+    // The mount fails: the claim shows the number of tries and the plugin's message.
     system.alloc("f", 0, "fails", false).await;
     for _ in 0..2 {
         system.try_mount("f", 0, "fails").await.unwrap_err();
@@ -104,9 +104,9 @@ async fn a_mount_that_hangs_fails_or_is_gone_shows_in_every_view() {
     is_shown(&system, "fails", "f", &["fails since", "INTERNAL"]).await;
 
     // Mounted, then unmounted without the agent.
-    let there = system.run("v", 0, "vanishes").await;
+    let vanishing = system.run("v", 0, "vanishes").await;
     becomes(&system, "vanishes", NodeMountState::Mounted).await;
-    let unmounted = std::process::Command::new("umount").arg(&there.path).status().unwrap();
+    let unmounted = std::process::Command::new("umount").arg(&vanishing.path).status().unwrap();
     assert!(unmounted.success());
     becomes(&system, "vanishes", NodeMountState::Missing).await;
     is_shown(&system, "vanishes", "v", &["its mount is missing on node n1"]).await;
@@ -147,8 +147,8 @@ async fn a_mount_that_hangs_fails_or_is_gone_shows_in_every_view() {
     system.healthy().await;
     // The driver does not unmount a mount that it did not make: the test unmounts it.
     std::fs::create_dir(&source).unwrap();
-    let of_volume = Path::new(&mounted.path).ancestors().nth(2).unwrap();
-    for point in mounts_beneath(of_volume).into_iter().rev() {
+    let volume_dir = Path::new(&mounted.path).ancestors().nth(2).unwrap();
+    for point in mounts_beneath(volume_dir).into_iter().rev() {
         let unmounted = std::process::Command::new("umount").arg(&point).status().unwrap();
         assert!(unmounted.success(), "{}", point.display());
     }
@@ -159,7 +159,8 @@ async fn a_mount_that_hangs_fails_or_is_gone_shows_in_every_view() {
     system.settle("hangs").await;
 }
 
-/// CSI means a condition for people: nothing is done about it, and everybody sees it.
+/// By CSI, a volume condition is for people: Berth shows it in every view, and does nothing about
+/// it.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_plugin_calls_abnormal_shows_until_it_takes_it_back() {
     if !or_skip("real mounts") {
@@ -173,18 +174,18 @@ async fn what_a_plugin_calls_abnormal_shows_until_it_takes_it_back() {
     std::fs::write(&mark, "\"a disk is failing\"").unwrap();
     let views =
         [&["claim", "status", "--volume", "data"][..], &["node", "status", "n1"], &["why", "data"]];
-    for (is_told, what) in [(true, "is told"), (false, "is taken back")] {
+    for (is_abnormal, change) in [(true, "is shown"), (false, "is taken back")] {
         for command in views {
-            let what = format!("the condition {what} by `berth {}`", command.join(" "));
-            wait::until(&what, PATIENCE, || async {
+            let awaited = format!("the condition {change} by `berth {}`", command.join(" "));
+            wait::until(&awaited, PATIENCE, || async {
                 let shown = berth(&system, command).await;
-                let said =
+                let shows =
                     shown.contains("volume is not well") && shown.contains("disk is failing");
-                if said == is_told { Ok(()) } else { Err(shown) }
+                if shows == is_abnormal { Ok(()) } else { Err(shown) }
             })
             .await;
         }
-        if is_told {
+        if is_abnormal {
             std::fs::remove_file(&mark).unwrap();
         }
     }

@@ -16,7 +16,7 @@ use berth_harness::wait;
 use berth_integration::{Options, PLUGIN, Part, RECOVERY, System};
 use serde_json::{Value, json};
 
-fn at<V: Verb<To = Namespace>>() -> String {
+fn default_subject<V: Verb<To = Namespace>>() -> String {
     V::subject(&Namespace::default())
 }
 
@@ -25,11 +25,11 @@ fn everywhere<V: Verb<To = Namespace>>() -> String {
 }
 
 fn ids(volumes: &Volumes) -> Vec<String> {
-    volumes.volumes.iter().map(|one| format!("{}/{}", one.namespace, one.id)).collect()
+    volumes.volumes.iter().map(|volume| format!("{}/{}", volume.namespace, volume.id)).collect()
 }
 
 /// Registers a volume in another namespace.
-async fn elsewhere(system: &System, id: &str) {
+async fn register_elsewhere(system: &System, id: &str) {
     let external_id = format!("team-b-{id}");
     system.provision(&external_id);
     let subject = verb::VolumeRegister::subject(&Namespace::new("team b").unwrap());
@@ -49,7 +49,7 @@ async fn a_list_comes_in_pages_of_what_is_asked_for() {
     for id in ["c", "a", "data-2", "b.x", "data-1"] {
         system.volume(id, &["multi-node-multi-writer"]).await;
     }
-    elsewhere(&system, "a").await;
+    register_elsewhere(&system, "a").await;
     system.run("web", 0, "data-1").await;
 
     let mut pages = Vec::new();
@@ -69,7 +69,7 @@ async fn a_list_comes_in_pages_of_what_is_asked_for() {
     ];
     assert_eq!(pages, expected);
 
-    let list = at::<verb::VolumeList>();
+    let list = default_subject::<verb::VolumeList>();
     for (query, expected) in [
         (json!({"prefix": "data"}), vec!["default/data-1", "default/data-2"]),
         (json!({"node": "n1"}), vec!["default/data-1"]),
@@ -84,18 +84,18 @@ async fn a_list_comes_in_pages_of_what_is_asked_for() {
             (expected.into_iter().map(str::to_owned).collect(), None)
         );
     }
-    let claims = at::<verb::ClaimStatus>();
+    let claims = default_subject::<verb::ClaimStatus>();
     for (query, expected) in [
         (json!({"alloc": "web"}), 1),
         (json!({"node": "n1", "plugin": PLUGIN, "state": "taken"}), 1),
         (json!({"volume": "data-1", "alloc": "other"}), 0),
         (json!({"state": "unpublishing"}), 0),
     ] {
-        let found: Claims = system.ask(&claims, &query).await.unwrap();
-        assert_eq!(found.claims.len(), expected, "{query}");
+        let page: Claims = system.ask(&claims, &query).await.unwrap();
+        assert_eq!(page.claims.len(), expected, "{query}");
     }
     let allocs: Allocs =
-        system.ask(&at::<verb::AllocList>(), &json!({"prefix": "w"})).await.unwrap();
+        system.ask(&default_subject::<verb::AllocList>(), &json!({"prefix": "w"})).await.unwrap();
     assert_eq!((allocs.allocs.len(), allocs.allocs[0].claims), (1, 1));
     let nodes: Nodes = system
         .ask(&verb::NodeStatus::subject(&()), &json!({"plugin": PLUGIN, "state": "ready"}))
@@ -136,23 +136,24 @@ async fn a_reader_is_answered_when_there_is_something_newer() {
         return;
     }
     let system = System::start(Options { nodes: 1, replicas: 2, ..Options::default() }).await;
-    let list = at::<verb::VolumeList>();
-    let status = at::<verb::VolumeStatus>();
-    let now = system.volumes().await.unwrap().index;
+    let list = default_subject::<verb::VolumeList>();
+    let status = default_subject::<verb::VolumeStatus>();
+    let index_now = system.volumes().await.unwrap().index;
 
-    // Nothing newer comes: the wait ends with the present state.
+    // Without a newer revision, the wait ends with the present state.
     let began = Instant::now();
-    let query = json!({"newer_than": now, "wait_ms": 400});
+    let query = json!({"newer_than": index_now, "wait_ms": 400});
     let same: Volumes = system.ask(&list, &query).await.unwrap();
-    assert_eq!(same.index, now);
+    assert_eq!(same.index, index_now);
     assert!(began.elapsed() >= Duration::from_millis(400), "{:?}", began.elapsed());
 
     // A wait for an absent volume ends when the volume is registered. So does a wait for any
     // change, at any replica.
-    let (of_data, of_any) = (json!({"id": "data", "newer_than": 0}), json!({"newer_than": now}));
+    let (data_query, any_query) =
+        (json!({"id": "data", "newer_than": 0}), json!({"newer_than": index_now}));
     let (first, any, ()) = tokio::join!(
-        system.ask::<VolumeStatus>(&status, &of_data),
-        system.ask::<Volumes>(&list, &of_any),
+        system.ask::<VolumeStatus>(&status, &data_query),
+        system.ask::<Volumes>(&list, &any_query),
         async {
             tokio::time::sleep(Duration::from_millis(200)).await;
             system.volume("data", &["single-node-writer"]).await;
@@ -160,7 +161,7 @@ async fn a_reader_is_answered_when_there_is_something_newer() {
     );
     let (first, any) = (first.unwrap(), any.unwrap());
     assert_eq!(ids(&any), ["default/data"]);
-    assert!(any.index >= first.modify_index && first.modify_index > now, "{any:?} {first:?}");
+    assert!(any.index >= first.modify_index && first.modify_index > index_now, "{any:?} {first:?}");
 
     // A newer revision that exists already is answered immediately.
     let began = Instant::now();
@@ -172,18 +173,19 @@ async fn a_reader_is_answered_when_there_is_something_newer() {
     // Long polls follow a claim through all its states, without polling in between.
     system.alloc("web", 0, "data", false).await;
     let follow = async {
-        let (mut index, mut seen) = (any.index, Vec::new());
-        while seen.last().map(String::as_str) != Some("taken") {
+        let (mut index, mut states) = (any.index, Vec::new());
+        while states.last().map(String::as_str) != Some("taken") {
             let query = json!({"volume": "data", "newer_than": index});
-            let claims: Claims = system.ask(&at::<verb::ClaimStatus>(), &query).await.unwrap();
+            let claims: Claims =
+                system.ask(&default_subject::<verb::ClaimStatus>(), &query).await.unwrap();
             assert!(claims.index > index, "{} is not newer than {index}", claims.index);
             index = claims.index;
-            seen.extend(claims.claims.first().map(|claim| claim.state.to_string()));
+            states.extend(claims.claims.first().map(|claim| claim.state.to_string()));
         }
-        seen
+        states
     };
-    let (seen, mounted) = tokio::join!(follow, system.mount("web", 0, "data"));
-    assert!(mounted.is_ok() && !seen.is_empty(), "{seen:?}");
+    let (states, mounted) = tokio::join!(follow, system.mount("web", 0, "data"));
+    assert!(mounted.is_ok() && !states.is_empty(), "{states:?}");
 
     // The registry's reads wait for plugins and nodes alike.
     let nodes = system.nodes().await.unwrap().index;
@@ -207,23 +209,23 @@ async fn reading_everything_changes_nothing() {
     let heads = async || {
         let mut heads = Vec::new();
         for spec in [&bucket::VOLUMES, &bucket::ALLOCS, &bucket::PLUGINS, &bucket::NODES] {
-            let opened = system.bus.bucket(spec, 1).await.unwrap();
-            heads.push((spec.name, opened.head(">").await.unwrap()));
+            let opened_bucket = system.bus.bucket(spec, 1).await.unwrap();
+            heads.push((spec.name, opened_bucket.head(">").await.unwrap()));
         }
         heads
     };
     let before = heads().await;
-    let (one, all) = (json!({"id": "data"}), json!({}));
+    let (data, all) = (json!({"id": "data"}), json!({}));
     for (subject, body) in [
         (verb::PluginStatus::subject(&()), &all),
         (verb::PluginStatus::subject(&()), &json!({"id": PLUGIN})),
         (verb::NodeStatus::subject(&()), &all),
-        (at::<verb::VolumeStatus>(), &one),
-        (at::<verb::VolumeList>(), &all),
-        (at::<verb::VolumePlacement>(), &json!({"volumes": [{"source": "data"}]})),
-        (at::<verb::ClaimStatus>(), &all),
-        (at::<verb::AllocStatus>(), &json!({"id": "web"})),
-        (at::<verb::AllocList>(), &all),
+        (default_subject::<verb::VolumeStatus>(), &data),
+        (default_subject::<verb::VolumeList>(), &all),
+        (default_subject::<verb::VolumePlacement>(), &json!({"volumes": [{"source": "data"}]})),
+        (default_subject::<verb::ClaimStatus>(), &all),
+        (default_subject::<verb::AllocStatus>(), &json!({"id": "web"})),
+        (default_subject::<verb::AllocList>(), &all),
     ] {
         let first: Value = system.ask(&subject, body).await.unwrap();
         let second: Value = system.ask(&subject, body).await.unwrap();
@@ -233,26 +235,26 @@ async fn reading_everything_changes_nothing() {
 }
 
 /// The obstacles of volumes, by node: `n1: data BERTH0106`.
-async fn placed(system: &System, volumes: &Value) -> Vec<String> {
+async fn obstacles(system: &System, volumes: &Value) -> Vec<String> {
     let query = json!({"volumes": volumes, "index": 0});
     let answer: Result<Placements, Problem> =
-        system.ask(&at::<verb::VolumePlacement>(), &query).await;
-    let mut told = Vec::new();
+        system.ask(&default_subject::<verb::VolumePlacement>(), &query).await;
+    let mut lines = Vec::new();
     for node in answer.unwrap().nodes {
         assert_eq!(node.fits, node.obstacles.is_empty());
         if node.fits {
-            told.push(format!("{} fits", node.node));
+            lines.push(format!("{} fits", node.node));
         }
-        for one in node.obstacles {
+        for obstacle in node.obstacles {
             // Waiting helps while other allocs hold the volume, and where a missing volume may be
             // registered.
-            let waits = matches!(one.code, Code::Held | Code::NoSuchVolume);
-            assert!(!waits || one.can_wait, "{one:?}");
-            assert!(one.code != Code::Held || !one.retryable, "{one:?}");
-            told.push(format!("{} {} {}", node.node, one.volume, one.code));
+            let waits = matches!(obstacle.code, Code::Held | Code::NoSuchVolume);
+            assert!(!waits || obstacle.can_wait, "{obstacle:?}");
+            assert!(obstacle.code != Code::Held || !obstacle.retryable, "{obstacle:?}");
+            lines.push(format!("{} {} {}", node.node, obstacle.volume, obstacle.code));
         }
     }
-    told
+    lines
 }
 
 /// D6 and E10: a placement gives for each node the error that a claim there would get.
@@ -265,16 +267,16 @@ async fn a_placement_tells_why_a_node_cannot_host() {
     for id in ["data", "shard[0]", "more"] {
         system.volume(id, &["single-node-writer"]).await;
     }
-    elsewhere(&system, "theirs").await;
+    register_elsewhere(&system, "theirs").await;
     let held = Code::Held.as_str();
 
-    assert_eq!(placed(&system, &json!([{"source": "data"}])).await, ["n1 fits", "n2 fits"]);
+    assert_eq!(obstacles(&system, &json!([{"source": "data"}])).await, ["n1 fits", "n2 fits"]);
     system.run("web", 0, "data").await;
     // An exclusive volume is held for every node; there is no other obstacle.
-    let told = placed(&system, &json!([{"source": "data"}, {"source": "gone"}])).await;
+    let lines = obstacles(&system, &json!([{"source": "data"}, {"source": "gone"}])).await;
     let missing = Code::NoSuchVolume.as_str();
     let both = |node| [format!("{node} data {held}"), format!("{node} gone {missing}")];
-    assert_eq!(told, [both("n1"), both("n2")].concat());
+    assert_eq!(lines, [both("n1"), both("n2")].concat());
 
     // A per-alloc volume counts, and so does a volume of another namespace.
     let take = |alloc: &str, volume: &str| json!({"alloc": alloc, "volume": volume, "node": "n1"});
@@ -287,12 +289,15 @@ async fn a_placement_tells_why_a_node_cannot_host() {
     let subject = verb::ClaimTake::subject(&team);
     system.persist::<Value>(&subject, &take("theirs", "theirs")).await.unwrap();
     let full = Code::NodeFull.as_str();
-    let own = json!([{"source": "shard", "per_alloc": true}]);
-    assert_eq!(placed(&system, &own).await, [format!("n1 shard[0] {full}"), "n2 fits".to_owned()]);
+    let per_alloc = json!([{"source": "shard", "per_alloc": true}]);
+    assert_eq!(
+        obstacles(&system, &per_alloc).await,
+        [format!("n1 shard[0] {full}"), "n2 fits".to_owned()]
+    );
     let three = json!([
         {"source": "shard", "per_alloc": true}, {"source": "more"}, {"source": "data"},
     ]);
-    let told = placed(&system, &three).await;
+    let lines = obstacles(&system, &three).await;
     let expected = [
         format!("n1 shard[0] {full}"),
         format!("n1 more {full}"),
@@ -300,33 +305,34 @@ async fn a_placement_tells_why_a_node_cannot_host() {
         format!("n2 data {held}"),
         format!("n2 data {full}"),
     ];
-    assert_eq!(told, expected);
+    assert_eq!(lines, expected);
     // A claim there gets the same error, before the plugin is called.
     system.alloc("another", 0, "more", false).await;
-    let refused = system.ask::<Value>(&at::<verb::ClaimTake>(), &take("another", "more")).await;
+    let refused =
+        system.ask::<Value>(&default_subject::<verb::ClaimTake>(), &take("another", "more")).await;
     let refused = refused.unwrap_err();
     assert_eq!((refused.code, refused.retryable), (Code::NodeFull, true), "{refused}");
-    let published = system.calls();
-    let published = published.iter().filter(|call| call["rpc"] == "ControllerPublishVolume");
-    let of_more = published.filter(|call| call["args"]["volume_id"] == "more").count();
-    assert_eq!(of_more, 0);
+    let calls = system.calls();
+    let calls = calls.iter().filter(|call| call["rpc"] == "ControllerPublishVolume");
+    let calls_for_more = calls.filter(|call| call["args"]["volume_id"] == "more").count();
+    assert_eq!(calls_for_more, 0);
 
     system.kill9(Part::Agent(1));
-    let away = format!("n2 more {}", Code::NodeDown);
-    wait::until("its lease has ended", RECOVERY, async || {
-        let told = placed(&system, &json!([{"source": "more"}])).await;
-        if told == [format!("n1 more {full}"), away.clone()] {
+    let on_down_node = format!("n2 more {}", Code::NodeDown);
+    wait::until("n2's lease has ended", RECOVERY, async || {
+        let lines = obstacles(&system, &json!([{"source": "more"}])).await;
+        if lines == [format!("n1 more {full}"), on_down_node.clone()] {
             Ok(())
         } else {
-            Err(told.join(", "))
+            Err(lines.join(", "))
         }
     })
     .await;
     // The release makes room again.
     system.stop("web").await;
     system.freed("data").await;
-    let told = placed(&system, &json!([{"source": "more"}])).await;
-    assert_eq!(told, ["n1 fits".to_owned(), away]);
+    let lines = obstacles(&system, &json!([{"source": "more"}])).await;
+    assert_eq!(lines, ["n1 fits".to_owned(), on_down_node]);
 }
 
 /// No reachable server has a quorum: requests get that error, within their deadlines.
@@ -342,14 +348,14 @@ async fn without_a_leader_a_read_says_so() {
         if system.bus.connected() { Ok(()) } else { Err("the connection is not back") }
     })
     .await;
-    let missing = VolumeId::new("data").unwrap();
+    let volume = VolumeId::new("data").unwrap();
     for (subject, body) in [
-        (at::<verb::VolumeStatus>(), json!({"id": missing})),
-        (at::<verb::VolumeList>(), json!({})),
-        (at::<verb::ClaimStatus>(), json!({})),
+        (default_subject::<verb::VolumeStatus>(), json!({"id": volume})),
+        (default_subject::<verb::VolumeList>(), json!({})),
+        (default_subject::<verb::ClaimStatus>(), json!({})),
         (verb::NodeStatus::subject(&()), json!({})),
     ] {
-        let problem = wait::until("it is answered", RECOVERY, async || {
+        let problem = wait::until("the request is answered", RECOVERY, async || {
             let began = Instant::now();
             let answer = system.ask::<Value>(&subject, &body).await;
             assert!(began.elapsed() < Duration::from_secs(11), "{:?}", began.elapsed());

@@ -1,4 +1,4 @@
-//! A refused request leaves a trail: an event that is found by trace, alloc and volume, and the
+//! A refused request is recorded: as an event that is found by trace, alloc and volume, and as the
 //! last refusal in the status of both.
 
 use std::time::{Duration, Instant};
@@ -21,15 +21,15 @@ use serde_json::{Value, json};
 
 /// The output of `berth`: each line of JSON or one document; none when it fails.
 async fn berth(system: &System, args: &[&str]) -> Option<Vec<Value>> {
-    let ran =
+    let output =
         system.berth().args(["--nats", &system.url(), "--json"]).args(args).output().await.unwrap();
-    let values = serde_json::Deserializer::from_slice(&ran.stdout).into_iter();
-    ran.status.success().then(|| values.collect::<Result<_, _>>().unwrap())
+    let values = serde_json::Deserializer::from_slice(&output.stdout).into_iter();
+    output.status.success().then(|| values.collect::<Result<_, _>>().unwrap())
 }
 
 /// The refused requests that `berth trace` shows.
-async fn traced(system: &System, of: &str) -> Vec<Value> {
-    let Some(mut printed) = berth(system, &["trace", of]).await else { return Vec::new() };
+async fn traced(system: &System, subject: &str) -> Vec<Value> {
+    let Some(mut printed) = berth(system, &["trace", subject]).await else { return Vec::new() };
     let mut tree = printed.pop().unwrap();
     match tree["refusals"].take() {
         Value::Array(refusals) => refusals,
@@ -38,7 +38,7 @@ async fn traced(system: &System, of: &str) -> Vec<Value> {
 }
 
 /// The events of refused requests about a volume.
-async fn told_of(system: &System, volume: &str) -> Vec<Value> {
+async fn refusal_events(system: &System, volume: &str) -> Vec<Value> {
     let mut events = berth(system, &["events", "--volume", volume]).await.unwrap();
     events.retain(|event| event["event"] == "request.refused");
     events
@@ -56,9 +56,9 @@ async fn volume_status(system: &System, volume: &str) -> VolumeStatus {
 /// Waits until both statuses show the refusal.
 async fn last_refusals(system: &System, volume: &str, alloc: &str) -> RefusedRequest {
     wait::until("both statuses show the refusal", RECOVERY, || async {
-        let of_volume = volume_status(system, volume).await.last_refusal;
-        let of_alloc = alloc_status(system, alloc).await.last_refusal;
-        match (of_volume, of_alloc) {
+        let volume_refusal = volume_status(system, volume).await.last_refusal;
+        let alloc_refusal = alloc_status(system, alloc).await.last_refusal;
+        match (volume_refusal, alloc_refusal) {
             (Some(volume), Some(alloc)) if volume == alloc => Ok(volume),
             other => Err(format!("{other:?}")),
         }
@@ -71,12 +71,16 @@ async fn is_found_everywhere(system: &System, refusal: &RefusedRequest) {
     let (volume, alloc) = (refusal.volume.as_ref().unwrap(), refusal.alloc.as_ref().unwrap());
     let shown = serde_json::to_value(refusal).unwrap();
     let both = format!("{volume}/{alloc}");
-    for of in [refusal.trace.as_deref().unwrap(), volume.as_str(), alloc.as_str(), &both] {
-        assert_eq!(traced(system, of).await, std::slice::from_ref(&shown), "berth trace {of}");
+    for subject in [refusal.trace.as_deref().unwrap(), volume.as_str(), alloc.as_str(), &both] {
+        assert_eq!(
+            traced(system, subject).await,
+            std::slice::from_ref(&shown),
+            "berth trace {subject}"
+        );
     }
-    let told = told_of(system, volume.as_str()).await;
-    assert_eq!(told.len(), 1, "{told:#?}");
-    assert_eq!((&told[0]["trace"], &told[0]["code"]), (&shown["trace"], &shown["code"]));
+    let events = refusal_events(system, volume.as_str()).await;
+    assert_eq!(events.len(), 1, "{events:#?}");
+    assert_eq!((&events[0]["trace"], &events[0]["code"]), (&shown["trace"], &shown["code"]));
 }
 
 /// A system with a volume, whose agents accept mounts.
@@ -124,14 +128,18 @@ async fn a_failed_attach_is_shown_by_volume_alloc_and_trace_until_a_claim_is_gra
     plant(&system, &json!([]));
     system.run("b", 0, "data").await;
     assert_eq!(volume_status(&system, "data").await.last_refusal, None);
-    assert_eq!(alloc_status(&system, "a").await.last_refusal, Some(refusal), "a had no claim");
+    assert_eq!(
+        alloc_status(&system, "a").await.last_refusal,
+        Some(refusal),
+        "a got no claim since"
+    );
     system.stop("b").await;
     system.settle("data").await;
     // The claim is gone, and its events still show the grant.
     assert_eq!(volume_status(&system, "data").await.last_refusal, None);
 }
 
-/// The caller's deadline passes during a later try. The failure before it is more useful.
+/// The caller's deadline passes during a later try. The previous failure is more useful.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failed_attach_is_told_although_the_next_try_is_under_way() {
     if !or_skip("real mounts") {
@@ -175,7 +183,7 @@ async fn many_retries_of_a_refused_claim_are_one_event() {
     }
     let refusal = last_refusals(&system, "data", "b").await;
     assert_eq!(refusal.trace, Some(trace.trace_id()));
-    assert_eq!(alloc_status(&system, "a").await.last_refusal, None, "it is b's");
+    assert_eq!(alloc_status(&system, "a").await.last_refusal, None, "only b was refused");
     is_found_everywhere(&system, &refusal).await;
     system.stop("a").await;
     system.stop("b").await;
@@ -210,13 +218,13 @@ async fn what_the_agent_refuses_by_itself_is_told_by_the_agent() {
     // Only the claim service itself reports its refusals.
     plant(&system, &json!([{"rpc": "ControllerPublishVolume", "code": "PERMISSION_DENIED"}]));
     let problem = system.mount("a", 0, "data").await.unwrap_err();
-    let told = wait::until("the refusal is told", RECOVERY, || async {
-        let told = told_of(&system, "data").await;
-        if told.len() > 1 { Ok(told) } else { Err(format!("{told:#?}")) }
+    let events = wait::until("the refusal is recorded", RECOVERY, || async {
+        let events = refusal_events(&system, "data").await;
+        if events.len() > 1 { Ok(events) } else { Err(format!("{events:#?}")) }
     })
     .await;
-    let services: Vec<&Value> = told.iter().map(|event| &event["service"]).collect();
-    assert_eq!(services, ["berth-node-agent", "berth-claim"], "{problem}: {told:#?}");
+    let services: Vec<&Value> = events.iter().map(|event| &event["service"]).collect();
+    assert_eq!(services, ["berth-node-agent", "berth-claim"], "{problem}: {events:#?}");
     system.stop("a").await;
     system.settle("data").await;
 }
@@ -232,8 +240,9 @@ async fn a_status_is_answered_without_the_event_stream() {
     plant(&system, &json!([{"rpc": "ControllerPublishVolume", "code": "PERMISSION_DENIED"}]));
     system.mount("a", 0, "data").await.unwrap_err();
     last_refusals(&system, "data", "a").await;
-    let gone: Value = system.ask("$JS.API.STREAM.DELETE.BERTH_EVENTS", &json!({})).await.unwrap();
-    assert_eq!(gone["success"], json!(true), "{gone}");
+    let deleted: Value =
+        system.ask("$JS.API.STREAM.DELETE.BERTH_EVENTS", &json!({})).await.unwrap();
+    assert_eq!(deleted["success"], json!(true), "{deleted}");
     let began = Instant::now();
     assert_eq!(volume_status(&system, "data").await.last_refusal, None);
     assert_eq!(alloc_status(&system, "a").await.last_refusal, None);

@@ -62,8 +62,8 @@ async fn the_plugin_confirms_or_nothing_is_written() {
         return;
     }
     let system = System::start(Options { nodes: 1, ..Options::default() }).await;
-    let unknown = register(&system, json!({})).await.unwrap_err();
-    assert!(unknown.message.contains("NOT_FOUND"), "the plugin's own word: {unknown}");
+    let refused = register(&system, json!({})).await.unwrap_err();
+    assert!(refused.message.contains("NOT_FOUND"), "the plugin's own error: {refused}");
     assert!(system.volumes().await.unwrap().volumes.is_empty(), "nothing was written");
 
     system.provision("data");
@@ -71,14 +71,14 @@ async fn the_plugin_confirms_or_nothing_is_written() {
     register(&system, json!({"topology": topology.clone()})).await.unwrap();
     // A4: an identical registration, with topologies in another order, changes nothing and calls no
     // plugin.
-    let asked = |system: &System| {
+    let validations = |system: &System| {
         let calls = system.calls();
         calls.iter().filter(|call| call["rpc"] == "ValidateVolumeCapabilities").count()
     };
-    let before = asked(&system);
-    let again = json!({"topology": [{"zone": "b"}, {"zone": "a"}, {"zone": "b"}]});
-    assert_eq!(register(&system, again).await.unwrap()["changed"], false);
-    assert_eq!(asked(&system), before);
+    let before = validations(&system);
+    let reordered = json!({"topology": [{"zone": "b"}, {"zone": "a"}, {"zone": "b"}]});
+    assert_eq!(register(&system, reordered).await.unwrap()["changed"], false);
+    assert_eq!(validations(&system), before);
 
     system.kill9(Part::Driver(0));
     wait::until("no instance is healthy", SOON, || async {
@@ -106,17 +106,17 @@ async fn a_question_is_given_up_with_its_caller() {
     system.provision("data");
     let hangs = json!({"rpc": "ValidateVolumeCapabilities", "hang": true, "times": 1});
     system.plant(0, &json!([hangs]));
-    let unsure = register(&system, json!({})).await.unwrap_err();
-    assert_eq!(unsure.code, Code::NoAnswer, "{unsure}");
-    wait::until("the plugin is left alone", SOON, || async {
+    let unanswered = register(&system, json!({})).await.unwrap_err();
+    assert_eq!(unanswered.code, Code::NoAnswer, "{unanswered}");
+    wait::until("the call is given up", SOON, || async {
         let calls = system.calls();
-        let left = calls.iter().any(|call| call["entry"] == "gone");
-        if left { Ok(()) } else { Err(format!("{calls:?}")) }
+        let is_abandoned = calls.iter().any(|call| call["entry"] == "gone");
+        if is_abandoned { Ok(()) } else { Err(format!("{calls:?}")) }
     })
     .await;
     // The plugin is still working on the call, and says so.
-    let at_it = register(&system, json!({})).await.unwrap_err();
-    assert!(at_it.message.contains("ABORTED"), "{at_it}");
+    let refused = register(&system, json!({})).await.unwrap_err();
+    assert!(refused.message.contains("ABORTED"), "{refused}");
     system.plant(0, &json!([]));
     system.kill9_and_restart(Part::Driver(0)).await;
     system.volume("data", &["single-node-writer"]).await;
@@ -135,21 +135,21 @@ async fn an_update_of_a_claimed_volume_says_which_field_it_refused() {
     let system = System::start(Options { nodes: 1, ..Options::default() }).await;
     system.volume("data", &["single-node-writer"]).await;
     system.run("a", 0, "data").await;
-    let asked = system.calls().len();
+    let calls_before = system.calls().len();
     let unsafe_update = json!({
         "name": "anew", "external_id": "other", "context": {"k": "v"},
         "capability": [{"access": "multi-node-multi-writer"}],
     });
     let refused = register(&system, unsafe_update).await.unwrap_err();
     assert_eq!(refused.code, Code::UnsafeUpdate, "{refused}");
-    let said = "cannot change external_id, capability, context of a volume that is claimed by";
-    assert!(refused.message.starts_with(said), "{refused}");
+    let sentence = "cannot change external_id, capability, context of a volume that is claimed by";
+    assert!(refused.message.starts_with(sentence), "{refused}");
     assert!(refused.message.contains("alloc a on node n1"), "{refused}");
-    let probes = |call: &Value| call["rpc"] == "ValidateVolumeCapabilities";
-    assert!(!system.calls()[asked..].iter().any(probes), "the plugin was not asked");
+    let is_validation = |call: &Value| call["rpc"] == "ValidateVolumeCapabilities";
+    assert!(!system.calls()[calls_before..].iter().any(is_validation), "the plugin was not called");
 
-    let named = register(&system, json!({"name": "anew"})).await.unwrap();
-    assert_eq!(named["changed"], true, "a name is for people");
+    let renamed = register(&system, json!({"name": "anew"})).await.unwrap();
+    assert_eq!(renamed["changed"], true, "a name is for people");
     system.stop("a").await;
     system.settle("data").await;
 }
@@ -163,20 +163,20 @@ async fn the_plugin_is_told_what_the_owner_wrote() {
         return;
     }
     let system = System::start(Options { nodes: 1, ..Options::default() }).await;
-    let made = std::process::Command::new(berth_harness::process::binary("berth-csi-dev"))
+    let provisioned = std::process::Command::new(berth_harness::process::binary("berth-csi-dev"))
         .args(["provision", "--volume", "ext/7", "--context", "pool=fast", "--backend"])
         .arg(system.backend())
         .output()
         .unwrap();
-    assert!(made.status.success(), "{made:?}");
+    assert!(provisioned.status.success(), "{provisioned:?}");
     let fields = json!({
         "external_id": "ext/7", "context": {"pool": "fast"}, "mount": {"flags": ["noexec"]},
     });
-    let mut others = fields.clone();
-    others["parameters"] = json!({"tier": "gold"});
-    let refused = register(&system, others).await.unwrap_err();
+    let mut wrong_fields = fields.clone();
+    wrong_fields["parameters"] = json!({"tier": "gold"});
+    let refused = register(&system, wrong_fields).await.unwrap_err();
     assert_eq!(refused.code, Code::PluginRefused, "{refused}");
-    assert!(refused.message.contains("parameters"), "A8, it was told of them: {refused}");
+    assert!(refused.message.contains("parameters"), "A8: the plugin got the parameters: {refused}");
     register(&system, fields).await.unwrap();
     let volume = VolumeId::new("data").unwrap();
     let mount = MountOptions { flags: vec!["noatime".to_owned()], ..MountOptions::default() };
@@ -194,24 +194,24 @@ async fn the_plugin_is_told_what_the_owner_wrote() {
     system.settle("ext/7").await;
 
     let calls = system.calls();
-    let of = |rpc: &str| {
-        let is = |call: &&Value| call["entry"] == "end" && call["rpc"] == rpc;
-        let of: Vec<&Value> = calls.iter().filter(is).collect();
-        assert!(!of.is_empty(), "{rpc} was not called");
-        assert!(of.iter().all(|call| call["volume_id"] == "ext/7"), "A10, {rpc}: {of:#?}");
-        of
+    let calls_of = |rpc: &str| {
+        let is_of_rpc = |call: &&Value| call["entry"] == "end" && call["rpc"] == rpc;
+        let calls: Vec<&Value> = calls.iter().filter(is_of_rpc).collect();
+        assert!(!calls.is_empty(), "{rpc} was not called");
+        assert!(calls.iter().all(|call| call["volume_id"] == "ext/7"), "A10, {rpc}: {calls:#?}");
+        calls
     };
-    let validated = of("ValidateVolumeCapabilities");
+    let validated = calls_of("ValidateVolumeCapabilities");
     assert_eq!(validated.len(), 2);
     assert_eq!(validated[0]["args"]["parameters"], json!({"tier": "gold"}), "A8");
     assert_eq!(validated[1]["args"]["volume_context"], json!({"pool": "fast"}), "A8");
     for rpc in ["ControllerPublishVolume", "NodeStageVolume", "NodePublishVolume"] {
-        let calls = of(rpc);
-        assert_eq!(calls.len(), 1, "B4: asking again calls nobody: {calls:#?}");
+        let calls = calls_of(rpc);
+        assert_eq!(calls.len(), 1, "B4: a repetition calls no plugin: {calls:#?}");
         assert_eq!(calls[0]["args"]["volume_context"], json!({"pool": "fast"}), "A8: {rpc}");
     }
     for rpc in ["NodeUnpublishVolume", "NodeUnstageVolume", "ControllerUnpublishVolume"] {
-        assert_eq!(of(rpc).len(), 1);
+        assert_eq!(calls_of(rpc).len(), 1);
     }
 }
 
@@ -220,8 +220,8 @@ fn mount_flags(mounted: &Mounted) -> Vec<&'static str> {
     let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
     let line = table.lines().find(|line| line.split(' ').nth(4) == Some(mounted.path.as_str()));
     let options = line.unwrap().split(' ').nth(5).unwrap();
-    let asked = ["noexec", "noatime"];
-    asked.into_iter().filter(|flag| options.split(',').any(|one| one == *flag)).collect()
+    let tested = ["noexec", "noatime"];
+    tested.into_iter().filter(|flag| options.split(',').any(|option| option == *flag)).collect()
 }
 
 /// A7: the claim shows that a plugin has no room. The plugin gets no other publish meanwhile, and
@@ -240,7 +240,7 @@ async fn no_room_at_the_plugin_is_shown_stands_in_the_way_and_clears() {
     for (alloc, node) in [("a", 0), ("b", 1)] {
         system.alloc(alloc, node, "data", false).await;
     }
-    let ask = |alloc: &'static str, node: &'static str| {
+    let mount_on = |alloc: &'static str, node: &'static str| {
         let mount = Mount {
             namespace: Namespace::default(),
             alloc: AllocId::new(alloc).unwrap(),
@@ -254,16 +254,16 @@ async fn no_room_at_the_plugin_is_shown_stands_in_the_way_and_clears() {
         let system = &system;
         async move { system.persist::<Mounted>(&subject, &mount).await }
     };
-    let look = async {
-        let said = wait::until("it is said of a's claim", SOON, || async {
+    let check = async {
+        let claim = wait::until("a's claim shows the failure", SOON, || async {
             let claims = system.claims("data").await.claims;
             let failed = claims.into_iter().find(|claim| claim.failure.is_some());
             failed.ok_or("nothing yet")
         })
         .await;
-        assert_eq!((said.alloc.as_str(), said.state), ("a", State::Publishing));
-        let error = said.error().unwrap_or_default();
-        assert!(error.contains("RESOURCE_EXHAUSTED"), "{said:?}");
+        assert_eq!((claim.alloc.as_str(), claim.state), ("a", State::Publishing));
+        let error = claim.error().unwrap_or_default();
+        assert!(error.contains("RESOURCE_EXHAUSTED"), "{claim:?}");
         let sentence = "plugin dev.berth has no room for one more volume on node n1";
         tells(&system, "data", "no-room", YOU, sentence).await;
         let take = json!({"alloc": "b", "volume": "data", "node": "n2"});
@@ -275,15 +275,19 @@ async fn no_room_at_the_plugin_is_shown_stands_in_the_way_and_clears() {
             system.plant(node, &json!([]));
         }
     };
-    let (a, ()) = tokio::join!(ask("a", "n1"), look);
+    let (a, ()) = tokio::join!(mount_on("a", "n1"), check);
     a.unwrap();
-    ask("b", "n2").await.unwrap();
-    let asked_for = |call: &&Value| {
+    mount_on("b", "n2").await.unwrap();
+    let is_publish_on_n2 = |call: &&Value| {
         call["entry"] == "begin"
             && call["rpc"] == "ControllerPublishVolume"
             && call["args"]["node_id"] == "external-n2"
     };
-    assert_eq!(system.calls().iter().filter(asked_for).count(), 1, "not while there was no room");
+    assert_eq!(
+        system.calls().iter().filter(is_publish_on_n2).count(),
+        1,
+        "not while there was no room"
+    );
     for alloc in ["a", "b"] {
         system.stop(alloc).await;
     }

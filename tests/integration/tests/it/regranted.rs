@@ -1,5 +1,5 @@
-//! A claim that is older than a restore is asked for again. The volume may be mounted on a node
-//! that has not reported since, by a claim that the backup lacks: the claim waits for that node.
+//! A claim that is older than a restore is requested again. A node that has not reported since may
+//! have the volume mounted by a claim that the backup lacks, so the claim waits for that node.
 
 use berth_contract::code::Code;
 use berth_contract::problem::Problem;
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::restored::admin_done;
 
-/// Two nodes, one volume for one node, and an alloc on the first node that has requested it.
+/// Two nodes, one volume for a single node, and an alloc on the first node that has requested it.
 async fn system_with_alloc() -> System {
     let driver = |_| vec!["--lenient".to_owned()];
     let system = System::start(Options { driver, ..Options::default() }).await;
@@ -23,7 +23,8 @@ async fn system_with_alloc() -> System {
     system
 }
 
-/// Restores all buckets while the second node's agent is away, so that it has not compared.
+/// Restores all buckets while the second node's agent is down, so that it has not compared its
+/// mounts.
 async fn restore_without_second_node(system: &System) {
     let backup = Dir::new("backup");
     let dir = backup.path().to_str().expect("a path in UTF-8");
@@ -37,14 +38,14 @@ async fn take(system: &System) -> Result<Value, Problem> {
     system.ask(&verb::ClaimTake::subject(&Namespace::default()), &body).await
 }
 
-/// The state of the one claim.
+/// The state of the only claim.
 async fn state(system: &System) -> State {
     let claims = system.claims("data").await.claims;
     let [claim] = &claims[..] else { panic!("one claim is on record: {claims:?}") };
     claim.state
 }
 
-/// The claim is refused until the second node has reported, and granted then.
+/// Checks that the claim is refused until the second node has reported, and granted then.
 async fn waits_for_second_node(system: &System) {
     wait::until("the claim waits for n2", RECOVERY, || async {
         match take(system).await {

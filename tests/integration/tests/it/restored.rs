@@ -1,5 +1,5 @@
-//! Buckets are set back to a backup while services run and workloads have mounts that are younger
-//! than the backup. Nothing is written from a service's memory, and nothing is detached.
+//! Buckets are restored from a backup while services run and workloads have mounts that are younger
+//! than the backup. No service writes what it remembers from before, and nothing is detached.
 
 use std::path::{Path, PathBuf};
 use std::process::Output;
@@ -31,7 +31,7 @@ pub async fn admin(system: &System, args: &[&str]) -> Output {
     command.output().await.expect("berth runs")
 }
 
-/// As [`admin`], for a command that must succeed.
+/// Runs `berth` as an admin; the command must succeed.
 pub async fn admin_done(system: &System, args: &[&str]) {
     let output = admin(system, args).await;
     assert!(output.status.success(), "{args:?}: {output:?}");
@@ -51,14 +51,14 @@ impl Fleet {
 
     async fn start(options: Options) -> Self {
         let system = System::start(options).await;
-        for at in 0..VOLUMES {
-            system.volume(&format!("v{at}"), &["single-node-multi-writer"]).await;
+        for number in 0..VOLUMES {
+            system.volume(&format!("v{number}"), &["single-node-multi-writer"]).await;
         }
         let backup = Dir::new("backup");
         admin_done(&system, &["bus", "backup", text(backup.path())]).await;
         let mut files = Vec::new();
-        for at in 0..VOLUMES {
-            let mounted = system.run(&format!("a{at}"), 0, &format!("v{at}")).await;
+        for number in 0..VOLUMES {
+            let mounted = system.run(&format!("a{number}"), 0, &format!("v{number}")).await;
             let file = Path::new(&mounted.path).join("f");
             std::fs::write(&file, "kept").unwrap();
             files.push(file);
@@ -66,7 +66,7 @@ impl Fleet {
         Self { system, backup, files }
     }
 
-    /// No mount was touched since.
+    /// Checks that no mount was touched since.
     fn is_untouched(&self) {
         for file in &self.files {
             assert_eq!(std::fs::read_to_string(file).unwrap(), "kept");
@@ -79,15 +79,15 @@ impl Fleet {
         assert!(undone.is_empty(), "a live mount was taken away: {undone:#?}");
     }
 
-    /// Every mount is reported, no other node is granted a volume meanwhile, and a new volume can
-    /// be used.
+    /// Checks that every mount is reported, that no other node is granted a volume meanwhile, and
+    /// that a new volume can be used.
     async fn goes_on(&self) {
         let system = &self.system;
         system.healthy().await;
-        for at in 0..VOLUMES {
-            let volume = format!("v{at}");
-            system.alloc(&format!("b{at}"), 1, &volume, false).await;
-            let refused = system.try_mount(&format!("b{at}"), 1, &volume).await;
+        for number in 0..VOLUMES {
+            let volume = format!("v{number}");
+            system.alloc(&format!("b{number}"), 1, &volume, false).await;
+            let refused = system.try_mount(&format!("b{number}"), 1, &volume).await;
             assert!(refused.is_err(), "{volume} is mounted on n1, and was granted on n2");
         }
         wait::until("all mounts are reported", PATIENCE, async || {
@@ -97,8 +97,8 @@ impl Fleet {
         })
         .await;
         wait::until("the refusal names the mount", PATIENCE, async || {
-            // Until then it says that n2 has only just got its lease back, or that nodes have not
-            // reported yet.
+            // Before, the refusal says that n2 has only just got its lease back, or that nodes have
+            // not reported yet.
             let refused = system.try_mount("b0", 1, "v0").await.unwrap_err();
             if refused.code == Code::MountUnaccounted { Ok(()) } else { Err(refused) }
         })
@@ -123,8 +123,8 @@ async fn mounts_younger_than_the_backup_stay_when_berth_restores_it() {
     }
     let fleet = Fleet::new().await;
     let dir = text(fleet.backup.path());
-    let asked = admin(&fleet.system, &["bus", "restore", dir]).await;
-    assert_eq!(asked.status.code(), Some(2), "it asks first: {asked:?}");
+    let unconfirmed = admin(&fleet.system, &["bus", "restore", dir]).await;
+    assert_eq!(unconfirmed.status.code(), Some(2), "it needs --yes: {unconfirmed:?}");
     // The watcher sees nothing of the restore before it is over.
     fleet.system.daemon(Part::Watcher).pause();
     admin_done(&fleet.system, &["bus", "restore", dir, "--yes"]).await;
@@ -132,7 +132,7 @@ async fn mounts_younger_than_the_backup_stay_when_berth_restores_it() {
     fleet.goes_on().await;
 }
 
-/// The claim service is stopped at the worst moment: its write is on its way, and arrives in the
+/// The claim service is stopped at the worst moment: its write is in transit, and arrives in the
 /// restored bucket.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_service_that_was_stopped_over_a_restore_writes_nothing_of_before() {
@@ -144,8 +144,8 @@ async fn a_claim_service_that_was_stopped_over_a_restore_writes_nothing_of_befor
     system.alloc("late", 0, "v0", false).await;
     let claim = "$KV.berth-volumes.default.v0.claim.late".to_owned();
     system.wire.arm(Point { subjects: vec![claim], at: 0, side: Side::Before });
-    let asked = system.try_mount("late", 0, "v0");
-    let restored = async {
+    let mount = system.try_mount("late", 0, "v0");
+    let restore = async {
         system.wire.tripped().await;
         system.daemon(Part::Claim).pause();
         let dir = text(fleet.backup.path());
@@ -153,12 +153,12 @@ async fn a_claim_service_that_was_stopped_over_a_restore_writes_nothing_of_befor
         system.cables(Part::Claim).iter().for_each(Proxy::heal);
         system.daemon(Part::Claim).resume();
     };
-    let (mounted, ()) = tokio::join!(asked, restored);
-    assert!(mounted.is_err(), "it was granted by a write of before: {mounted:?}");
+    let (mounted, ()) = tokio::join!(mount, restore);
+    assert!(mounted.is_err(), "an earlier write granted the claim: {mounted:?}");
     fleet.goes_on().await;
-    for at in 0..VOLUMES {
-        let claims = system.claims(&format!("v{at}")).await.claims;
-        assert!(claims.is_empty(), "a claim of before was written: {claims:?}");
+    for number in 0..VOLUMES {
+        let claims = system.claims(&format!("v{number}")).await.claims;
+        assert!(claims.is_empty(), "an earlier claim was written: {claims:?}");
     }
 }
 
@@ -167,7 +167,7 @@ async fn mounts_stay_when_another_tool_restores(order: impl Iterator<Item = &'st
     let fleet = Fleet::new().await;
     let system = &fleet.system;
     let order: Vec<&str> = order.collect();
-    // No quiet time before, between or after.
+    // Without a pause in between.
     for bucket in &order {
         stock::remove(&system.servers()[0], &fleet.backup.path().join(bucket)).await;
     }
@@ -181,11 +181,11 @@ async fn mounts_stay_when_another_tool_restores(order: impl Iterator<Item = &'st
     .await;
     tokio::time::sleep(Duration::from_secs(8)).await;
     let refused = system.volumes().await.unwrap_err();
-    assert_eq!(refused.code, Code::BucketLost, "it stays so: {refused}");
+    assert_eq!(refused.code, Code::BucketLost, "requests stay refused: {refused}");
     fleet.is_untouched();
-    let all = bucket::ALL.iter().map(|spec| spec.name).filter(|name| *name != "berth-leases");
-    let all: Vec<&str> = ["bus", "accept"].into_iter().chain(all).chain(["--yes"]).collect();
-    admin_done(system, &all).await;
+    let buckets = bucket::ALL.iter().map(|spec| spec.name).filter(|name| *name != "berth-leases");
+    let args: Vec<&str> = ["bus", "accept"].into_iter().chain(buckets).chain(["--yes"]).collect();
+    admin_done(system, &args).await;
     fleet.goes_on().await;
 }
 
@@ -212,19 +212,21 @@ async fn a_restored_bucket_stays_refused_when_every_service_is_killed_and_starte
     let fleet = Fleet::new().await;
     let system = &fleet.system;
     stock::restore(&system.servers()[0], &fleet.backup.path().join("volumes")).await;
-    wait::until("the fall is told", PATIENCE, async || match system.volumes().await {
-        Err(problem) if problem.message.contains("another tool") => Ok(()),
-        other => Err(format!("{other:?}")),
+    wait::until("the refusal names another tool", PATIENCE, async || {
+        match system.volumes().await {
+            Err(problem) if problem.message.contains("another tool") => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
     })
     .await;
-    wait::until("the fall is on record", PATIENCE, async || {
+    wait::until("the loss is on record", PATIENCE, async || {
         let last = br#"{"last_by_subj": "$KV.berth-buckets.berth-volumes"}"#;
         let get = "$JS.API.STREAM.MSG.GET.KV_berth-buckets";
         let record = raw::ask(&system.servers()[0], get, &[], last).await;
-        let said = record["message"]["data"].as_str().unwrap_or_default();
-        // `"fell"` in base64, which depends on where it begins.
-        let is_there = ["ImZlbGwi", "JmZWxsI", "iZmVsbCI"];
-        if is_there.iter().any(|part| said.contains(part)) { Ok(()) } else { Err(record) }
+        let data = record["message"]["data"].as_str().unwrap_or_default();
+        // `"fell"` in base64, at each of the three alignments.
+        let encodings = ["ImZlbGwi", "JmZWxsI", "iZmVsbCI"];
+        if encodings.iter().any(|part| data.contains(part)) { Ok(()) } else { Err(record) }
     })
     .await;
     let services = [Part::Claim, Part::Watcher, Part::Gc, Part::Registry];

@@ -1,7 +1,7 @@
 //! The thief of a node's identity, who has read this code, on a running system.
 //!
-//! Two ways are tried for each: with the identity's own name, where the services refuse, and in the
-//! name of another, where nats-server refuses.
+//! Each request is sent in two ways: in the identity's own name, which the services refuse, and in
+//! another name, which nats-server refuses.
 
 use std::time::Duration;
 
@@ -27,16 +27,16 @@ use berth_service::clock;
 use serde_json::{Value, json};
 
 const SECRET: &str = "kept from the thief";
-/// Each refusal comes at once; a timeout is no refusal.
+/// How soon each refusal must come: a timeout is no refusal.
 const AT_ONCE: Duration = Duration::from_secs(5);
 
 /// A stolen identity: `n2` of a system whose other node is `n1`.
 struct Thief {
     /// Sends in its own name.
     own: Bus,
-    /// The same credentials, in the name of `n1`.
+    /// Sends with the same credentials in the name of `n1`.
     as_n1: Bus,
-    /// The same, in the name of an operator.
+    /// Sends with the same credentials in the name of an operator.
     as_operator: Bus,
 }
 
@@ -73,7 +73,7 @@ impl Thief {
         }
     }
 
-    /// What is refused in its own name, and in that of the node that it is about.
+    /// Checks that a request is refused in its own name, and in that of the node that it is about.
     async fn is_refused<V: Verb>(&self, to: &V::To, request: &V::Request) {
         for (name, bus) in [("its own", &self.own), ("n1's", &self.as_n1)] {
             let answer = send::<V>(bus, to, request).await.map(drop);
@@ -81,14 +81,14 @@ impl Thief {
         }
     }
 
-    /// A request to a subject as it stands, as its publisher.
+    /// Sends a request to this very subject; returns the refusal's code.
     async fn publish(&self, subject: &str, body: &Value) -> Code {
         let call = Call::within(clock::begin_trace(), AT_ONCE);
         code(self.own.request::<Value>(subject, body, &call).await.unwrap_err())
     }
 }
 
-/// What the secrets of the volume are called.
+/// The id of the volume's secrets.
 async fn secrets_id(system: &System) -> berth_domain::SecretsId {
     let volumes = system.bus.bucket(&bucket::VOLUMES, 1).await.unwrap();
     let key = key::spec(&VolumeKey::new(Namespace::default(), volume()));
@@ -107,9 +107,9 @@ pub fn holder_of(id: &str) -> Holder {
     }
 }
 
-fn told(name: EventName, of: &str) -> TellEvents {
+fn tell_request(name: EventName, id: &str) -> TellEvents {
     let event = Event {
-        node: Some(node(of)),
+        node: Some(node(id)),
         namespace: Some(Namespace::default()),
         volume: Some(volume()),
         detail: Some("x".repeat(1_000)),
@@ -149,7 +149,7 @@ async fn acts_for_another_node(thief: &Thief, system: &System) {
     };
     thief.is_refused::<verb::ClaimTake>(&namespace, &take).await;
     let stop = alloc::StopAlloc::new(alloc, AllocState::Complete, None);
-    // In its own name, the alloc of the other node is as an unknown one.
+    // In its own name, the other node's alloc is reported as unknown.
     for (bus, code) in [(&thief.own, Code::NoSuchAlloc), (&thief.as_n1, Code::NotAllowed)] {
         let stopped = send::<verb::AllocStop>(bus, &namespace, &stop).await.map(drop);
         assert_eq!(stopped, Err(code));
@@ -163,35 +163,38 @@ async fn acts_for_another_node(thief: &Thief, system: &System) {
         let hold = Hold { holder: holder_of("n1"), ttl_s: 60, over, renewal: None };
         thief.is_refused::<verb::NodeHold>(&(), &hold).await;
     }
-    let end = Yield { node: node("n1"), revision: stored.revision };
-    thief.is_refused::<verb::NodeYield>(&(), &end).await;
+    let yielded = Yield { node: node("n1"), revision: stored.revision };
+    thief.is_refused::<verb::NodeYield>(&(), &yielded).await;
     thief.is_refused::<verb::NodeReport>(&(), &report_of("n1")).await;
     let secrets = secrets_id(system).await;
     let open = secret::Open { namespace, volume: volume(), secrets, to: "X".to_owned() };
     thief.is_refused::<verb::SecretOpen>(&node("n1"), &open).await;
-    // Nothing of the volume is due at its own node, so it gets no secrets there either.
-    let own = send::<verb::SecretOpen>(&thief.own, &node("n2"), &open).await.map(drop);
-    assert_eq!(own, Err(Code::SecretsUnavailable));
-    thief.is_refused::<verb::NodeTell>(&(), &told(EventName::VolumeUnmounted, "n1")).await;
+    // Its own node does not mount the volume, so it gets no secrets there either.
+    let opened = send::<verb::SecretOpen>(&thief.own, &node("n2"), &open).await.map(drop);
+    assert_eq!(opened, Err(Code::SecretsUnavailable));
+    thief.is_refused::<verb::NodeTell>(&(), &tell_request(EventName::VolumeUnmounted, "n1")).await;
 }
 
-/// What it was refused about the alloc of another is told as its own attempt.
+/// Checks that its refused requests about another node's alloc are recorded under its own name.
 async fn is_told_of_by_its_name(system: &System) {
     let events = system.bus.events(&stream::EVENTS, 1).await.unwrap();
     let of_namespace = subject::EventsOf::Namespace(&Namespace::default());
     let alloc = AllocId::new("a").unwrap();
     let refused = subject::refusal_filter(of_namespace, None, Some(&alloc));
-    wait::until("its attempts are told", AT_ONCE, async || {
+    wait::until("its attempts are recorded", AT_ONCE, async || {
         let last = events.last(&refused, 100, AT_ONCE).await.unwrap();
-        // On a slow machine a mount that this test requests is refused for a moment.
+        // On a slow machine, mounts of this test itself may be refused at first.
         let is_own = |subject: &String| subject.contains(".a.user.test.");
-        let told: Vec<_> =
-            last.into_iter().map(|event| event.subject).filter(|one| !is_own(one)).collect();
+        let subjects: Vec<_> = last
+            .into_iter()
+            .map(|event| event.subject)
+            .filter(|subject| !is_own(subject))
+            .collect();
         assert!(
-            told.iter().all(|subject| subject.ends_with(".a.node.n2.service.claim")),
-            "{told:?}"
+            subjects.iter().all(|subject| subject.ends_with(".a.node.n2.service.claim")),
+            "{subjects:?}"
         );
-        if told.len() >= 2 { Ok(()) } else { Err(told.join(" ")) }
+        if subjects.len() >= 2 { Ok(()) } else { Err(subjects.join(" ")) }
     })
     .await;
 }
@@ -207,11 +210,11 @@ async fn speaks_past_the_services(thief: &Thief) {
     };
     let answer = send::<verb::NodeGone>(&thief.as_operator, &(), &gone).await.map(drop);
     assert_eq!(answer, Err(Code::NotAllowed));
-    let forged = told(EventName::ClaimFreed, "n2");
+    let forged = tell_request(EventName::ClaimFreed, "n2");
     let answer = send::<verb::NodeTell>(&thief.own, &(), &forged).await.map(drop);
     assert_eq!(answer, Err(Code::BadInput));
 
-    let own = "berth.v1.event.default.claim.data";
+    let event_subject = "berth.v1.event.default.claim.data";
     for target in [
         "$KV.berth-volumes.default.data.spec",
         "$KV.berth-leases.node.n1",
@@ -220,7 +223,7 @@ async fn speaks_past_the_services(thief: &Thief) {
         "$JS.API.DIRECT.GET.KV_berth-leases.$KV.berth-leases.node.n2",
         "$JS.API.STREAM.INFO.BERTH_EVENTS",
         "$JS.API.CONSUMER.CREATE.KV_berth-secrets.thief",
-        own,
+        event_subject,
     ] {
         assert_eq!(thief.publish(target, &json!({})).await, Code::NotAllowed, "{target}");
     }
@@ -230,33 +233,34 @@ async fn speaks_past_the_services(thief: &Thief) {
 
 /// Listens where it should not: as the controller of another plugin, and as `n1`.
 async fn answers_for_others(thief: &Thief) {
-    let refused = || thief.own.counts().permission_violations;
+    let violations = || thief.own.counts().permission_violations;
     let spec = ServiceSpec {
         name: "berth-controller".to_owned(),
         version: "0.0.1".to_owned(),
         ..ServiceSpec::default()
     };
     let service = thief.own.service(spec).await.unwrap();
-    let before = refused();
+    let before = violations();
     let (foreign, other) = (PluginId::new("ebs.csi.aws.com").unwrap(), node("n1"));
-    let listened = service.on::<verb::ControllerUnpublish, _>(Listen::At(&foreign), 8, |_| async {
-        Err(Problem::new(Code::Internal, "the thief answers"))
-    });
-    let _listened = listened.await;
+    let listening =
+        service.on::<verb::ControllerUnpublish, _>(Listen::At(&foreign), 8, |_| async {
+            Err(Problem::new(Code::Internal, "the thief answers"))
+        });
+    let _controller = listening.await;
     let agent = service.on::<verb::AgentDetach, _>(Listen::At(&other), 8, |_| async {
         Err(Problem::new(Code::Internal, "the thief answers"))
     });
     let _agent = agent.await;
     wait::until("both are refused", AT_ONCE, async || {
-        let count = refused() - before;
+        let count = violations() - before;
         if count >= 2 { Ok(()) } else { Err(format!("{count} refusals")) }
     })
     .await;
 }
 
-/// Fills the event stream. Its share ends, and what others tell is still there.
+/// Fills the event stream: its share is limited, and other events are still there.
 async fn exhausts_the_stream(thief: &Thief, system: &System) {
-    let mut flood = told(EventName::VolumeMounted, "n2");
+    let mut flood = tell_request(EventName::VolumeMounted, "n2");
     flood.events = vec![flood.events.remove(0); 50];
     let size = serde_json::to_vec(&flood.events[0].event).unwrap().len();
     let began = std::time::Instant::now();
@@ -265,7 +269,7 @@ async fn exhausts_the_stream(thief: &Thief, system: &System) {
         let answer = send::<verb::NodeTell>(&thief.own, &(), &flood).await.unwrap();
         (sent, stored) = (sent + 50, stored + answer.stored);
     }
-    // 8 MiB at once, then 64 KiB a second; so much more for what was measured too late.
+    // 8 MiB at once, then 64 KiB a second; two seconds more, since the time is measured late.
     let share = (8 << 20) + (64 << 10) * (began.elapsed().as_secs() + 2);
     let taken = u64::try_from(size * stored).unwrap();
     assert!(taken <= share && taken > 4 << 20, "{stored} of {sent}, {size} bytes each");
@@ -273,7 +277,7 @@ async fn exhausts_the_stream(thief: &Thief, system: &System) {
     let of_namespace = subject::EventsOf::Namespace(&Namespace::default());
     let of_volume = subject::event_filter(of_namespace, Some("volume"), Some("data"));
     let last = events.last(&of_volume, 1, AT_ONCE).await.unwrap();
-    assert_eq!(last.len(), 1, "the registration of the volume is still told");
+    assert_eq!(last.len(), 1, "the event of the volume's registration is still there");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -284,10 +288,10 @@ async fn the_thief_of_a_nodes_identity_gains_nothing() {
     let system = System::start(Options { secret: Some(SECRET), ..Options::default() }).await;
     system.volume_with_secrets("data", SECRET).await;
     system.run("a", 0, "data").await;
-    let before = wait::until("the agent has told of its mount", AT_ONCE, async || {
+    let before = wait::until("the agent has reported its mount", AT_ONCE, async || {
         let claims = system.claims("data").await.claims;
-        let is_told = claims.iter().all(|claim| claim.mount.is_some());
-        if is_told { Ok(claims) } else { Err(format!("{claims:?}")) }
+        let is_reported = claims.iter().all(|claim| claim.mount.is_some());
+        if is_reported { Ok(claims) } else { Err(format!("{claims:?}")) }
     })
     .await;
     let thief = Thief::break_in(&system).await;
@@ -303,11 +307,11 @@ async fn the_thief_of_a_nodes_identity_gains_nothing() {
     let nodes = system.nodes().await.unwrap().nodes;
     assert!(nodes.iter().all(|node| node.state.to_string() == "ready" && node.gone.is_none()));
     // Each attempt is in a log, with its sender.
-    let refused = |part: Part| {
+    let refusals = |part: Part| {
         let log = system.daemon(part).log();
         log.lines().filter(|line| line.contains("refused: not allowed")).count()
     };
-    assert!(refused(Part::Claim) >= 3 && refused(Part::Registry) >= 5);
+    assert!(refusals(Part::Claim) >= 3 && refusals(Part::Registry) >= 5);
     assert!(system.daemon(Part::Registry).log().contains("node.hold.node.n2"));
     assert!(system.nats.first().daemon().log().contains("Publish Violation"));
     for part in [Part::Claim, Part::Registry, Part::Agent(0), Part::Agent(1)] {
@@ -318,7 +322,7 @@ async fn the_thief_of_a_nodes_identity_gains_nothing() {
     system.judge();
 }
 
-/// The node of a mounted volume is due the secrets that mount it, and no others.
+/// The node of a mounted volume gets the secrets that mount it, and no others.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_thief_of_a_mounting_nodes_identity_gets_no_secrets_of_the_controller() {
     if !or_skip("real mounts") {
@@ -331,7 +335,7 @@ async fn the_thief_of_a_mounting_nodes_identity_gets_no_secrets_of_the_controlle
     system.class("safe", json!({"secrets": secrets})).await.unwrap();
     system.created("data", json!({"class": "safe", "size": "1MiB"})).await;
     system.run("a", 0, "data").await;
-    // The agent reports its own key again otherwise.
+    // Otherwise the agent would report its own key again.
     system.kill9(Part::Agent(0));
     let controllers = vec![PluginId::new(PLUGIN).unwrap()];
     let role = Role::Node { node: node("n1"), controllers };

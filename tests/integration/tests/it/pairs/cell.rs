@@ -1,4 +1,4 @@
-//! One cell: a volume, the state, the request, the way out.
+//! One cell: a volume, its states, the request, and the end of the states.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -19,15 +19,15 @@ use super::cell_setup::CellSetup;
 use super::states::State;
 use super::verbs;
 
-/// How long what follows a request may take to show.
+/// How long the effects of a request may take to show.
 const AFTERMATH: Duration = Duration::from_millis(1_500);
 /// How long a cell may take to come to rest.
 const REST: Duration = Duration::from_secs(120);
 /// The longest that a cell may take.
 const CELL: Duration = Duration::from_secs(400);
 
-/// Plays these verbs in the state, or in several at once, one after the other, and says what
-/// failed. A system in which a cell failed is not used again.
+/// Plays these verbs in these states, one cell after another; returns the failures. A system in
+/// which a cell failed is not used again.
 pub async fn play(states: &[State], rows: &[&'static Row]) -> Vec<String> {
     let (mut failed, mut system) = (Vec::new(), None);
     for (number, row) in rows.iter().enumerate() {
@@ -37,12 +37,12 @@ pub async fn play(states: &[State], rows: &[&'static Row]) -> Vec<String> {
         };
         let step = row.step;
         let cell = AssertUnwindSafe(cell(&running, states, row, number)).catch_unwind();
-        let end = match timeout(CELL, cell).await {
-            Ok(Ok(end)) => end,
-            Ok(Err(_)) => Err("it panicked, as printed above".to_owned()),
-            Err(_) => Err(format!("it takes longer than {CELL:?}")),
+        let outcome = match timeout(CELL, cell).await {
+            Ok(Ok(outcome)) => outcome,
+            Ok(Err(_)) => Err("the cell panicked, as printed above".to_owned()),
+            Err(_) => Err(format!("the cell takes longer than {CELL:?}")),
         };
-        match end {
+        match outcome {
             Ok(answer) => {
                 println!("{states:?} x {step}: {answer}");
                 system = Some(running);
@@ -85,14 +85,16 @@ async fn cell(
 
     let (subject, body) = verbs::request(system, &setup, row.step).await;
     let answer: Result<Value, Problem> = system.ask(&subject, &body).await;
-    let told = match &answer {
+    let outcome = match &answer {
         Ok(_) => "done".to_owned(),
         Err(problem) => problem.code.as_str().to_owned(),
     };
-    let is_told =
+    let is_expected =
         |problem: &Problem| row.may_fail_with(problem.code) && problem.code != Code::Internal;
     let mut faults: Vec<String> = Vec::new();
-    faults.extend(answer.err().filter(|problem| !is_told(problem)).map(|it| it.to_string()));
+    faults.extend(
+        answer.err().filter(|problem| !is_expected(problem)).map(|problem| problem.to_string()),
+    );
     sleep(AFTERMATH).await;
     let ended = verbs::ends_holder(row.step) || states.iter().any(|state| state.ends_holder());
     faults.extend(setup.fault_of_mount(ended));
@@ -110,28 +112,28 @@ async fn cell(
     setup.end_allocs(system).await;
     comes_to_rest(system, &setup).await;
     system.judge();
-    if faults.is_empty() { Ok(told) } else { Err(faults.join("; ")) }
+    if faults.is_empty() { Ok(outcome) } else { Err(faults.join("; ")) }
 }
 
-/// Waits until nothing is mounted, claimed or attached. What no claim covers is undone as
-/// docs/node.md says: by an operator's unmount.
+/// Waits until nothing is mounted, claimed or attached. Mounts without a claim are undone by an
+/// operator's unmount, as docs/node.md says.
 async fn comes_to_rest(system: &System, setup: &CellSetup) {
     let unmount = json!({"namespace": Namespace::default(), "volume": setup.volume});
     wait::until("the cell comes to rest", REST, || async {
-        let left = mounts_beneath(system.dir().path());
+        let mounts = mounts_beneath(system.dir().path());
         let mut claimed = Vec::new();
         for volume in [&setup.volume, &setup.second] {
             claimed.extend(system.claims(volume).await.claims);
         }
         let in_use = system.all_in_use();
-        if left.is_empty() && claimed.is_empty() && in_use.is_empty() {
+        if mounts.is_empty() && claimed.is_empty() && in_use.is_empty() {
             return Ok(());
         }
         for node in ["n1", "n2"] {
             let subject = verb::AgentUnmount::subject(&NodeId::new(node).unwrap());
             let _refused: Result<Value, Problem> = system.ask(&subject, &unmount).await;
         }
-        Err(format!("mounts {left:?}, claims {claimed:#?}, at the storage {in_use:#?}"))
+        Err(format!("mounts {mounts:?}, claims {claimed:#?}, at the storage {in_use:#?}"))
     })
     .await;
 }

@@ -1,4 +1,4 @@
-//! The setup of a cell: its own volume, the alloc that has it, and other allocs that want it.
+//! The setup of a cell: its own volume, the alloc that has it, and allocs that request it.
 
 use std::fs;
 use std::path::Path;
@@ -23,9 +23,9 @@ pub struct CellSetup {
     pub second: String,
     /// The alloc that has the volume, on `n1`.
     pub holder: String,
-    /// An alloc that wants the volume, on `n2`.
+    /// An alloc that requests the volume, on `n2`.
     pub other: String,
-    /// An alloc that comes later, on `n2`.
+    /// An alloc that is registered later, on `n2`.
     pub third: String,
     /// An alloc that takes every volume that it is granted, on `n2`, after the request.
     pub taker: String,
@@ -75,7 +75,7 @@ impl CellSetup {
         fs::write(Path::new(&self.path).join("f"), CONTENT).unwrap();
     }
 
-    /// The document of an alloc that wants the volume.
+    /// The document of an alloc that requests the volume.
     pub fn register(&self, alloc: &str, node: &str) -> RegisterAlloc {
         let volume = VolumeRequest::for_volume(VolumeId::new(&*self.volume).unwrap());
         let node = NodeId::new(node).unwrap();
@@ -105,8 +105,8 @@ impl CellSetup {
     }
 
     /// Has another alloc request the volume on `n2`, by each of its names: a wrong decision may
-    /// show only now. Returns the names by which the volume was granted. If its record was lost, a
-    /// name may belong to another volume by now.
+    /// show only now. Returns the names by which the volume was granted. A name whose record was
+    /// lost may belong to another volume by now.
     pub async fn take_elsewhere(&self, system: &System) -> Vec<String> {
         let mut register = self.register(&self.taker, "n2");
         let second = VolumeRequest::for_volume(VolumeId::new(&*self.second).unwrap());

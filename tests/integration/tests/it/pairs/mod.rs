@@ -1,26 +1,26 @@
 //! Each request that changes something, in each state that another feature can leave.
 //!
-//! Every feature is tested alone. Here they meet: the rows of the table are the verbs that people
-//! and programs send and that change something ([`verbs`], from the table of verbs in the
-//! contract), its columns are [`states`]. So a new verb is a new row: it is played, or the first
-//! test below says what to add. The other changes are sent by Berth's own processes, and each cell
-//! makes them do so.
+//! Other tests test each feature alone; these combine them. The rows of the table are the verbs
+//! that people and programs send and that change something ([`verbs`], from the contract's table of
+//! verbs); its columns are [`states`]. A new verb is a new row: it is played, or the first test
+//! below says what to add. Berth's own processes send the other requests in the course of each
+//! cell.
 //!
-//! A cell has a volume of its own, which a live alloc has mounted and has written to. It goes into
-//! the state, sends the request, has another alloc ask for the volume elsewhere, undoes the state
-//! as an operator would, and ends. Its drivers are lenient: a call that must not be made is carried
-//! out, so that it does its harm. A cell passes if
+//! A cell has its own volume, which a live alloc has mounted and has written to. The cell enters
+//! the state, sends the request, has another alloc request the volume elsewhere, undoes the state
+//! as an operator would, and ends. Its drivers are lenient: they carry out a wrong call, so that it
+//! does its harm. A cell passes if
 //! - the request is answered, by an error of its row at worst;
-//! - while the volume is mounted, what the alloc wrote is there, and unless the request or the
-//!   state ends the alloc, it stays mounted;
+//! - the alloc's data is there while the volume is mounted;
+//! - the volume stays mounted, unless the request or the state ends the alloc;
 //! - the volume is granted nowhere else while it is mounted;
 //! - everything comes to rest, and the judge finds nothing in the drivers' logs.
 //!
-//! One test plays a state, and one plays two states at once. Each samples a few verbs, others each
-//! day: `BERTH_PAIRS_SEED` chooses them, and is printed. `BERTH_FAULTS=all` plays the whole row of
-//! a state, and all the pairs of states; `BERTH_PAIRS_VERB` one verb.
+//! One test plays each state, and one plays two states at once. Each test samples a few verbs by
+//! `BERTH_PAIRS_SEED`, which is printed, and by default differs each day. `BERTH_FAULTS=all` plays
+//! all verbs of a state, and all pairs of states; `BERTH_PAIRS_VERB` plays one verb.
 
-#![expect(clippy::print_stdout, reason = "what was done before it failed is half of a failure")]
+#![expect(clippy::print_stdout, reason = "the steps before a failure help to explain it")]
 
 mod cell;
 mod cell_setup;
@@ -35,7 +35,7 @@ use berth_harness::root::or_skip;
 use self::cell::play;
 use self::states::State;
 
-/// Verbs of a state that are played where not all are.
+/// How many verbs of a state are played, if not all.
 const SAMPLED: usize = 2;
 const SECONDS_OF_DAY: u64 = 24 * 60 * 60;
 
@@ -46,11 +46,11 @@ fn rows() -> impl Iterator<Item = &'static Row> {
 
 #[test]
 fn each_verb_that_changes_something_is_played() {
-    let untold: Vec<&str> =
+    let unplayed: Vec<&str> =
         rows().map(|row| row.step).filter(|step| !verbs::is_played(step)).collect();
     assert!(
-        untold.is_empty(),
-        "these verbs change something, and no cell plays them: {untold:?}. Say in \
+        unplayed.is_empty(),
+        "these verbs change something, and no cell plays them: {unplayed:?}. Say in \
          tests/it/pairs/verbs.rs what is sent, and whether it ends the alloc"
     );
 }
@@ -68,39 +68,39 @@ async fn play_in(states: &[State], sampled: usize, dice: &mut Dice) {
     let chosen = choose(states, sampled, dice);
     println!("{states:?}: {:?}", chosen.iter().map(|row| row.step).collect::<Vec<_>>());
     let failed = play(states, &chosen).await;
-    let (count, told) = (failed.len(), failed.join("\n\n"));
-    assert!(failed.is_empty(), "{count} of {} cells failed:\n{told}", chosen.len());
+    let (count, faults) = (failed.len(), failed.join("\n\n"));
+    assert!(failed.is_empty(), "{count} of {} cells failed:\n{faults}", chosen.len());
 }
 
 fn plays_all() -> bool {
-    std::env::var("BERTH_FAULTS").is_ok_and(|what| what == "all")
+    std::env::var("BERTH_FAULTS").is_ok_and(|faults| faults == "all")
 }
 
 /// The verbs to play in these states.
 fn choose(states: &[State], sampled: usize, dice: &mut Dice) -> Vec<&'static Row> {
     let makes_sense = |row: &&Row| states.iter().all(|state| state.makes_sense_of(row.step));
-    let mut all: Vec<&Row> = rows().filter(makes_sense).collect();
-    if let Ok(one) = std::env::var("BERTH_PAIRS_VERB") {
-        all.retain(|row| row.step == one);
-        return all;
+    let mut candidates: Vec<&Row> = rows().filter(makes_sense).collect();
+    if let Ok(verb) = std::env::var("BERTH_PAIRS_VERB") {
+        candidates.retain(|row| row.step == verb);
+        return candidates;
     }
-    if sampled >= all.len() {
-        return all;
+    if sampled >= candidates.len() {
+        return candidates;
     }
-    (0..sampled).map(|_| all.swap_remove(dice.below(all.len()))).collect()
+    (0..sampled).map(|_| candidates.swap_remove(dice.below(candidates.len()))).collect()
 }
 
-/// `BERTH_PAIRS_SEED`, or the day, so that each day samples others.
+/// Random numbers of `BERTH_PAIRS_SEED`, or of the day, so that each day samples other verbs.
 struct Dice(u64);
 
 impl Dice {
     fn new(salt: u64) -> Self {
-        let given = std::env::var("BERTH_PAIRS_SEED").ok().and_then(|seed| seed.parse().ok());
+        let chosen = std::env::var("BERTH_PAIRS_SEED").ok().and_then(|seed| seed.parse().ok());
         let day = || {
             let now = SystemTime::now().duration_since(UNIX_EPOCH);
             now.map_or(0, |now| now.as_secs() / SECONDS_OF_DAY)
         };
-        let seed: u64 = given.unwrap_or_else(day);
+        let seed: u64 = chosen.unwrap_or_else(day);
         println!("BERTH_PAIRS_SEED={seed}");
         Self(seed ^ salt.wrapping_mul(0x9e37_79b9_7f4a_7c15))
     }
@@ -170,7 +170,7 @@ async fn changes_in_two_states_at_once() {
         DeadGuard, FullQuota, GoneNode, HalfMadeOperation, LostSpec, OpenWait, RestoredBucket,
         UnaccountedMount,
     };
-    const BOTH: [[State; 2]; 11] = [
+    const PAIRS: [[State; 2]; 11] = [
         [RestoredBucket, DeadGuard],
         [RestoredBucket, LostSpec],
         [HalfMadeOperation, RestoredBucket],
@@ -186,10 +186,10 @@ async fn changes_in_two_states_at_once() {
     if !or_skip("real mounts") {
         return;
     }
-    let mut dice = Dice::new(BOTH.len() as u64 + 64);
-    let drawn = dice.below(BOTH.len());
-    let chosen = if plays_all() { &BOTH[..] } else { &BOTH[drawn..=drawn] };
-    for both in chosen {
-        play_in(both, SAMPLED, &mut dice).await;
+    let mut dice = Dice::new(PAIRS.len() as u64 + 64);
+    let index = dice.below(PAIRS.len());
+    let chosen = if plays_all() { &PAIRS[..] } else { &PAIRS[index..=index] };
+    for pair in chosen {
+        play_in(pair, SAMPLED, &mut dice).await;
     }
 }

@@ -1,4 +1,4 @@
-//! The states that features leave, each with the way out that its page tells an operator.
+//! The states that features leave, each with the way that its page tells an operator to end it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -43,18 +43,18 @@ pub enum State {
     OpenWait,
 }
 
-/// What has to be undone of a state.
+/// How a state is undone.
 pub enum Undo {
     Nothing,
-    /// The lost value of the spec's key.
+    /// Writes back the lost value of the spec's key.
     Spec(Vec<u8>),
-    /// The configuration of the agent.
+    /// Writes back the configuration of the agent.
     Agent(PathBuf, String),
     Wait(JoinHandle<()>),
 }
 
 impl State {
-    /// Whether the request is of any use there: the others are left out.
+    /// Whether the verb is played in this state.
     pub fn makes_sense_of(self, step: &str) -> bool {
         match self {
             // A guard that has died cannot be named beside another one.
@@ -66,7 +66,7 @@ impl State {
         }
     }
 
-    /// Whether the bus is without identities: an agent under another name has those of its own.
+    /// Whether the bus has no identities: an agent under another name would need another one.
     pub fn is_plain(self) -> bool {
         self == Self::RenamedNode
     }
@@ -75,17 +75,17 @@ impl State {
         self == Self::FullQuota
     }
 
-    /// Whether the holder's mount may go by the state itself.
+    /// Whether the state may end the holder's mount.
     pub fn ends_holder(self) -> bool {
         matches!(self, Self::DeadGuard | Self::GoneNode)
     }
 
-    /// Whether the storage lets the holder's node write no more.
+    /// Whether the storage refuses writes of the holder's node.
     pub fn is_fenced(self) -> bool {
         self == Self::GoneNode
     }
 
-    /// What must be done before the volume is mounted.
+    /// Prepares the state before the volume is mounted; returns a backup if it needs one.
     pub async fn prepare(self, system: &System) -> Option<PathBuf> {
         if self != Self::RestoredBucket {
             return None;
@@ -95,7 +95,7 @@ impl State {
         Some(backup)
     }
 
-    /// Leaves the state.
+    /// Brings the state about.
     pub async fn enter(
         self,
         system: &Arc<System>,
@@ -106,7 +106,7 @@ impl State {
             Self::UnaccountedMount => {
                 let alloc = AllocId::new(&*setup.holder).unwrap();
                 delete_key(system, &key::claim(&volume_key(setup), &alloc)).await;
-                // It compares at its start, and then every minute.
+                // The agent compares its mounts at its start, and then every minute.
                 system.kill9_and_restart(Part::Agent(0)).await;
                 is_reported(system, setup).await;
                 Undo::Nothing
@@ -172,14 +172,14 @@ impl State {
                     "namespace": Namespace::default(), "alloc": setup.other,
                     "volume": setup.volume, "wait": true,
                 });
-                // It ends with its alloc, with a grant, or at its deadline.
+                // The request ends with its alloc, with a grant, or at its deadline.
                 let wait = tokio::spawn(async move {
                     drop(waiting.ask::<Value>(&subject, &body).await);
                 });
-                wait::until("it waits", RECOVERY, || async {
+                wait::until("the other alloc waits", RECOVERY, || async {
                     let claims = system.claims(&setup.volume).await.claims;
-                    let is_there = claims.iter().any(|one| one.alloc.as_str() == setup.other);
-                    if is_there { Ok(()) } else { Err(format!("{claims:?}")) }
+                    let is_waiting = claims.iter().any(|claim| claim.alloc.as_str() == setup.other);
+                    if is_waiting { Ok(()) } else { Err(format!("{claims:?}")) }
                 })
                 .await;
                 Undo::Wait(wait)
@@ -192,7 +192,7 @@ impl State {
         match undo {
             Undo::Nothing => {}
             Undo::Spec(value) => {
-                // A volume that was made under the name since stays.
+                // A volume that was created under the name meanwhile stays.
                 if system.volume_status(&setup.volume).await.is_err() {
                     let key = key::spec(&volume_key(setup));
                     put_key(system, &key, &value).await;
@@ -202,7 +202,7 @@ impl State {
                 let agent = system.daemon(Part::Agent(0));
                 agent.kill9();
                 fs::write(&file, text).unwrap();
-                // Its record keeps the plugin's id of the node.
+                // The record of m1 keeps the plugin's id of the node.
                 let leave = json!({"node": "m1"});
                 system.persist::<Value>(&verb::NodeLeave::subject(&()), &leave).await.unwrap();
                 agent.restart();
@@ -235,14 +235,14 @@ fn volume_key(setup: &CellSetup) -> VolumeKey {
     VolumeKey::new(Namespace::default(), VolumeId::new(&*setup.volume).unwrap())
 }
 
-/// As `nats kv del` does.
+/// Deletes a key as `nats kv del` does.
 async fn delete_key(system: &System, key: &str) {
     let subject = format!("$KV.{}.{key}", bucket::VOLUMES.name);
     let stored = raw::ask(&system.servers()[0], &subject, &[("KV-Operation", "DEL")], b"").await;
     assert!(stored["seq"].is_u64(), "{stored}");
 }
 
-/// As `nats kv put` does.
+/// Writes a key as `nats kv put` does.
 async fn put_key(system: &System, key: &str, value: &[u8]) {
     let subject = format!("$KV.{}.{key}", bucket::VOLUMES.name);
     let stored = raw::ask(&system.servers()[0], &subject, &[], value).await;
@@ -251,19 +251,19 @@ async fn put_key(system: &System, key: &str, value: &[u8]) {
 
 async fn is_reported(system: &System, setup: &CellSetup) {
     wait::until("the mount is reported", RECOVERY, || async {
-        let said = system.volume_status(&setup.volume).await;
-        let said = said.map_err(|problem| problem.to_string())?;
-        if said.unaccounted.is_empty() { Err(format!("{said:?}")) } else { Ok(()) }
+        let status = system.volume_status(&setup.volume).await;
+        let status = status.map_err(|problem| problem.to_string())?;
+        if status.unaccounted.is_empty() { Err(format!("{status:?}")) } else { Ok(()) }
     })
     .await;
 }
 
-/// Waits until `n1` is down; the revision of its record.
+/// Waits until `n1` is down; returns the revision of its record.
 async fn is_down(system: &System) -> u64 {
     wait::until("n1 is down", RECOVERY, || async {
         let nodes = system.nodes().await.map_err(|problem| problem.to_string())?.nodes;
-        let found = nodes.iter().find(|node| node.id.as_str() == "n1");
-        let down = found.filter(|node| node.state == NodeState::Down);
+        let node = nodes.iter().find(|node| node.id.as_str() == "n1");
+        let down = node.filter(|node| node.state == NodeState::Down);
         down.map(|node| node.revision).ok_or_else(|| format!("{nodes:?}"))
     })
     .await
@@ -280,9 +280,9 @@ async fn set_guard(
         "guard": guard,
     });
     let node = NodeId::new("n1").unwrap();
-    let answer =
+    let reply =
         system.persist(&verb::AgentGuard::subject(&NodeAndNamespace::any_of(node)), &body).await;
-    // The agent looks twice a second.
+    // The agent checks guards twice a second.
     tokio::time::sleep(Duration::from_millis(100)).await;
-    answer
+    reply
 }

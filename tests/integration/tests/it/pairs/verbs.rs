@@ -1,7 +1,7 @@
-//! What is sent for each verb, in the words that do the most harm.
+//! The request of each verb, with the fields that do the most harm.
 //!
-//! Each is about the volume that an alloc has on `n1`: it is deleted, taken elsewhere, registered
-//! again, its alloc is stopped.
+//! Each is about the volume that an alloc has on `n1`: the request deletes it, takes it elsewhere,
+//! registers it again, or stops its alloc.
 
 use std::process::Command;
 use std::thread;
@@ -19,7 +19,7 @@ use super::cell_setup::CellSetup;
 /// How a verb is played.
 struct Play {
     step: &'static str,
-    /// Whether the holder's mount may go by it.
+    /// Whether the request may end the holder's mount.
     ends_holder: bool,
     request: fn(&CellSetup) -> (String, Value),
 }
@@ -32,8 +32,8 @@ const fn ending(step: &'static str, request: fn(&CellSetup) -> (String, Value)) 
     Play { step, ends_holder: true, request }
 }
 
-/// A process that ends by itself, after the cell has looked: while it lives, the alloc's volumes
-/// are not released.
+/// Starts a process that ends after the cell has checked the mount: while it lives, the alloc's
+/// volumes are not released.
 fn start_guard() -> u32 {
     let mut guard = Command::new("sleep").arg("15").spawn().unwrap();
     let pid = guard.id();
@@ -41,7 +41,7 @@ fn start_guard() -> u32 {
     pid
 }
 
-fn here() -> Namespace {
+fn default_namespace() -> Namespace {
     Namespace::default()
 }
 
@@ -49,33 +49,34 @@ fn node(id: &str) -> NodeId {
     NodeId::new(id).unwrap()
 }
 
-fn at(id: &str) -> NodeAndNamespace {
+fn on_node(id: &str) -> NodeAndNamespace {
     NodeAndNamespace::any_of(node(id))
 }
 
 const PLAYS: &[Play] = &[
     play("agent.mount", |setup| {
         let (alloc, volume) = (&setup.other, &setup.volume);
-        let body = json!({"namespace": here(), "alloc": alloc, "volume": volume});
-        (verb::AgentMount::subject(&at("n2")), body)
+        let body = json!({"namespace": default_namespace(), "alloc": alloc, "volume": volume});
+        (verb::AgentMount::subject(&on_node("n2")), body)
     }),
     play("agent.mount-all", |setup| {
-        let body = json!({"namespace": here(), "alloc": setup.other});
-        (verb::AgentMountAll::subject(&at("n2")), body)
+        let body = json!({"namespace": default_namespace(), "alloc": setup.other});
+        (verb::AgentMountAll::subject(&on_node("n2")), body)
     }),
     play("agent.guard", |setup| {
         let guard = process_guard(start_guard()).unwrap();
         let body = json!({
-            "namespace": here(), "alloc": setup.holder, "owner": setup.owner, "guard": guard,
+            "namespace": default_namespace(), "alloc": setup.holder, "owner": setup.owner,
+            "guard": guard,
         });
-        (verb::AgentGuard::subject(&at("n1")), body)
+        (verb::AgentGuard::subject(&on_node("n1")), body)
     }),
     play("agent.republish", |setup| {
-        let body = json!({"namespace": here(), "volume": setup.volume});
+        let body = json!({"namespace": default_namespace(), "volume": setup.volume});
         (verb::AgentRepublish::subject(&node("n1")), body)
     }),
     ending("agent.unmount", |setup| {
-        let body = json!({"namespace": here(), "volume": setup.volume});
+        let body = json!({"namespace": default_namespace(), "volume": setup.volume});
         (verb::AgentUnmount::subject(&node("n1")), body)
     }),
     play("agent.plugin-stop", |_| {
@@ -87,45 +88,45 @@ const PLAYS: &[Play] = &[
     }),
     play("alloc.register", |setup| {
         let body = json!(setup.register(&setup.third, "n2"));
-        (verb::AllocRegister::subject(&here()), body)
+        (verb::AllocRegister::subject(&default_namespace()), body)
     }),
     play("alloc.register-many", |setup| {
         let body = json!({"allocs": [setup.register(&setup.third, "n2")]});
-        (verb::AllocRegisterMany::subject(&here()), body)
+        (verb::AllocRegisterMany::subject(&default_namespace()), body)
     }),
     ending("alloc.stop", |setup| {
-        (verb::AllocStop::subject(&here()), json!(setup.stop(&setup.holder)))
+        (verb::AllocStop::subject(&default_namespace()), json!(setup.stop(&setup.holder)))
     }),
     ending("alloc.stop-many", |setup| {
         let body = json!({"stops": [setup.stop(&setup.holder)]});
-        (verb::AllocStopMany::subject(&here()), body)
+        (verb::AllocStopMany::subject(&default_namespace()), body)
     }),
     ending("alloc.stop-owned", |setup| {
-        (verb::AllocStopOwned::subject(&here()), json!({"owner": setup.owner}))
+        (verb::AllocStopOwned::subject(&default_namespace()), json!({"owner": setup.owner}))
     }),
     play("alloc.adopt", |setup| {
         let body = json!({"from": setup.owner, "owner": format!("{}-next", setup.owner)});
-        (verb::AllocAdopt::subject(&here()), body)
+        (verb::AllocAdopt::subject(&default_namespace()), body)
     }),
     play("alloc.forget", |setup| {
         let body = json!({"id": setup.holder, "before": clock::now()});
-        (verb::AllocForget::subject(&here()), body)
+        (verb::AllocForget::subject(&default_namespace()), body)
     }),
     play("owner.hold", |setup| {
         let body = json!({"owner": setup.owner, "holder": "p1", "ttl_s": 5});
-        (verb::OwnerHold::subject(&here()), body)
+        (verb::OwnerHold::subject(&default_namespace()), body)
     }),
     play("owner.yield", |setup| {
         let body = json!({"owner": setup.owner, "holder": "p1"});
-        (verb::OwnerYield::subject(&here()), body)
+        (verb::OwnerYield::subject(&default_namespace()), body)
     }),
     play("claim.take", |setup| {
         let body = json!({"alloc": setup.other, "volume": setup.volume, "node": "n2"});
-        (verb::ClaimTake::subject(&here()), body)
+        (verb::ClaimTake::subject(&default_namespace()), body)
     }),
     ending("claim.release", |setup| {
         let body = json!({"alloc": setup.holder, "volume": setup.volume, "reason": "by hand"});
-        (verb::ClaimRelease::subject(&here()), body)
+        (verb::ClaimRelease::subject(&default_namespace()), body)
     }),
     play("class.put", |setup| {
         let body = json!({
@@ -143,43 +144,46 @@ const PLAYS: &[Play] = &[
     }),
     play("plugin.delete", |_| (verb::PluginDelete::subject(&()), json!({"id": PLUGIN}))),
     play("node.leave", |_| (verb::NodeLeave::subject(&()), json!({"node": "n1"}))),
-    // With the node's own revision, if it can be had: `seen` is filled in before it is sent.
+    // `request` sets `seen` to the node's revision, if the node can be read.
     play("node.gone", |_| {
         let body = json!({"node": "n1", "kind": "confirmed", "by": "ada@console", "seen": 0});
         (verb::NodeGone::subject(&()), body)
     }),
     play("snapshot.create", |setup| {
         let body = json!({"volumes": [setup.volume], "snapshot": "played"});
-        (verb::SnapshotCreate::subject(&here()), body)
+        (verb::SnapshotCreate::subject(&default_namespace()), body)
     }),
     play("snapshot.delete", |setup| {
         let body = json!({"volume": setup.volume, "snapshot": "before"});
-        (verb::SnapshotDelete::subject(&here()), body)
+        (verb::SnapshotDelete::subject(&default_namespace()), body)
     }),
     play("snapshot.adopt", |setup| {
         let body = json!({
             "volume": setup.second, "snapshot": "adopted", "plugin": PLUGIN,
             "external_id": format!("snap-of-{}", setup.volume),
         });
-        (verb::SnapshotAdopt::subject(&here()), body)
+        (verb::SnapshotAdopt::subject(&default_namespace()), body)
     }),
-    // The same name: where its record is lost, a second volume.
+    // The same name: if its record is lost, this creates a second volume.
     play("volume.create", |setup| {
         let body = json!({
             "id": setup.volume, "plugin": PLUGIN, "size": "1MiB",
             "capability": [{"access": "single-node-writer"}],
         });
-        (verb::VolumeCreate::subject(&here()), body)
+        (verb::VolumeCreate::subject(&default_namespace()), body)
     }),
     play("volume.delete", |setup| {
-        (verb::VolumeDelete::subject(&here()), json!({"id": setup.volume}))
+        (verb::VolumeDelete::subject(&default_namespace()), json!({"id": setup.volume}))
     }),
     play("volume.expand", |setup| {
-        (verb::VolumeExpand::subject(&here()), json!({"id": setup.volume, "size": "3MiB"}))
+        (
+            verb::VolumeExpand::subject(&default_namespace()),
+            json!({"id": setup.volume, "size": "3MiB"}),
+        )
     }),
     play("volume.modify", |setup| {
         let body = json!({"id": setup.volume, "parameters": {"tier": "gold"}});
-        (verb::VolumeModify::subject(&here()), body)
+        (verb::VolumeModify::subject(&default_namespace()), body)
     }),
     // The same volume of the plugin under another name.
     play("volume.register", |setup| {
@@ -187,13 +191,16 @@ const PLAYS: &[Play] = &[
             "id": setup.second, "plugin": PLUGIN, "external_id": setup.external_id,
             "capability": [{"access": "single-node-writer"}],
         });
-        (verb::VolumeRegister::subject(&here()), body)
+        (verb::VolumeRegister::subject(&default_namespace()), body)
     }),
     play("volume.deregister", |setup| {
-        (verb::VolumeDeregister::subject(&here()), json!({"id": setup.volume}))
+        (verb::VolumeDeregister::subject(&default_namespace()), json!({"id": setup.volume}))
     }),
     play("volume.detach", |setup| {
-        (verb::VolumeDetach::subject(&here()), json!({"id": setup.volume, "node": "n1"}))
+        (
+            verb::VolumeDetach::subject(&default_namespace()),
+            json!({"id": setup.volume, "node": "n1"}),
+        )
     }),
 ];
 
@@ -205,12 +212,12 @@ pub fn is_played(step: &str) -> bool {
     find(step).is_some()
 }
 
-/// Whether the holder's mount may go by it.
+/// Whether the verb may end the holder's mount.
 pub fn ends_holder(step: &str) -> bool {
     find(step).is_some_and(|play| play.ends_holder)
 }
 
-/// Makes what the verb is about, where that is not the volume itself.
+/// Creates the snapshot or class that the verb is about.
 pub async fn prepare(system: &System, setup: &CellSetup, step: &str) {
     if step == "snapshot.delete" {
         system.snapshot(&[&setup.volume], "before", json!({})).await.unwrap();
@@ -221,7 +228,7 @@ pub async fn prepare(system: &System, setup: &CellSetup, step: &str) {
     }
 }
 
-/// The subject and the body.
+/// The subject and the body of the verb's request.
 pub async fn request(system: &System, setup: &CellSetup, step: &str) -> (String, Value) {
     let play = find(step).unwrap_or_else(|| panic!("{step} is not played"));
     let (subject, mut body) = (play.request)(setup);
