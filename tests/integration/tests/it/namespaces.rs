@@ -50,8 +50,8 @@ fn output_about(id: &str, finished: &Output) -> String {
     output.lines().filter(|line| !line.contains("trace:")).collect()
 }
 
-fn text(ran: &Output) -> String {
-    String::from_utf8_lossy(&[&ran.stdout[..], &ran.stderr[..]].concat()).into_owned()
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&[&output.stdout[..], &output.stderr[..]].concat()).into_owned()
 }
 
 /// The records of both namespaces, as an operator sees them, without fields that change by

@@ -17,7 +17,7 @@ use berth_integration::{Options, System};
 use berth_service::clock;
 use serde_json::json;
 
-/// Each refusal comes at once; a timeout is no refusal.
+/// How soon each refusal must come: a timeout is no refusal.
 const AT_ONCE: Duration = Duration::from_secs(5);
 
 async fn thief(system: &System, node: &str) -> Bus {
@@ -70,7 +70,7 @@ async fn stop(bus: &Bus, id: &str) -> Result<(), Code> {
     send::<verb::AllocStop>(bus, &Namespace::default(), &request).await.map(drop)
 }
 
-/// It has nothing to do with a namespace that it does not serve.
+/// Checks that it is refused in a namespace that its host does not serve.
 async fn looks_into_other_namespaces(bus: &Bus) {
     let prod = Namespace::new("prod").unwrap();
     let list =
@@ -89,8 +89,8 @@ async fn looks_into_other_namespaces(bus: &Bus) {
     };
     let to = NodeAndNamespace { node: NodeId::new("n1").unwrap(), namespace: prod };
     let mount = send::<verb::AgentMount>(bus, &to, &mount).await.map(drop);
-    for answer in [list, status, delete, mount] {
-        assert_eq!(answer, Err(Code::NotAllowed));
+    for outcome in [list, status, delete, mount] {
+        assert_eq!(outcome, Err(Code::NotAllowed));
     }
 }
 
@@ -108,25 +108,25 @@ async fn the_thief_of_a_docker_hosts_identity_ends_nothing_of_others() {
     let (first, second) = (thief(&system, "n1").await, thief(&system, "n2").await);
 
     looks_into_other_namespaces(&first).await;
-    // Volumes that others created and registered. The request that made one does not make it again.
+    // Volumes that others created and registered. Repeating a creation does not make one its own.
     assert_eq!(create(&first, "theirs").await, Ok(()));
     for id in ["theirs", "free"] {
         assert_eq!(delete(&first, id).await, Err(Code::NotAllowed), "{id}");
         assert!(system.volume_status(id).await.is_ok(), "{id}");
     }
-    // The alloc of another on the same node: it is neither stopped nor renamed.
+    // The alloc of another identity on the same node: it is neither stopped nor changed.
     assert_eq!(stop(&first, "a").await, Err(Code::NotAllowed));
     assert_eq!(register(&first, "a", "n1", "stolen").await, Err(Code::NotAllowed));
     assert_eq!(system.claims("data").await.claims.len(), 1);
 
-    // What it made, it ends; no other host's plugin does.
+    // It ends what it created; another host's plugin cannot.
     assert_eq!(create(&first, "own").await, Ok(()));
     assert_eq!(register(&first, "docker/own/1", "n1", "own").await, Ok(()));
     assert_eq!(delete(&second, "own").await, Err(Code::NotAllowed));
     assert_eq!(stop(&second, "docker/own/1").await, Err(Code::NoSuchAlloc));
     assert_eq!(delete(&first, "own").await, Ok(()));
     assert_eq!(stop(&first, "docker/own/1").await, Ok(()));
-    // Those who may write in the namespace end all of it.
+    // An identity with `write` in the namespace can delete all of it.
     system.deleted("theirs").await;
 
     system.stop("a").await;

@@ -1,5 +1,5 @@
-//! What the thief of a plain node's identity does with reports: they give no plugin a controller,
-//! and push nobody's events out of the stream.
+//! The thief of a node's identity without controllers sends reports. They give no plugin a
+//! controller, and push no other events out of the stream.
 
 use std::time::Instant;
 
@@ -48,7 +48,7 @@ fn node_half(plugin: &str, healthy: bool, node: NodeAbilities) -> ReportedInstan
     ReportedInstance { plugin: PluginId::new(plugin).unwrap(), half: Half::Node, instance }
 }
 
-/// Nobody would answer for a controller that is not there: no volume could be registered.
+/// A controller that does not exist would not answer: no volume could be registered.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_report_gives_a_plugin_without_controllers_none() {
     if !or_skip("real mounts") {
@@ -73,8 +73,8 @@ async fn a_report_gives_a_plugin_without_controllers_none() {
 async fn reports_fill_no_more_of_the_event_stream_than_the_nodes_share() {
     let system = System::start(Options { nodes: 1, ..Options::default() }).await;
     let thief = connect(&system).await;
-    // First all that it may have at once, which is quicker told than reported.
-    let told = ToldEvent {
+    // First use up the share that it may use at once: events are quicker sent than reports.
+    let flood = ToldEvent {
         event: Event {
             node: Some(node(THIEF)),
             detail: Some("x".repeat(1_000)),
@@ -82,32 +82,32 @@ async fn reports_fill_no_more_of_the_event_stream_than_the_nodes_share() {
         },
         traceparent: clock::begin_trace(),
     };
-    let told = TellEvents { events: vec![told; 64] };
-    while send::<verb::NodeTell>(&thief, &(), &told).await.unwrap().stored == 64 {}
+    let flood = TellEvents { events: vec![flood; 64] };
+    while send::<verb::NodeTell>(&thief, &(), &flood).await.unwrap().stored == 64 {}
     let began = Instant::now();
     for healthy in [true, false, true] {
-        let of = |plugin| node_half(&format!("p{plugin}"), healthy, NodeAbilities::default());
-        let report = NodeReport { instances: (0..64).map(of).collect(), ..report_of(THIEF) };
+        let half_of = |plugin| node_half(&format!("p{plugin}"), healthy, NodeAbilities::default());
+        let report = NodeReport { instances: (0..64).map(half_of).collect(), ..report_of(THIEF) };
         send::<verb::NodeReport>(&thief, &(), &report).await.unwrap();
     }
     let share = (64 << 10) * (began.elapsed().as_secs() + 2);
-    // An event that no node brought about, behind all of those.
+    // An event that no node caused, behind all of those.
     let expect = json!({"plugin": PLUGIN, "job": "csi", "controllers": 1});
     system.ask::<Value>(&verb::PluginExpect::subject(&()), &expect).await.unwrap();
     let events = system.bus.events(&stream::EVENTS, 1).await.unwrap();
-    let of_plugins = subject::event_filter(subject::EventsOf::None, Some("plugin"), None);
-    let thiefs = wait::until("all are stored", RECOVERY, || async {
-        let last = events.last(&of_plugins, 10_000, RECOVERY).await.unwrap();
-        let read = |event: &Stored| serde_json::from_slice::<Event>(&event.body).unwrap();
-        if last.iter().all(|event| read(event).event != EventName::PluginExpected) {
+    let plugin_events = subject::event_filter(subject::EventsOf::None, Some("plugin"), None);
+    let thief_events = wait::until("all events are stored", RECOVERY, || async {
+        let last = events.last(&plugin_events, 10_000, RECOVERY).await.unwrap();
+        let decode = |event: &Stored| serde_json::from_slice::<Event>(&event.body).unwrap();
+        if last.iter().all(|event| decode(event).event != EventName::PluginExpected) {
             return Err(format!("{} events", last.len()));
         }
         Ok(last
             .into_iter()
-            .filter(|event| read(event).node == Some(node(THIEF)))
+            .filter(|event| decode(event).node == Some(node(THIEF)))
             .collect::<Vec<_>>())
     })
     .await;
-    let bytes: usize = thiefs.iter().map(|event| event.body.len()).sum();
+    let bytes: usize = thief_events.iter().map(|event| event.body.len()).sum();
     assert!(u64::try_from(bytes).unwrap() <= share, "{bytes} of {share} bytes");
 }

@@ -21,7 +21,7 @@ use berth_integration::{Options, Part, System, Version};
 use berth_service::clock;
 use serde_json::json;
 
-/// The volumes that clients run allocs with: a client for each, and two for the shared one.
+/// The volumes of the clients' allocs: one client for each volume, and two for the shared one.
 const VOLUMES: [Kind; 5] = [
     Kind { source: "plain", ..Kind::PLAIN },
     Kind { source: "each", per_alloc: true, ..Kind::PLAIN },
@@ -29,7 +29,7 @@ const VOLUMES: [Kind; 5] = [
     Kind { source: "shared", access: "multi-node-multi-writer", ..Kind::PLAIN },
     Kind { source: "shared", access: "multi-node-multi-writer", ..Kind::PLAIN },
 ];
-/// What a client waits for one answer. Far longer than any restart takes.
+/// How long a client waits for one answer. Far longer than any restart takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A kind of registered volume.
@@ -69,7 +69,7 @@ impl Kind {
     }
 }
 
-/// One client, and how far it is.
+/// One client, and how many rounds it has done.
 struct Worker {
     client: Client,
     number: usize,
@@ -78,14 +78,14 @@ struct Worker {
 }
 
 impl Worker {
-    /// Sends a request as users do: the client sends it again while the answer is "later".
+    /// Sends a request as users do: the client repeats it while the refusal is retryable.
     async fn send<V: Verb>(&self, to: &V::To, request: &V::Request) -> Result<V::Reply, Problem> {
         let call = Call::within(clock::begin_trace(), PATIENCE);
-        let again = |failed: &berth_client::FailedTry<'_>| failed.problem.retryable;
-        self.client.persist::<V>(to, request, &call, Retry::each(PATIENCE / 4), again).await
+        let is_retryable = |failed: &berth_client::FailedTry<'_>| failed.problem.retryable;
+        self.client.persist::<V>(to, request, &call, Retry::each(PATIENCE / 4), is_retryable).await
     }
 
-    /// Runs allocs on both nodes in turn, until it is told to end.
+    /// Runs allocs on both nodes in turn, until `ends` is set.
     async fn run(&self, ends: &AtomicBool) -> Result<(), Problem> {
         while !ends.load(Ordering::Relaxed) {
             self.run_alloc(self.rounds.load(Ordering::Relaxed)).await?;
@@ -94,16 +94,16 @@ impl Worker {
         Ok(())
     }
 
-    /// Leaves the round's number in the volume, where that of the round before has to be.
+    /// Writes the round's number into the volume, which must contain that of the previous round.
     fn write(&self, mounted: &std::path::Path, round: usize) {
-        let place = if self.kind.block {
+        let path = if self.kind.block {
             mounted.to_owned()
         } else {
             mounted.join(format!("round-{}", self.number))
         };
         let mut file = std::fs::OpenOptions::new();
         file.read(true).write(true).create(!self.kind.block).truncate(false);
-        let file = file.open(place).unwrap();
+        let file = file.open(path).unwrap();
         let mut before = [0; 8];
         let read = file.read_at(&mut before, 0).unwrap();
         let expected = (round as u64).to_be_bytes();
@@ -137,19 +137,19 @@ impl Worker {
         let stop = alloc::StopAlloc::new(id.clone(), AllocState::Complete, None);
         self.send::<verb::AllocStop>(&namespace, &stop).await?;
         let status = claim::ListClaims { alloc: Some(id), ..claim::ListClaims::default() };
-        let freed = tokio::time::Instant::now() + PATIENCE;
+        let deadline = tokio::time::Instant::now() + PATIENCE;
         loop {
             let claims = self.send::<verb::ClaimStatus>(&namespace, &status).await?.claims;
             if claims.is_empty() {
                 return Ok(());
             }
-            assert!(tokio::time::Instant::now() < freed, "not released: {claims:#?}");
+            assert!(tokio::time::Instant::now() < deadline, "not released: {claims:#?}");
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
 }
 
-/// Waits until each client has run two allocs more: one that began before, and one after.
+/// Waits until each client has run two more allocs: one that began before, and one after.
 async fn work_goes_on(workers: &[Worker]) {
     let rounds = |worker: &Worker| worker.rounds.load(Ordering::Relaxed);
     let before: Vec<usize> = workers.iter().map(rounds).collect();
@@ -185,8 +185,8 @@ async fn every_process_is_restarted_in_turn_and_no_client_sees_a_failure() {
     println!("{allocs} allocs");
 }
 
-/// Services go first, and last on the way back, as `docs/install.md` says. In the middle of each
-/// there are services and agents of both versions.
+/// In an upgrade, services go first; in a downgrade, last (`docs/install.md`). In the middle,
+/// services and agents of both versions run.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_last_release_is_upgraded_and_restored_and_no_client_sees_a_failure() {
     if !or_skip("real mounts") || !Version::LastRelease.is_here_or_skip() {
@@ -195,9 +195,11 @@ async fn the_last_release_is_upgraded_and_restored_and_no_client_sees_a_failure(
     let options = Options { version: Version::LastRelease, replicas: 2, ..Options::default() };
     let system = System::start(options).await;
     let allocs = under_load(&system, async |workers| {
-        let (forth, mut back) = (upgrade(options), upgrade(options));
-        back.reverse();
-        for (version, order) in [(Version::This, forth), (Version::LastRelease, back)] {
+        let (upgrade_order, mut downgrade_order) = (upgrade(options), upgrade(options));
+        downgrade_order.reverse();
+        for (version, order) in
+            [(Version::This, upgrade_order), (Version::LastRelease, downgrade_order)]
+        {
             for part in order {
                 system.install(part, version).await;
                 system.healthy().await;
@@ -219,9 +221,9 @@ struct HeldMount {
 impl HeldMount {
     async fn of(system: &System, alloc: &'static str, volume: &str) -> Self {
         let path = std::path::PathBuf::from(system.run(alloc, 0, volume).await.path).join(alloc);
-        let held = Self { alloc, path };
-        held.write("before");
-        held
+        let mount = Self { alloc, path };
+        mount.write("before");
+        mount
     }
 
     fn write(&self, text: &str) {
@@ -233,7 +235,7 @@ impl HeldMount {
     }
 }
 
-/// Volumes of every kind that is made on demand, and what was begun about them.
+/// Volumes of every kind that is created on demand, some with operations under way.
 const ON_DEMAND: [&str; 6] = ["made", "bound", "many", "first", "grown", "source"];
 
 async fn make_on_demand(system: &System) -> Vec<HeldMount> {
@@ -253,17 +255,17 @@ async fn make_on_demand(system: &System) -> Vec<HeldMount> {
     }
     system.plant(0, &json!([{"rpc": "ControllerExpandVolume", "code": "UNAVAILABLE"}]));
     system.expand("grown", json!({"size": "4MiB"})).await.unwrap();
-    let mut held = Vec::new();
+    let mut mounts = Vec::new();
     for (alloc, volume) in
         [("a", "made"), ("b", "bound"), ("c", "many"), ("d", "many"), ("e", "grown")]
     {
-        held.push(HeldMount::of(system, alloc, volume).await);
+        mounts.push(HeldMount::of(system, alloc, volume).await);
     }
-    held
+    mounts
 }
 
-/// The last release cannot read what makes a volume on demand. It leaves that alone, with its
-/// mounts, until this version is back, in whatever order it comes.
+/// The last release cannot read records of volumes that are created on demand. It leaves the
+/// volumes and their mounts alone until this version is back, in any order of the processes.
 #[tokio::test(flavor = "multi_thread")]
 async fn volumes_made_on_demand_stay_as_they_are_while_the_last_release_is_back() {
     if !or_skip("real mounts") || !Version::LastRelease.is_here_or_skip() {
@@ -274,11 +276,11 @@ async fn volumes_made_on_demand_stay_as_they_are_while_the_last_release_is_back(
     let system = System::start(options).await;
     system.volume("plain", &["single-node-writer"]).await;
     let mounts = make_on_demand(&system).await;
-    let (mut back, mut forth) = (upgrade(options), upgrade(options));
-    back.reverse();
+    let (mut downgrade_order, mut upgrade_order) = (upgrade(options), upgrade(options));
+    downgrade_order.reverse();
     // Agents first, and the claim service last.
-    forth.reverse();
-    for part in back {
+    upgrade_order.reverse();
+    for part in downgrade_order {
         system.install(part, Version::LastRelease).await;
     }
     system.healthy().await;
@@ -294,7 +296,7 @@ async fn volumes_made_on_demand_stay_as_they_are_while_the_last_release_is_back(
     }
     system.let_go();
 
-    for part in forth {
+    for part in upgrade_order {
         system.install(part, Version::This).await;
         for mount in &mounts {
             mount.has("meanwhile");
@@ -310,9 +312,9 @@ async fn volumes_made_on_demand_stay_as_they_are_while_the_last_release_is_back(
     for volume in ON_DEMAND {
         system.freed(volume).await;
     }
-    let again = system.run("g", 0, "made").await;
-    let said = std::path::Path::new(&again.path).join("a");
-    assert_eq!(std::fs::read_to_string(said).unwrap(), "meanwhile");
+    let mounted = system.run("g", 0, "made").await;
+    let file = std::path::Path::new(&mounted.path).join("a");
+    assert_eq!(std::fs::read_to_string(file).unwrap(), "meanwhile");
     system.stop("g").await;
     system.settle("made").await;
     system.snapshot_deleted("source", "group", true).await;
@@ -324,23 +326,23 @@ async fn volumes_made_on_demand_stay_as_they_are_while_the_last_release_is_back(
     system.judge();
 }
 
-/// `berth` of both versions shows the volumes and finds no service that it cannot talk to.
+/// Checks that `berth` of both versions lists volumes, nodes and claims.
 async fn assert_berth_works(system: &System) {
     for version in [Version::This, Version::LastRelease] {
         for args in [["volume", "list"], ["node", "list"], ["claim", "list"]] {
-            let ran = system.berth_of(version).args(args).output().await.unwrap();
-            assert!(ran.status.success(), "{version:?} {args:?}: {ran:?}");
+            let output = system.berth_of(version).args(args).output().await.unwrap();
+            assert!(output.status.success(), "{version:?} {args:?}: {output:?}");
         }
     }
 }
 
-/// Services and agents in the order of an upgrade: one host after the other.
+/// Services and agents in the order of an upgrade, one host after the other.
 fn upgrade(options: Options) -> Vec<Part> {
-    let is_of_second = |part: &Part| {
+    let is_on_second_host = |part: &Part| {
         let second = [Part::SecondClaim, Part::SecondRegistry, Part::SecondWatcher, Part::SecondGc];
         second.contains(part) || *part == Part::Agent(1)
     };
-    let (second, first): (Vec<_>, Vec<_>) = berths(options).partition(is_of_second);
+    let (second, first): (Vec<_>, Vec<_>) = berths(options).partition(is_on_second_host);
     first.into_iter().chain(second).collect()
 }
 
@@ -349,7 +351,7 @@ fn berths(options: Options) -> impl Iterator<Item = Part> {
     Part::all(options).filter(|part| !matches!(part, Part::Nats | Part::Driver(_)))
 }
 
-/// Does this while clients run allocs, none of which may fail. Returns how many.
+/// Does some work while clients run allocs, none of which may fail. Returns the number of allocs.
 async fn under_load(system: &System, work: impl AsyncFnOnce(&[Worker])) -> usize {
     let mut workers = Vec::new();
     for (number, kind) in VOLUMES.into_iter().enumerate() {

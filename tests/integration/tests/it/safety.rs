@@ -16,11 +16,11 @@ use serde_json::{Value, json};
 
 const PUBLISH: &str = "ControllerPublishVolume";
 
-/// How often an RPC began for a node, by the plugin's id of the node.
+/// How many calls of an RPC began for a node, by the plugin's id of the node.
 fn count(system: &System, rpc: &str, node: &str) -> usize {
     let calls = system.calls();
-    let of = |call: &&Value| call["entry"] == "begin" && call["rpc"] == rpc;
-    calls.iter().filter(of).filter(|call| call["args"]["node_id"] == node).count()
+    let is_begun = |call: &&Value| call["entry"] == "begin" && call["rpc"] == rpc;
+    calls.iter().filter(is_begun).filter(|call| call["args"]["node_id"] == node).count()
 }
 
 /// Safety 1: a single-writer volume never has two live write claims, through any replica.
@@ -32,26 +32,26 @@ async fn safety_1_of_many_who_race_one_wins() {
     let system = System::start(Options { replicas: 2, ..Options::default() }).await;
     system.volume("data", &["single-node-writer"]).await;
     for round in 0..3 {
-        let names: Vec<String> = (0..8).map(|at| format!("a{round}-{at}")).collect();
-        for (at, name) in names.iter().enumerate() {
-            system.alloc(name, at % 2, "data", false).await;
+        let names: Vec<String> = (0..8).map(|number| format!("a{round}-{number}")).collect();
+        for (number, name) in names.iter().enumerate() {
+            system.alloc(name, number % 2, "data", false).await;
         }
-        let ask = |at: usize| system.mount(&names[at], at % 2, "data");
+        let mount = |number: usize| system.mount(&names[number], number % 2, "data");
         let answers = <[_; 8]>::from(tokio::join!(
-            ask(0),
-            ask(1),
-            ask(2),
-            ask(3),
-            ask(4),
-            ask(5),
-            ask(6),
-            ask(7)
+            mount(0),
+            mount(1),
+            mount(2),
+            mount(3),
+            mount(4),
+            mount(5),
+            mount(6),
+            mount(7)
         ));
-        let won = answers.iter().filter(|answer| answer.is_ok()).count();
-        assert_eq!(won, 1, "{answers:#?}");
-        let lost: Vec<&Problem> =
+        let grants = answers.iter().filter(|answer| answer.is_ok()).count();
+        assert_eq!(grants, 1, "{answers:#?}");
+        let refusals: Vec<&Problem> =
             answers.iter().filter_map(|answer| answer.as_ref().err()).collect();
-        assert!(lost.iter().all(|problem| problem.code == Code::Held), "{lost:#?}");
+        assert!(refusals.iter().all(|problem| problem.code == Code::Held), "{refusals:#?}");
         for name in &names {
             system.stop(name).await;
         }
@@ -72,12 +72,12 @@ async fn safety_2_and_3_a_silent_node_keeps_its_volume() {
     system.kill9(Part::Agent(0));
     system.stop("a").await;
     let stuck = wait::until("the release has failed twice", Duration::from_secs(30), || async {
-        let claim = system.claims("data").await.claims.pop().ok_or("it was freed")?;
+        let claim = system.claims("data").await.claims.pop().ok_or("the volume was freed")?;
         if claim.tries >= 2 { Ok(claim) } else { Err(format!("{claim:?}")) }
     })
     .await;
     assert_eq!(stuck.state, State::Unpublishing);
-    assert!(stuck.failure.is_some() && stuck.waits_for.is_some(), "it says why: {stuck:?}");
+    assert!(stuck.failure.is_some() && stuck.waits_for.is_some(), "the claim says why: {stuck:?}");
 
     system.alloc("b", 1, "data", false).await;
     let refused = system.mount("b", 1, "data").await.unwrap_err();
@@ -110,31 +110,35 @@ async fn safety_4_a_call_past_its_deadline_holds_up_other_controllers() {
     let take = verb::ClaimTake::subject(&Namespace::default());
     let first = json!({"alloc": "a", "volume": "data", "node": "n1"});
     let second = json!({"alloc": "b", "volume": "data", "node": "n2"});
-    let (unsure, ()) = tokio::join!(system.ask::<Value>(&take, &first), async {
-        wait::until("the first is under way", Duration::from_secs(10), || async {
+    let (unanswered, ()) = tokio::join!(system.ask::<Value>(&take, &first), async {
+        wait::until("the first call is under way", Duration::from_secs(10), || async {
             let begun = count(&system, PUBLISH, "external-n1");
             if begun == 1 { Ok(()) } else { Err(begun) }
         })
         .await;
     });
-    assert!(unsure.is_err_and(|problem| problem.retryable));
-    wait::until("the second is told what it waits for", Duration::from_secs(30), || async {
+    assert!(unanswered.is_err_and(|problem| problem.retryable));
+    wait::until("the second claim says what it waits for", Duration::from_secs(30), || async {
         let _ = system.ask::<Value>(&take, &second).await;
         let claims = system.claims("data").await.claims;
         let error = claims.iter().find(|claim| claim.alloc.as_str() == "b");
         let error = error.and_then(|claim| claim.error()).unwrap_or_default();
-        let waits = "on node n1 is still at controller.publish for alloc a";
-        if error.contains(waits) { Ok(()) } else { Err(format!("{claims:?}")) }
+        let sentence = "on node n1 is still at controller.publish for alloc a";
+        if error.contains(sentence) { Ok(()) } else { Err(format!("{claims:?}")) }
     })
     .await;
     let subject =
         verb::AgentStatus::subject(&verb::NodeAndNamespace::any_of(NodeId::new("n1").unwrap()));
     let status: AgentStatus = system.persist(&subject, &json!({})).await.unwrap();
-    let [at] = &status.work[..] else { panic!("{status:?}") };
-    assert_eq!((at.step.as_str(), at.rpc.as_deref()), ("controller.publish", Some(PUBLISH)));
-    assert!(at.hung, "its deadline has passed: {at:?}");
+    let [work] = &status.work[..] else { panic!("{status:?}") };
+    assert_eq!((work.step.as_str(), work.rpc.as_deref()), ("controller.publish", Some(PUBLISH)));
+    assert!(work.hung, "its deadline has passed: {work:?}");
 
-    assert_eq!(count(&system, PUBLISH, "external-n2"), 0, "nobody else is asked meanwhile");
+    assert_eq!(
+        count(&system, PUBLISH, "external-n2"),
+        0,
+        "no other controller is called meanwhile"
+    );
     system.let_go();
     system.mount("b", 1, "data").await.unwrap();
     system.mount("a", 0, "data").await.unwrap();
@@ -153,14 +157,14 @@ async fn safety_4_a_controller_that_was_asked_in_anothers_place_is_waited_for() 
         return;
     }
     let system = System::start(Options { call_timeout_ms: 1_500, ..Options::default() }).await;
-    let at_controller_of = |node: &str| {
+    let calls_at = |node: &str| {
         let calls = system.calls();
-        let begun = |call: &&Value| call["entry"] == "begin" && call["rpc"] == UNPUBLISH;
-        calls.iter().filter(begun).filter(|call| call["node_id"] == node).count()
+        let is_begun = |call: &&Value| call["entry"] == "begin" && call["rpc"] == UNPUBLISH;
+        calls.iter().filter(is_begun).filter(|call| call["node_id"] == node).count()
     };
-    let is_asked = async |node: &str| {
-        wait::until(&format!("the controller of {node} is asked"), RECOVERY, || async {
-            if at_controller_of(node) > 0 { Ok(()) } else { Err("it is not") }
+    let until_called = async |node: &str| {
+        wait::until(&format!("the controller of {node} is called"), RECOVERY, || async {
+            if calls_at(node) > 0 { Ok(()) } else { Err("it was not called") }
         })
         .await;
     };
@@ -169,21 +173,21 @@ async fn safety_4_a_controller_that_was_asked_in_anothers_place_is_waited_for() 
     system.plant(1, &json!([{"rpc": UNPUBLISH, "code": "UNAVAILABLE"}]));
     system.plant(0, &json!([{"rpc": UNPUBLISH, "hang": true, "times": 1}]));
     system.stop("a").await;
-    is_asked("external-n2").await;
+    until_called("external-n2").await;
     system.kill9(Part::Driver(1));
-    is_asked("external-n1").await;
-    let before = at_controller_of("external-n2");
+    until_called("external-n1").await;
+    let before = calls_at("external-n2");
     system.plant(1, &json!([]));
     system.restart(Part::Driver(1));
     system.healthy().await;
     wait::until("the release says what it waits for", RECOVERY, || async {
         let claims = system.claims("data").await.claims;
         let error = claims.first().and_then(|claim| claim.error()).unwrap_or_default();
-        let waits = "on node n1 is still at controller.unpublish for alloc a";
-        if error.contains(waits) { Ok(()) } else { Err(format!("{claims:?}")) }
+        let sentence = "on node n1 is still at controller.unpublish for alloc a";
+        if error.contains(sentence) { Ok(()) } else { Err(format!("{claims:?}")) }
     })
     .await;
-    assert_eq!(at_controller_of("external-n2"), before, "nobody else is asked meanwhile");
+    assert_eq!(calls_at("external-n2"), before, "no other controller is called meanwhile");
     system.let_go();
     system.settle("data").await;
 }
@@ -201,8 +205,8 @@ async fn safety_5_one_of_three_servers_is_killed() {
         let mounted = system.run(&names[0], 0, "data").await;
         system.kill9(Part::Nats);
         let claims = system.claims("data").await.claims;
-        let held: Vec<&str> = claims.iter().map(|claim| claim.alloc.as_str()).collect();
-        assert_eq!(held, [names[0].as_str()], "what was granted is still there");
+        let allocs: Vec<&str> = claims.iter().map(|claim| claim.alloc.as_str()).collect();
+        assert_eq!(allocs, [names[0].as_str()], "the granted claim is still there");
         system.run(&names[1], 1, "data").await;
         std::fs::write(format!("{}/f", mounted.path), "x").unwrap();
         system.kill9_and_restart(Part::Nats).await;
@@ -225,20 +229,20 @@ async fn safety_6_a_mount_flag_is_printed_nowhere() {
     let register = verb::VolumeRegister::subject(&Namespace::default());
     let refused = system.persist::<Value>(&register, &document).await.unwrap_err();
     assert_eq!(refused.code, Code::PluginRefused, "{refused}");
-    let told = serde_json::to_string(&refused).unwrap();
-    assert!(!told.contains("hunter2"), "{told}");
+    let text = serde_json::to_string(&refused).unwrap();
+    assert!(!text.contains("hunter2"), "{text}");
     let mut files = vec![system.dir().path().to_path_buf()];
-    let mut read = 0;
+    let mut files_read = 0;
     while let Some(path) = files.pop() {
         if path.is_dir() {
             files.extend(std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()));
         } else if path.is_file() {
             let bytes = std::fs::read(&path).unwrap();
-            read += 1;
+            files_read += 1;
             assert!(!bytes.windows(7).any(|part| part == b"hunter2"), "{}", path.display());
         }
     }
-    assert!(read > 8, "the logs were read");
+    assert!(files_read > 8, "too few files to have read the logs");
 }
 
 /// Safety 7: a result of an attempt that is not on the record changes nothing.

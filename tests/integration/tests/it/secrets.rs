@@ -38,31 +38,34 @@ async fn register(system: &System, secret: &str) -> std::process::Output {
 
 /// Files below a directory that contain one of the texts.
 fn mentions(dir: &Path, texts: &[&str]) -> Vec<PathBuf> {
-    let (mut open, mut found, mut read) = (vec![dir.to_owned()], Vec::new(), 0);
-    while let Some(path) = open.pop() {
+    let (mut to_read, mut matching, mut files_read) = (vec![dir.to_owned()], Vec::new(), 0);
+    while let Some(path) = to_read.pop() {
         if path.is_dir() {
-            open.extend(std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()));
+            to_read.extend(std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()));
         } else if path.is_file() {
             let bytes = std::fs::read(&path).unwrap();
-            read += 1;
+            files_read += 1;
             let has = |text: &str| bytes.windows(text.len()).any(|part| part == text.as_bytes());
             if texts.iter().any(|text| has(text)) {
-                found.push(path);
+                matching.push(path);
             }
         }
     }
-    assert!(read > 2, "logs, journals and the bus's own store were read: {read}");
-    found
+    assert!(
+        files_read > 2,
+        "too few files to have read logs, journals and the bus's store: {files_read}"
+    );
+    matching
 }
 
-/// Waits until the collector has spans of these plugin calls; returns the number of calls.
-async fn told(collector: &Collector, rpcs: &[&str]) {
-    wait::until("the collector is told of the calls", Duration::from_secs(30), || async {
+/// Waits until the collector has spans of these plugin calls.
+async fn collected(collector: &Collector, rpcs: &[&str]) {
+    wait::until("the collector has the calls", Duration::from_secs(30), || async {
         let spans = collector.spans();
         let missing: Vec<_> = rpcs.iter().filter(|rpc| spans.named(rpc).0.is_empty()).collect();
         let counted = !collector.metrics("berth.plugin.calls").is_empty();
-        let whole = missing.is_empty() && counted;
-        if whole { Ok(()) } else { Err(format!("without {missing:?}, counted: {counted}")) }
+        let is_complete = missing.is_empty() && counted;
+        if is_complete { Ok(()) } else { Err(format!("without {missing:?}, counted: {counted}")) }
     })
     .await;
 }
@@ -85,22 +88,23 @@ async fn safety_6_secrets_reach_the_calls_that_need_them_and_nothing_else() {
     assert!(refused.message.contains("UNAUTHENTICATED"), "{refused}");
     let wrong = register(&system, OTHER).await;
     assert!(!wrong.status.success(), "{wrong:?}");
-    let said = String::from_utf8_lossy(&wrong.stderr);
-    assert!(said.contains("UNAUTHENTICATED") && !said.contains(OTHER), "{said}");
+    let stderr = String::from_utf8_lossy(&wrong.stderr);
+    assert!(stderr.contains("UNAUTHENTICATED") && !stderr.contains(OTHER), "{stderr}");
     assert_eq!(system.volume_status("data").await.unwrap_err().code, Code::NoSuchVolume);
 
-    // With the right secret a whole life works, also after every process was killed.
+    // With the right secret everything works, even after every process was killed.
     let registered = register(&system, SECRET).await;
     assert!(registered.status.success(), "{registered:?}");
-    let again = register(&system, SECRET).await;
-    let again: Value = serde_json::from_slice(&again.stdout).unwrap();
-    assert_eq!(again["changed"], false, "A4: the same again is nothing");
+    let repeated = register(&system, SECRET).await;
+    let repeated: Value = serde_json::from_slice(&repeated.stdout).unwrap();
+    assert_eq!(repeated["changed"], false, "A4: a repetition changes nothing");
     for (round, node) in [(0, 0), (1, 1)] {
         let alloc = format!("a{round}");
         system.run(&alloc, node, "data").await;
         // A killed process never sends its buffered spans.
-        told(&collector, &["csi.v1.Node/NodeStageVolume", "csi.v1.Node/NodePublishVolume"]).await;
-        told(&collector, &["csi.v1.Controller/ControllerPublishVolume"]).await;
+        collected(&collector, &["csi.v1.Node/NodeStageVolume", "csi.v1.Node/NodePublishVolume"])
+            .await;
+        collected(&collector, &["csi.v1.Controller/ControllerPublishVolume"]).await;
         for part in [Part::Claim, Part::Watcher, Part::Agent(node)] {
             system.kill9_and_restart(part).await;
         }
@@ -111,37 +115,37 @@ async fn safety_6_secrets_reach_the_calls_that_need_them_and_nothing_else() {
 
     // An update without secrets keeps the stored ones. A service without a part in the volume gets
     // none, and does not learn whether the volume exists.
-    let named = json!({"id": "data", "name": "Data", "plugin": "dev.berth",
+    let renamed = json!({"id": "data", "name": "Data", "plugin": "dev.berth",
         "capability": [{"access": "single-node-writer"}]});
-    system.persist::<Value>(&subject, &named).await.unwrap();
+    system.persist::<Value>(&subject, &renamed).await.unwrap();
     let status = system.volume_status("data").await.unwrap();
     assert!(status.has_secrets && status.name == "Data", "{status:?}");
     let stranger = verb::SecretOpen::subject(&NodeId::new("stranger").unwrap());
-    let ask = json!({"namespace": "default", "volume": "data", "secrets": "guess", "to": "X"});
-    let refused = system.ask::<Value>(&stranger, &ask).await.unwrap_err();
+    let open = json!({"namespace": "default", "volume": "data", "secrets": "guess", "to": "X"});
+    let refused = system.ask::<Value>(&stranger, &open).await.unwrap_err();
     assert_eq!(refused.code, Code::SecretsUnavailable, "{refused}");
-    // No call is due at the volume's own nodes any more, either.
+    // The volume's own nodes get none either, since no call is due there any more.
     let node = verb::SecretOpen::subject(&NodeId::new("n1").unwrap());
-    let refused = system.ask::<Value>(&node, &ask).await.unwrap_err();
+    let refused = system.ask::<Value>(&node, &open).await.unwrap_err();
     assert_eq!(refused.code, Code::SecretsUnavailable, "{refused}");
 
     // A deleted volume leaves no secrets.
-    let gone = verb::VolumeDeregister::subject(&Namespace::default());
-    system.persist::<Value>(&gone, &json!({"id": "data"})).await.unwrap();
+    let deregister = verb::VolumeDeregister::subject(&Namespace::default());
+    system.persist::<Value>(&deregister, &json!({"id": "data"})).await.unwrap();
     let bucket = system.bus.bucket(&berth_contract::bucket::SECRETS, 1).await.unwrap();
     assert_eq!(bucket.list(">").await.unwrap().entries, []);
 
     for dir in [system.dir().path(), &system.nats_dir()] {
         assert_eq!(mentions(dir, &[SECRET, OTHER]), Vec::<PathBuf>::new());
     }
-    told(&collector, &["csi.v1.Controller/ControllerUnpublishVolume"]).await;
+    collected(&collector, &["csi.v1.Controller/ControllerUnpublishVolume"]).await;
     for secret in [SECRET, OTHER] {
-        assert!(!collector.mentions(secret), "a span or metric mentions it");
+        assert!(!collector.mentions(secret), "a span or metric mentions the secret");
     }
 }
 
-/// The secrets of a class reach each call that creates, grows, snapshots and deletes, each call its
-/// own, and nothing else. They go with the last that needs them.
+/// The secrets of a class reach the calls that create, grow, snapshot and delete: each call gets
+/// its own secrets. They are deleted with the last record that needs them.
 #[tokio::test(flavor = "multi_thread")]
 async fn safety_6_secrets_of_a_class_reach_each_call_of_the_storage() {
     if !or_skip("real mounts") {
@@ -158,15 +162,15 @@ async fn safety_6_secrets_of_a_class_reach_each_call_of_the_storage() {
     system.class("wrong", json!({"secrets": {"password": OTHER}})).await.unwrap();
     system.create("no", json!({"class": "wrong", "size": "1MiB"})).await.unwrap();
     let storage = system.staged_as("no", Stage::Failed).await;
-    let error = storage.failure.expect("it is refused").failure.message;
+    let error = storage.failure.expect("the creation is refused").failure.message;
     assert!(error.contains("UNAUTHENTICATED") && !error.contains(OTHER), "{error}");
     system.deleted("no").await;
 
     system.created("data", json!({"class": "safe", "size": "1MiB"})).await;
-    // Nobody's volume is stored where the secrets of classes are.
-    let of_classes = verb::VolumeCreate::subject(&Namespace::new("=class").unwrap());
+    // No volume may be created in the namespace in which the secrets of classes are stored.
+    let class_namespace = verb::VolumeCreate::subject(&Namespace::new("=class").unwrap());
     let body = json!({"id": "safe", "class": "safe", "size": "1MiB"});
-    let refused = system.ask::<Value>(&of_classes, &body).await.unwrap_err();
+    let refused = system.ask::<Value>(&class_namespace, &body).await.unwrap_err();
     assert_eq!(refused.code, Code::BadInput, "{refused}");
     // The class may go: its secrets were copied.
     let delete = verb::ClassDelete::subject(&());
@@ -190,7 +194,7 @@ async fn safety_6_secrets_of_a_class_reach_each_call_of_the_storage() {
         system.persist::<Value>(&delete, &json!({"id": class})).await.unwrap();
     }
     let bucket = system.bus.bucket(&berth_contract::bucket::SECRETS, 1).await.unwrap();
-    assert_eq!(bucket.list(">").await.unwrap().entries, [], "secrets of nothing are left");
+    assert_eq!(bucket.list(">").await.unwrap().entries, [], "no secrets are left");
     for dir in [system.dir().path(), &system.nats_dir()] {
         assert_eq!(mentions(dir, &[SECRET, OTHER]), Vec::<PathBuf>::new());
     }
@@ -214,13 +218,13 @@ async fn secrets_may_change_under_a_claim() {
     let changed: Value = system.persist(&subject, &both).await.unwrap();
     assert_eq!(changed["changed"], true);
     let bucket = system.bus.bucket(&berth_contract::bucket::SECRETS, 1).await.unwrap();
-    assert_eq!(bucket.list(">").await.unwrap().entries.len(), 1, "the old ones are gone");
+    assert_eq!(bucket.list(">").await.unwrap().entries.len(), 1, "the old secrets are deleted");
     system.stop("a").await;
     system.settle("data").await;
 }
 
-/// As `docs/access.md` says it: the new key before the old one, every volume's secrets sealed
-/// again, then the old key away.
+/// As in `docs/access.md`: put the new key before the old one, seal every volume's secrets again,
+/// and remove the old key.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_key_that_secrets_are_sealed_for_rotates() {
     if !or_skip("real mounts") {
@@ -232,7 +236,7 @@ async fn the_key_that_secrets_are_sealed_for_rotates() {
     let key_file = system.dir().join("secrets.key");
     let old = std::fs::read_to_string(&key_file).unwrap();
     let (new, _) = berth_service::seal::new_seed().unwrap();
-    let claim_has = async |keys: String| {
+    let restart_with_keys = async |keys: String| {
         std::fs::write(&key_file, keys).unwrap();
         system.install(Part::Claim, Version::This).await;
         system.healthy().await;
@@ -244,12 +248,12 @@ async fn the_key_that_secrets_are_sealed_for_rotates() {
     };
 
     is_usable("old").await;
-    claim_has(format!("{new}\n{old}")).await;
+    restart_with_keys(format!("{new}\n{old}")).await;
     is_usable("both").await;
     assert!(register(&system, SECRET).await.status.success());
-    claim_has(new).await;
+    restart_with_keys(new).await;
     is_usable("new").await;
-    claim_has(old).await;
+    restart_with_keys(old).await;
     system.alloc("lost", 0, "data", false).await;
     let refused = system.try_mount("lost", 0, "data").await.unwrap_err();
     assert!(refused.to_string().contains("BERTH0117"), "{refused}");

@@ -1,5 +1,5 @@
 //! Twelve situations in which a storage orchestrator once failed its users. Each test runs real
-//! processes and the development driver, and is judged at the end by the drivers' own logs.
+//! processes and the development driver, and ends with the judge over the drivers' logs.
 //!
 //! `s02` (failover of a dead node by a proof) and `s03` (a removed node) are in
 //! [`gone_nodes`](crate::gone_nodes).
@@ -29,27 +29,28 @@ use berth_harness::wait;
 use berth_integration::System;
 use serde_json::{Value, json};
 
-/// How long any step may take that is not slowed on purpose.
+/// How long a step may take that is not slowed on purpose.
 const SOON: Duration = Duration::from_secs(20);
 
-/// A random number below `among`.
-fn drawn(among: usize) -> usize {
-    berth_service::clock::jitter() as usize % among
+/// A random number below `bound`.
+fn drawn(bound: usize) -> usize {
+    berth_service::clock::jitter() as usize % bound
 }
 
-/// A time of the log, in microseconds.
+/// A time in a line of the log, in microseconds.
 fn us(call: &Value, field: &str) -> u64 {
     call[field].as_u64().expect(field)
 }
 
-/// The lines of this kind (`begin`, `end`) of an RPC's calls about a volume, in order of time.
+/// The log's lines of this kind (`begin`, `end`) of an RPC's calls about a volume, in order of
+/// time.
 fn lines(system: &System, entry: &str, rpc: &str, volume: &str) -> Vec<Value> {
-    let of =
+    let matches_all =
         |call: &Value| call["entry"] == entry && call["rpc"] == rpc && call["volume_id"] == volume;
-    system.calls().into_iter().filter(of).collect()
+    system.calls().into_iter().filter(matches_all).collect()
 }
 
-/// Calls of an RPC about a volume that have begun.
+/// How many calls of an RPC about a volume have begun.
 fn begun(system: &System, rpc: &str, volume: &str) -> usize {
     lines(system, "begin", rpc, volume).len()
 }
@@ -57,10 +58,10 @@ fn begun(system: &System, rpc: &str, volume: &str) -> usize {
 /// The RPCs about a volume that change anything, in the order in which they began.
 fn changes(system: &System, volume: &str) -> Vec<String> {
     let calls = system.calls();
-    let of = |call: &&Value| call["entry"] == "begin" && call["volume_id"] == volume;
-    let rpcs = calls.iter().filter(of).filter_map(|call| call["rpc"].as_str());
-    let change = |rpc: &&str| rpc.contains("ublishVolume") || rpc.contains("tageVolume");
-    rpcs.filter(change).map(str::to_owned).collect()
+    let is_begun = |call: &&Value| call["entry"] == "begin" && call["volume_id"] == volume;
+    let rpcs = calls.iter().filter(is_begun).filter_map(|call| call["rpc"].as_str());
+    let is_change = |rpc: &&str| rpc.contains("ublishVolume") || rpc.contains("tageVolume");
+    rpcs.filter(is_change).map(str::to_owned).collect()
 }
 
 /// Plants the same faults in every node's driver.
@@ -81,13 +82,14 @@ async fn ended(system: &System, alloc: &str, state: AllocState) -> AllocStatus {
 async fn claim_is(system: &System, volume: &str, alloc: &str, state: State) {
     wait::until(&format!("{alloc} is {state}"), SOON, || async {
         let claims = system.claims(volume).await.claims;
-        let is = claims.iter().any(|claim| claim.alloc.as_str() == alloc && claim.state == state);
-        if is { Ok(()) } else { Err(format!("{claims:?}")) }
+        let is_in_state =
+            claims.iter().any(|claim| claim.alloc.as_str() == alloc && claim.state == state);
+        if is_in_state { Ok(()) } else { Err(format!("{claims:?}")) }
     })
     .await;
 }
 
-/// Sends a change of a volume without a retry: `fields` over what `System::volume` registers.
+/// Registers a volume as `System::volume` does, with `fields` besides.
 async fn register(
     system: &System,
     id: &str,

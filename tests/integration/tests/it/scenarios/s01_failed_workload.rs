@@ -14,7 +14,7 @@ async fn s01_a_failed_workload_releases_at_once() {
     if !or_skip("real mounts") {
         return;
     }
-    // No scan helps: watchers scan too seldom, and the collector is dead.
+    // No scan helps: the watcher scans too seldom, and the collector is dead.
     let system = System::start(Options { rescan_ms: 600_000, ..Options::default() }).await;
     system.kill9(Part::Gc);
     system.volume("data", &["single-node-writer"]).await;

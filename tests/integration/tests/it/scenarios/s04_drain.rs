@@ -22,9 +22,9 @@ fn names(volume: &str) -> (String, String) {
     (format!("old-{volume}"), format!("new-{volume}"))
 }
 
-/// Volumes in use on the first node. Each contains its alloc's name, and has a successor alloc on
+/// Mounts volumes on the first node. Each contains its alloc's name, and has a successor alloc on
 /// the second node.
-async fn occupied(system: &System) -> [&'static str; 3] {
+async fn occupy(system: &System) -> [&'static str; 3] {
     let volumes = ["data0", "data1", "data2"];
     for volume in volumes {
         let (old, new) = names(volume);
@@ -42,8 +42,8 @@ async fn s04_a_drained_node_serves_until_the_last_is_unmounted() {
         return;
     }
     let system = System::start(Options::default()).await;
-    let volumes = occupied(&system).await;
-    // Each unmount takes a while: the new allocs send their requests during the release of the old.
+    let volumes = occupy(&system).await;
+    // Each unmount is slow, so that the new allocs send their requests during the release.
     plant(&system, &json!([{"rpc": "NodeUnpublishVolume", "delay_ms": 700}]));
     let drain = async {
         for volume in volumes {
@@ -51,22 +51,22 @@ async fn s04_a_drained_node_serves_until_the_last_is_unmounted() {
             claim_is(&system, volume, &new, State::Waiting).await;
             system.stop(&old).await;
         }
-        wait::until("all are being unmounted", SOON, || async {
-            let at =
+        wait::until("all volumes are being unmounted", SOON, || async {
+            let is_begun =
                 |volume: &&str| !lines(&system, "begin", "NodeUnpublishVolume", volume).is_empty();
-            if volumes.iter().all(at) { Ok(()) } else { Err("not yet") }
+            if volumes.iter().all(is_begun) { Ok(()) } else { Err("not yet") }
         })
         .await;
         // The host is shut down: its agent gets SIGTERM while it unmounts.
         let pid = system.daemon(Part::Agent(0)).pid().to_string();
-        let told = std::process::Command::new("kill").args(["-TERM", &pid]).status().unwrap();
-        assert!(told.success());
+        let sent = std::process::Command::new("kill").args(["-TERM", &pid]).status().unwrap();
+        assert!(sent.success());
         loop {
             let healthy = healthy_nodes(&system).await;
             if all_free_of(&system, "n1", &volumes).await {
                 break;
             }
-            assert_eq!(healthy, 2, "it is as there as ever until they have left");
+            assert_eq!(healthy, 2, "the node's plugin serves until the last volume has left");
         }
     };
     let mount = |volume: &'static str| {
@@ -83,7 +83,7 @@ async fn s04_a_drained_node_serves_until_the_last_is_unmounted() {
         assert!(us(&attached[1], "begin_us") > detached, "{attached:#?}");
     }
     plant(&system, &json!([]));
-    wait::until("then it ends, and well", SOON, || async {
+    wait::until("the agent exits with success", SOON, || async {
         match system.daemon(Part::Agent(0)).exit_status() {
             Some(status) if status.success() => Ok(()),
             other => Err(format!("{other:?}")),
@@ -104,7 +104,7 @@ async fn s04_a_drain_goes_on_whatever_is_restarted_meanwhile() {
         return;
     }
     let system = System::start(Options::default()).await;
-    let volumes = occupied(&system).await;
+    let volumes = occupy(&system).await;
     plant(&system, &json!([{"rpc": "NodeUnpublishVolume", "delay_ms": 300}]));
     let mut parts = vec![
         Part::Agent(0),
@@ -118,7 +118,7 @@ async fn s04_a_drain_goes_on_whatever_is_restarted_meanwhile() {
     let restarts = async {
         while !parts.is_empty() {
             let part = parts.swap_remove(drawn(parts.len()));
-            // The order of the kills, to reproduce a failed run.
+            // Printed to reproduce a failed run.
             eprintln!("{part:?} is killed");
             system.kill9_and_restart(part).await;
             sleep(Duration::from_millis(50 * drawn(10) as u64)).await;
@@ -146,7 +146,7 @@ async fn s04_a_drain_goes_on_whatever_is_restarted_meanwhile() {
     system.settle("data0").await;
 }
 
-/// Whether none of the volumes has a claim of the node.
+/// Whether no volume has a claim of the node.
 async fn all_free_of(system: &System, node: &str, volumes: &[&str]) -> bool {
     for volume in volumes {
         let claims = system.claims(volume).await.claims;
@@ -157,8 +157,8 @@ async fn all_free_of(system: &System, node: &str, volumes: &[&str]) -> bool {
     true
 }
 
-/// B11: three allocs wait for one volume. They get it in the order of their requests, and all see
-/// their positions.
+/// B11: three allocs wait for one volume. They get it in the order of their requests, and each sees
+/// who is ahead.
 #[tokio::test(flavor = "multi_thread")]
 async fn first_come_first_served() {
     if !or_skip("real mounts") {
@@ -167,23 +167,23 @@ async fn first_come_first_served() {
     let system = System::start(Options::default()).await;
     system.volume("data", &["single-node-writer"]).await;
     system.run("holder", 0, "data").await;
-    // In another order than that of their names, and on both nodes.
+    // Not in the order of their names, and on both nodes.
     let waiters = [("w2", 1), ("w0", 0), ("w1", 1)];
     for (id, node) in waiters {
         system.alloc(id, node, "data", false).await;
     }
-    let wait_in_line = |at: usize| {
-        let (id, node) = waiters[at];
+    let wait_in_line = |position: usize| {
+        let (id, node) = waiters[position];
         let system = &system;
         async move {
-            if at > 0 {
-                claim_is(system, "data", waiters[at - 1].0, State::Waiting).await;
+            if position > 0 {
+                claim_is(system, "data", waiters[position - 1].0, State::Waiting).await;
             }
             system.mount_in_turn(id, node, "data").await.unwrap();
             // The next alloc gets the volume only when this one has ended.
             let claims = system.claims("data").await.claims;
-            let held = claims.iter().filter(|claim| claim.state != State::Waiting);
-            assert_eq!(held.map(|claim| claim.alloc.as_str()).collect::<Vec<_>>(), [id]);
+            let holders = claims.iter().filter(|claim| claim.state != State::Waiting);
+            assert_eq!(holders.map(|claim| claim.alloc.as_str()).collect::<Vec<_>>(), [id]);
             system.stop(id).await;
         }
     };
@@ -191,9 +191,9 @@ async fn first_come_first_served() {
         claim_is(&system, "data", "w1", State::Waiting).await;
         let claims = system.claims("data").await.claims;
         let last = claims.iter().find(|claim| claim.alloc.as_str() == "w1").unwrap();
-        let said = last.waits_for.as_deref().unwrap_or_default();
+        let waits_for = last.waits_for.as_deref().unwrap_or_default();
         for ahead in ["holder", "w0", "w2"] {
-            assert!(said.contains(ahead), "{ahead} is ahead of w1: {said}");
+            assert!(waits_for.contains(ahead), "{ahead} is ahead of w1: {waits_for}");
         }
         system.stop("holder").await;
     };
@@ -231,10 +231,10 @@ async fn a_place_in_line_is_lost_by_whoever_does_not_come_back() {
         claim_is(&system, "data", "patient", State::Waiting).await;
         system.stop("stopped").await;
         killed.kill().await.unwrap();
-        wait::until("only who comes back is in line", SOON, || async {
+        wait::until("only the alloc that repeats its request is in line", SOON, || async {
             let claims = system.claims("data").await.claims;
-            let there: Vec<&str> = claims.iter().map(|claim| claim.alloc.as_str()).collect();
-            if there == ["holder", "patient"] { Ok(()) } else { Err(format!("{there:?}")) }
+            let allocs: Vec<&str> = claims.iter().map(|claim| claim.alloc.as_str()).collect();
+            if allocs == ["holder", "patient"] { Ok(()) } else { Err(format!("{allocs:?}")) }
         })
         .await;
         system.stop("holder").await;

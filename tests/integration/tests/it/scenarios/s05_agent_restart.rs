@@ -44,8 +44,8 @@ async fn s05_a_killed_agent_unstages_after_the_last_and_not_before() {
     .await;
     assert_eq!(begun(&system, "NodeUnpublishVolume", "data"), 1);
     assert_eq!(begun(&system, "NodeUnstageVolume", "data"), 0, "b still has it");
-    let left = system.mount_in_turn("b", 0, "data").await.unwrap();
-    std::fs::write(format!("{}/f", left.path), "x").unwrap();
+    let remaining = system.mount_in_turn("b", 0, "data").await.unwrap();
+    std::fs::write(format!("{}/f", remaining.path), "x").unwrap();
 
     system.stop("b").await;
     system.settle("data").await;

@@ -31,8 +31,8 @@ async fn s06_transient_errors_are_retried_and_stop_nobody_else() {
     };
     plant(&system, &failing(None));
     system.stop("on-data").await;
-    let stuck = wait::until("it has failed, and says so", SOON, || async {
-        let claim = system.claims("data").await.claims.pop().ok_or("it was freed")?;
+    let stuck = wait::until("the claim shows the failure", SOON, || async {
+        let claim = system.claims("data").await.claims.pop().ok_or("the volume was freed")?;
         // While a try is running, no next one is scheduled.
         if claim.tries > 0 && claim.next_try.is_some() {
             Ok(claim)
@@ -41,24 +41,28 @@ async fn s06_transient_errors_are_retried_and_stop_nobody_else() {
         }
     })
     .await;
-    assert!(stuck.error().is_some_and(|said| said.contains("UNAVAILABLE")), "{stuck:?}");
+    assert!(stuck.error().is_some_and(|error| error.contains("UNAVAILABLE")), "{stuck:?}");
     system.stop("on-other").await;
     system.freed("other").await;
-    assert_eq!(system.claims("data").await.claims.len(), 1, "it fails for as long as it is told");
+    assert_eq!(
+        system.claims("data").await.claims.len(),
+        1,
+        "the release fails while the fault is planted"
+    );
 
     let before = lines(&system, "begin", RPC, "data").len();
     plant(&system, &failing(Some(3)));
     system.settle("data").await;
     let calls = lines(&system, "begin", RPC, "data");
-    // The call that was begun last before the count may have met either fault, and so may the next.
+    // The last call before the count, and the first after it, may have met either fault.
     assert!((before + 3..=before + 5).contains(&calls.len()), "{before}, then {}", calls.len());
     let gaps: Vec<Duration> = calls
         .windows(2)
         .map(|pair| Duration::from_micros(us(&pair[1], "begin_us") - us(&pair[0], "begin_us")))
         .collect();
     assert!(gaps[0] <= Duration::from_secs(2), "the first retry comes soon: {gaps:?}");
-    // The test's delays end at 2 s; jitter and load on the machine come on top.
+    // The longest retry delay is 2 s; jitter and load on the machine add to it.
     assert!(gaps.iter().all(|gap| *gap < Duration::from_secs(10)), "{gaps:?}");
     let sum: Duration = gaps.iter().take(3).sum();
-    assert!(sum > Duration::from_millis(300), "it is not asked in a frenzy: {gaps:?}");
+    assert!(sum > Duration::from_millis(300), "the retries are too fast: {gaps:?}");
 }

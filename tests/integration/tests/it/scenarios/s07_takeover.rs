@@ -1,6 +1,6 @@
-//! The watcher that drives a release is killed at each of its steps for good. The other watcher
-//! continues, skips nothing, and repeats at most the interrupted step. (Restarts of each are in
-//! [`crate::kills`].)
+//! The watcher that drives a release is killed at each of its steps, and not restarted. The other
+//! watcher continues, skips no step, and repeats at most the interrupted one. ([`crate::kills`]
+//! tests restarts.)
 
 use berth_harness::root::or_skip;
 use berth_integration::{Options, Part, System};
@@ -15,8 +15,8 @@ async fn taken_over(part: Part) {
     }
     let options = Options { replicas: 2, call_timeout_ms: 1_500, ..Options::default() };
     let system = System::start(options).await;
-    for (at, step) in STEPS.into_iter().enumerate() {
-        let (volume, alloc) = (format!("data{at}"), format!("a{at}"));
+    for (index, step) in STEPS.into_iter().enumerate() {
+        let (volume, alloc) = (format!("data{index}"), format!("a{index}"));
         system.volume(&volume, &["single-node-writer"]).await;
         system.run(&alloc, 0, &volume).await;
         system.hold(step);

@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 
 use super::{SOON, begun, berth, detach};
 
-fn there(file: &Path) -> Result<(), &'static str> {
-    if file.exists() { Ok(()) } else { Err("it gave no sign") }
+fn exists(file: &Path) -> Result<(), &'static str> {
+    if file.exists() { Ok(()) } else { Err("the file does not exist") }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -23,12 +23,12 @@ async fn s08_a_slow_stopping_task_keeps_its_volume_to_the_end() {
     }
     let system = System::start(Options { nodes: 1, ..Options::default() }).await;
     system.volume("data", &["single-node-writer"]).await;
-    // On SIGTERM it creates a file, and keeps writing until the test ends it.
-    let [up, told, go] = ["up", "told", "go"].map(|name| system.dir().join(name));
+    // On SIGTERM the task creates a file, and it writes until the test ends it.
+    let [up, signalled, go] = ["up", "signalled", "go"].map(|name| system.dir().join(name));
     let script = format!(
-        "trap 'echo told > {}' TERM; echo up > {}; \
+        "trap 'echo signalled > {}' TERM; echo up > {}; \
          while [ ! -e {} ]; do echo more >> $BERTH_VOLUME_DATA/f; sleep 0.05; done",
-        told.display(),
+        signalled.display(),
         up.display(),
         go.display()
     );
@@ -41,11 +41,11 @@ async fn s08_a_slow_stopping_task_keeps_its_volume_to_the_end() {
         .kill_on_drop(true)
         .spawn()
         .unwrap();
-    wait::until("it runs", SOON, || async { there(&up) }).await;
+    wait::until("the task runs", SOON, || async { exists(&up) }).await;
     let pid = task.id().unwrap().to_string();
     let sent = std::process::Command::new("kill").args(["-TERM", &pid]).status().unwrap();
     assert!(sent.success());
-    wait::until("it was told to end", SOON, || async { there(&told) }).await;
+    wait::until("the task got the signal", SOON, || async { exists(&signalled) }).await;
 
     let refused = detach(&system, "data", "n1").await.unwrap_err();
     assert_eq!(refused.code, Code::ClaimsLive, "{refused}");
@@ -59,10 +59,10 @@ async fn s08_a_slow_stopping_task_keeps_its_volume_to_the_end() {
     let by_hand = berth(&system, &["volume", "detach", "data", "n1", "--timeout", "1s"]).await;
     assert_eq!(by_hand.status.code(), Some(5), "{by_hand:?}");
     assert_eq!(begun(&system, "NodeUnpublishVolume", "data"), 0);
-    assert!(task.try_wait().unwrap().is_none(), "it still runs");
+    assert!(task.try_wait().unwrap().is_none(), "the task still runs");
 
     std::fs::write(&go, "").unwrap();
     assert!(task.wait().await.unwrap().code().is_some());
     system.settle("data").await;
-    assert_eq!(begun(&system, "NodeUnpublishVolume", "data"), 1, "and exactly once");
+    assert_eq!(begun(&system, "NodeUnpublishVolume", "data"), 1, "exactly once");
 }

@@ -11,7 +11,7 @@ use tokio::time::sleep;
 
 use super::{drawn, us};
 
-/// For each flip, whether the old alloc stops while the new one waits (true) or before it comes.
+/// For each flip, whether the old alloc stops while the new one waits (true) or before it requests.
 const ORDER: [bool; 20] = [
     true, true, false, true, true, true, false, false, true, true, true, false, true, false, true,
     true, true, true, false, true,
@@ -20,12 +20,13 @@ const ORDER: [bool; 20] = [
 /// Begin, end and RPC of each call of node n1's driver about a volume, in order.
 fn spans(system: &System, volume: &str) -> Vec<(u64, u64, String)> {
     let calls = system.calls();
-    let of = |call: &&Value| call["entry"] == "end" && call["volume_id"] == volume;
-    let node = |call: &&Value| call["rpc"].as_str().is_some_and(|rpc| rpc.starts_with("Node"));
+    let is_ended = |call: &&Value| call["entry"] == "end" && call["volume_id"] == volume;
+    let is_node_call =
+        |call: &&Value| call["rpc"].as_str().is_some_and(|rpc| rpc.starts_with("Node"));
     let mut spans: Vec<(u64, u64, String)> = calls
         .iter()
-        .filter(of)
-        .filter(node)
+        .filter(is_ended)
+        .filter(is_node_call)
         .map(|call| (us(call, "begin_us"), us(call, "end_us"), call["rpc"].to_string()))
         .collect();
     spans.sort();
@@ -48,12 +49,11 @@ async fn s09_flips_on_one_node_never_interleave() {
     let flips = |volume: &'static str, stay: &'static [bool]| {
         let system = &system;
         async move {
-            let name = |at: usize| format!("{volume}-{at}");
+            let name = |number: usize| format!("{volume}-{number}");
             system.run(&name(0), 0, volume).await;
-            for (at, stay) in stay.iter().enumerate() {
-                let (old, new) = (name(at), name(at + 1));
+            for (number, stay) in stay.iter().enumerate() {
+                let (old, new) = (name(number), name(number + 1));
                 system.alloc(&new, 0, volume, false).await;
-                // In some rounds the old alloc is released before the new one comes.
                 if *stay {
                     let (mounted, _) =
                         tokio::join!(system.mount_in_turn(&new, 0, volume), system.stop(&old));
@@ -81,12 +81,13 @@ async fn s09_flips_on_one_node_never_interleave() {
         assert_eq!(count("NodeStageVolume"), count("NodeUnstageVolume"), "{volume}");
     }
     let (data, other) = (spans(&system, "data"), spans(&system, "other"));
-    let within = |one: &(u64, u64, String)| data.iter().any(|all| all.0 <= one.0 && one.1 <= all.1);
-    assert!(other.iter().any(within), "nothing of `other` was done beside `data`");
+    let is_within_data =
+        |span: &(u64, u64, String)| data.iter().any(|slow| slow.0 <= span.0 && span.1 <= slow.1);
+    assert!(other.iter().any(is_within_data), "no call of `other` ran beside one of `data`");
 }
 
-/// The same while the node's agent or plugin is killed with SIGKILL at random moments. Each alloc
-/// finds what the previous one wrote.
+/// Flips while the node's agent or plugin is killed at random moments. Each alloc reads what the
+/// previous one wrote.
 #[tokio::test(flavor = "multi_thread")]
 async fn s09_flips_go_on_whatever_of_the_node_is_killed_meanwhile() {
     if !or_skip("real mounts") {
@@ -97,15 +98,17 @@ async fn s09_flips_go_on_whatever_of_the_node_is_killed_meanwhile() {
     let slow = |rpc: &str| json!({"rpc": rpc, "delay_ms": 60});
     let rpcs = ["NodeStageVolume", "NodePublishVolume", "NodeUnpublishVolume", "NodeUnstageVolume"];
     system.plant(0, &Value::Array(rpcs.map(slow).to_vec()));
-    let name = |at: usize| format!("data-{at}");
+    let name = |number: usize| format!("data-{number}");
     let first = system.run(&name(0), 0, "data").await;
     fs::write(format!("{}/f", first.path), name(0)).unwrap();
-    for at in 0..8 {
-        let (old, new) = (name(at), name(at + 1));
+    for number in 0..8 {
+        let (old, new) = (name(number), name(number + 1));
         let victim = [Part::Agent(0), Part::Driver(0)][drawn(2)];
         let (delay, stays) = (Duration::from_millis(10 * drawn(40) as u64), drawn(3) > 0);
-        // The order of the kills, to reproduce a failed run.
-        eprintln!("flip {at}: {victim:?} is killed after {delay:?}, the old one stays: {stays}");
+        // Printed to reproduce a failed run.
+        eprintln!(
+            "flip {number}: {victim:?} is killed after {delay:?}, the old one stays: {stays}"
+        );
         system.alloc(&new, 0, "data", false).await;
         let kill = async {
             sleep(delay).await;
@@ -114,15 +117,15 @@ async fn s09_flips_go_on_whatever_of_the_node_is_killed_meanwhile() {
         if !stays {
             system.stop(&old).await;
         }
-        let leave = async {
+        let stop_old = async {
             if stays {
                 system.stop(&old).await;
             }
         };
-        let come = system.mount_in_turn(&new, 0, "data");
-        let (mounted, (), ()) = tokio::join!(come, leave, kill);
+        let mount_new = system.mount_in_turn(&new, 0, "data");
+        let (mounted, (), ()) = tokio::join!(mount_new, stop_old, kill);
         let file = format!("{}/f", mounted.unwrap().path);
-        assert_eq!(fs::read_to_string(&file).unwrap(), old, "flip {at}");
+        assert_eq!(fs::read_to_string(&file).unwrap(), old, "flip {number}");
         fs::write(&file, &new).unwrap();
     }
     system.stop(&name(8)).await;

@@ -22,8 +22,8 @@ async fn s10_a_hung_unmount_frees_nothing_and_stops_nobody_else() {
     }
     system.plant(0, &json!([{"rpc": "NodeUnpublishVolume", "volume": "data", "hang": true}]));
     system.stop("on-data").await;
-    let stuck = wait::until("it has failed twice, and says so", SOON, || async {
-        let claim = system.claims("data").await.claims.pop().ok_or("it was freed")?;
+    let stuck = wait::until("the claim shows two failures", SOON, || async {
+        let claim = system.claims("data").await.claims.pop().ok_or("the volume was freed")?;
         // A call that is under way has no next try yet.
         let has_failed_twice = claim.tries >= 2 && claim.next_try.is_some();
         if has_failed_twice { Ok(claim) } else { Err(format!("{claim:?}")) }
@@ -44,9 +44,9 @@ async fn s10_a_hung_unmount_frees_nothing_and_stops_nobody_else() {
     let refused = system.mount("b", 1, "data").await.unwrap_err();
     assert_eq!(refused.code, Code::Held, "{refused}");
     let by_hand = berth(&system, &["volume", "detach", "data", "n1", "--timeout", "2s"]).await;
-    let said = String::from_utf8_lossy(&by_hand.stderr);
-    assert_eq!(by_hand.status.code(), Some(4), "{said}");
-    assert!(said.contains("unpublishing") && said.contains("failed"), "{said}");
+    let stderr = String::from_utf8_lossy(&by_hand.stderr);
+    assert_eq!(by_hand.status.code(), Some(4), "{stderr}");
+    assert!(stderr.contains("unpublishing") && stderr.contains("failed"), "{stderr}");
     let closing = system.deregister("data", true).await.unwrap();
     assert!(!closing.gone, "{closing:?}");
     assert_eq!(begun(&system, "ControllerUnpublishVolume", "data"), 0);

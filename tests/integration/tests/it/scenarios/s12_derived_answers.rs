@@ -19,9 +19,9 @@ use super::{SOON, lines, register};
 async fn heads(system: &System) -> Vec<(&'static str, u64)> {
     let mut heads = Vec::new();
     // Leases are renewed all the time, so their bucket is left out.
-    for one in [&bucket::VOLUMES, &bucket::ALLOCS, &bucket::PLUGINS, &bucket::NODES] {
-        let open = system.bus.bucket(one, 1).await.unwrap();
-        heads.push((one.name, open.head(">").await.unwrap()));
+    for spec in [&bucket::VOLUMES, &bucket::ALLOCS, &bucket::PLUGINS, &bucket::NODES] {
+        let opened = system.bus.bucket(spec, 1).await.unwrap();
+        heads.push((spec.name, opened.head(">").await.unwrap()));
     }
     heads
 }
@@ -78,7 +78,7 @@ async fn s12_a_missing_volume_is_waited_for_and_found_within_a_second() {
     system.provision("data");
     system.alloc("a", 0, "data", false).await;
     let refused = system.mount("a", 0, "data").await.unwrap_err();
-    assert_eq!(refused.code, Code::NoSuchVolume, "who does not wait is told: {refused}");
+    assert_eq!(refused.code, Code::NoSuchVolume, "a request without `wait` is refused: {refused}");
     let registered = async {
         // Longer than one request of the agent, so that the agent has retried meanwhile.
         tokio::time::sleep(Duration::from_millis(5_500)).await;
@@ -93,9 +93,9 @@ async fn s12_a_missing_volume_is_waited_for_and_found_within_a_second() {
 /// Checks that the waiter has the volume soon after `can_be_had` returns.
 async fn mounted_soon_after(system: &System, can_be_had: impl Future<Output = Instant>) {
     let mounted = async { (system.mount_in_turn("a", 0, "data").await, Instant::now()) };
-    let ((mounted, at), since) = tokio::join!(mounted, can_be_had);
+    let ((mounted, mounted_at), possible_since) = tokio::join!(mounted, can_be_had);
     mounted.unwrap();
-    let took = at.saturating_duration_since(since);
+    let took = mounted_at.saturating_duration_since(possible_since);
     // One second for the waiter to wake, and the time of the mount.
     assert!(took < Duration::from_secs(2), "{took:?}");
 }
@@ -109,7 +109,7 @@ async fn s12_an_unhealthy_plugin_is_waited_for() {
     let system = System::start(Options { nodes: 1, ..Options::default() }).await;
     system.volume("data", &["single-node-writer"]).await;
     system.kill9(Part::Driver(0));
-    wait::until("the plugin is unwell", SOON, || async {
+    wait::until("the plugin is unhealthy", SOON, || async {
         let plugins = system.plugins().await.map_err(|problem| problem.to_string())?;
         let healthy = plugins.plugins[0].nodes.healthy;
         if healthy == 0 { Ok(()) } else { Err(format!("{healthy} healthy")) }
@@ -117,9 +117,9 @@ async fn s12_an_unhealthy_plugin_is_waited_for() {
     .await;
     system.alloc("a", 0, "data", false).await;
     let mend = async {
-        wait::until("it is waited for", SOON, || async {
+        wait::until("the agent waits for the plugin", SOON, || async {
             let log = system.daemon(Part::Agent(0)).log();
-            if log.contains("not granted yet") { Ok(()) } else { Err("no word of it") }
+            if log.contains("not granted yet") { Ok(()) } else { Err("the agent does not wait") }
         })
         .await;
         system.restart(Part::Driver(0));
@@ -148,7 +148,7 @@ async fn s12_a_slow_update_loses_no_claim_and_brings_none_back() {
         system.under_way("ValidateVolumeCapabilities").await;
         system.run("comes", 0, "data").await;
         system.stop("goes").await;
-        wait::until("it is gone", SOON, || async {
+        wait::until("the claim of `goes` is gone", SOON, || async {
             let claims = system.claims("data").await.claims;
             let goes = claims.iter().any(|claim| claim.alloc.as_str() == "goes");
             if goes { Err(format!("{claims:?}")) } else { Ok(()) }
@@ -158,7 +158,7 @@ async fn s12_a_slow_update_loses_no_claim_and_brings_none_back() {
         assert_eq!(ended, 1, "the update is still being validated");
         system.let_go();
     };
-    // A change of the name alone does not concern the plugin.
+    // Of a change of the name alone, the plugin would not be asked.
     let changes = json!({"name": "anew", "capacity_bytes": 1_048_576});
     let update = register(&system, "data", &["multi-node-multi-writer"], changes);
     let (updated, ()) = tokio::join!(update, meanwhile);

@@ -17,7 +17,7 @@ use super::{SOON, lines};
 
 /// An alloc in a namespace that is placed on a node and requests `data`.
 #[derive(Clone, Copy)]
-struct Asking<'a> {
+struct AllocCase<'a> {
     namespace: &'a str,
     alloc: &'a str,
     node: &'a str,
@@ -25,7 +25,7 @@ struct Asking<'a> {
     index: Option<u32>,
 }
 
-impl Asking<'_> {
+impl AllocCase<'_> {
     fn namespace(self) -> Namespace {
         Namespace::new(self.namespace).unwrap()
     }
@@ -79,7 +79,7 @@ impl Asking<'_> {
         system.persist(&subject, &self.body()).await.unwrap()
     }
 
-    /// The claim service's answer to its request, without a retry.
+    /// The claim service's refusal of its request, without a retry.
     async fn refused(self, system: &System) -> Problem {
         let subject = verb::ClaimTake::subject(&self.namespace());
         let take = json!({"alloc": self.alloc, "volume": self.volume(), "node": self.node});
@@ -97,16 +97,16 @@ impl Asking<'_> {
         let subject = verb::AllocStop::subject(&self.namespace());
         let body = json!({"id": self.alloc, "state": "complete"});
         let _: Value = system.persist(&subject, &body).await.unwrap();
-        wait::until("its volume is free", SOON, || async {
-            let left = self.claims(system).await;
-            if left == 0 { Ok(()) } else { Err(format!("{left} claims")) }
+        wait::until("the volume is free", SOON, || async {
+            let remaining = self.claims(system).await;
+            if remaining == 0 { Ok(()) } else { Err(format!("{remaining} claims")) }
         })
         .await;
     }
 }
 
-const ONE: Asking<'_> = Asking { namespace: "one", alloc: "a", node: "n1", index: None };
-const TWO: Asking<'_> = Asking { namespace: "two", ..ONE };
+const ONE: AllocCase<'_> = AllocCase { namespace: "one", alloc: "a", node: "n1", index: None };
+const TWO: AllocCase<'_> = AllocCase { namespace: "two", ..ONE };
 
 #[tokio::test(flavor = "multi_thread")]
 async fn s12_the_same_id_in_two_namespaces_is_two_volumes() {
@@ -115,11 +115,11 @@ async fn s12_the_same_id_in_two_namespaces_is_two_volumes() {
     }
     let system = System::start(Options { nodes: 1, ..Options::default() }).await;
     let mut paths = Vec::new();
-    for (asking, external_id) in [(ONE, "ext-1"), (TWO, "ext-2")] {
-        asking.register(&system, external_id).await;
-        asking.place(&system).await;
-        let file = format!("{}/f", asking.mount(&system).await.path);
-        std::fs::write(&file, asking.namespace).unwrap();
+    for (case, external_id) in [(ONE, "ext-1"), (TWO, "ext-2")] {
+        case.register(&system, external_id).await;
+        case.place(&system).await;
+        let file = format!("{}/f", case.mount(&system).await.path);
+        std::fs::write(&file, case.namespace).unwrap();
         paths.push(file);
     }
     assert_ne!(paths[0], paths[1]);
@@ -146,25 +146,25 @@ async fn s12_a_full_node_counts_each_volume_once_whose_ever_it_is() {
         return;
     }
     let system = System::start(Options { max_volumes: 3, ..Options::default() }).await;
-    let own = |alloc, index| Asking { alloc, index: Some(index), ..ONE };
-    let (first, second, third) = (own("o0", 0), own("o1", 1), own("o2", 2));
-    for (asking, external_id) in
+    let per_alloc = |alloc, index| AllocCase { alloc, index: Some(index), ..ONE };
+    let (first, second, third) = (per_alloc("o0", 0), per_alloc("o1", 1), per_alloc("o2", 2));
+    for (case, external_id) in
         [(ONE, "ext-1"), (TWO, "ext-2"), (first, "own-0"), (second, "own-1"), (third, "own-2")]
     {
-        asking.register(&system, external_id).await;
-        asking.place(&system).await;
+        case.register(&system, external_id).await;
+        case.place(&system).await;
     }
-    for asking in [ONE, TWO, first] {
-        asking.mount(&system).await;
+    for case in [ONE, TWO, first] {
+        case.mount(&system).await;
     }
-    let beside = Asking { alloc: "b", ..ONE };
+    let beside = AllocCase { alloc: "b", ..ONE };
     beside.place(&system).await;
     beside.mount(&system).await;
 
     let refused = second.refused(&system).await;
     assert_eq!(refused.code, Code::NodeFull, "{refused}");
     assert_eq!(second.claims(&system).await, 0, "nothing was written");
-    let elsewhere = Asking { alloc: "e", node: "n2", ..second };
+    let elsewhere = AllocCase { alloc: "e", node: "n2", ..second };
     elsewhere.place(&system).await;
     elsewhere.mount(&system).await;
     elsewhere.stop(&system).await;
@@ -177,8 +177,8 @@ async fn s12_a_full_node_counts_each_volume_once_whose_ever_it_is() {
     TWO.stop(&system).await;
     second.mount(&system).await;
     assert_eq!(third.refused(&system).await.code, Code::NodeFull);
-    for asking in [ONE, first, second] {
-        asking.stop(&system).await;
+    for case in [ONE, first, second] {
+        case.stop(&system).await;
     }
     system.settle("ext-1").await;
 }

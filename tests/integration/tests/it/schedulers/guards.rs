@@ -1,4 +1,4 @@
-//! What runs an alloc keeps its volumes, and its end is noticed.
+//! An alloc's guard keeps its volumes, and the guard's end is noticed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ use tokio::time::{sleep, timeout};
 
 use super::{SOON, place, scheduler};
 
-/// Where the host has cgroups of version 2.
+/// Directories where a host may have cgroups of version 2.
 const HIERARCHIES: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
 
 struct Sleeper(Child);
@@ -38,7 +38,7 @@ impl Drop for Sleeper {
     }
 }
 
-/// Ends an alloc's guard, and where it is asked for stops the alloc before.
+/// Ends an alloc's guard; with `is_stopped`, stops the alloc before.
 async fn end_guard(system: &System, job: &Alloc, guard: Sleeper, is_stopped: bool) {
     if is_stopped {
         hold_until_end(system, job, guard).await;
@@ -47,15 +47,15 @@ async fn end_guard(system: &System, job: &Alloc, guard: Sleeper, is_stopped: boo
     }
 }
 
-/// A stopped alloc keeps its volume while its guard lives. Once the guard has ended it is free.
+/// Checks that a stopped alloc keeps its volume while its guard lives, and releases it after.
 async fn hold_until_end(system: &System, job: &Alloc, guard: Sleeper) {
     job.stop(AllocState::Complete, "stopped too early").await.unwrap();
     let waits = async || {
         let claims = system.claims("data").await.claims;
         let tries = claims.first().map_or(0, |claim| claim.tries);
-        let said =
+        let error =
             claims.first().and_then(|claim| claim.error().map(str::to_owned)).unwrap_or_default();
-        if tries >= 2 && said.contains("is guarded by") {
+        if tries >= 2 && error.contains("is guarded by") {
             Ok(())
         } else {
             Err(format!("{claims:?}"))
@@ -66,10 +66,10 @@ async fn hold_until_end(system: &System, job: &Alloc, guard: Sleeper) {
     job.wait(WaitUntil::Free, SOON).await.unwrap();
 }
 
-/// A live alloc whose guard ends is reported as ended, and released.
+/// Checks that a live alloc whose guard ends is reported as ended, and released.
 async fn notice_end(job: &Alloc, guard: Sleeper) {
     sleep(Duration::from_millis(1_500)).await;
-    assert!(timeout(Duration::from_millis(100), job.lost()).await.is_err(), "it lives");
+    assert!(timeout(Duration::from_millis(100), job.lost()).await.is_err(), "the alloc lives");
     drop(guard);
     let lost = timeout(SOON, job.lost()).await.unwrap();
     assert!(matches!(lost, LossReason::Ended { state: AllocState::Failed, .. }), "{lost:?}");
@@ -116,7 +116,7 @@ async fn a_lock_guards_its_alloc_from_before_the_workload_begins() {
         job.mount(false, Deadlines::default()).await.unwrap();
         let lock = job.lock().await.unwrap();
         let sleeper = Sleeper::start(Stdio::from(lock));
-        // The agent is killed, and knows it all the same.
+        // The restarted agent still knows the guard.
         system.kill9_and_restart(Part::Agent(0)).await;
         system.healthy().await;
         end_guard(&system, &job, sleeper, is_stopped).await;
@@ -129,8 +129,8 @@ async fn a_cgroup_guards_its_alloc() {
     if !or_skip("real mounts") {
         return;
     }
-    let found = HIERARCHIES.iter().find(|dir| Path::new(dir).join("cgroup.procs").exists());
-    let Some(hierarchy) = found else {
+    let mounted = HIERARCHIES.iter().find(|dir| Path::new(dir).join("cgroup.procs").exists());
+    let Some(hierarchy) = mounted else {
         println!("skipped: this host has no cgroups of version 2");
         return;
     };
@@ -147,7 +147,7 @@ async fn a_cgroup_guards_its_alloc() {
         let job = place(&a, id, 0, &["data"]).await;
         job.mount(false, Deadlines::default()).await.unwrap();
         let refused = job.guard(guard.clone()).await.unwrap_err();
-        assert_eq!(refused.problem().code, Code::GuardRefused, "it is empty: {refused}");
+        assert_eq!(refused.problem().code, Code::GuardRefused, "the cgroup is empty: {refused}");
         let sleeper = Sleeper::start(Stdio::null());
         fs::write(dir.join("cgroup.procs"), sleeper.0.id().to_string()).unwrap();
         job.guard(guard.clone()).await.unwrap();
@@ -177,15 +177,15 @@ async fn nobody_else_guards_an_alloc() {
             "guard": guard});
         (subject, body)
     };
-    let own = process_guard(std::process::id()).unwrap();
-    let own = serde_json::json!(own);
-    let bad = serde_json::json!({"pid": 1, "cgroup": "/x"});
+    let valid = process_guard(std::process::id()).unwrap();
+    let valid = serde_json::json!(valid);
+    let ambiguous = serde_json::json!({"pid": 1, "cgroup": "/x"});
     let escape = serde_json::json!({"lock": "../journal"});
     for (node, owner, guard, code) in [
-        (0, "a", own.clone(), Code::AllocOwned),
-        (0, "b", own.clone(), Code::AllocOwned),
-        (1, "a", own, Code::NoSuchAlloc),
-        (0, "a", bad, Code::BadInput),
+        (0, "a", valid.clone(), Code::AllocOwned),
+        (0, "b", valid.clone(), Code::AllocOwned),
+        (1, "a", valid, Code::NoSuchAlloc),
+        (0, "a", ambiguous, Code::BadInput),
         (0, "a", escape, Code::BadInput),
     ] {
         let (subject, body) = request(node, owner, guard);
@@ -221,7 +221,8 @@ async fn a_guard_is_known_after_the_directory_of_runs_was_removed() {
         if is_restarted {
             system.kill9(Part::Agent(0));
         }
-        // Moved first: the agent makes again what is missing, also while the rest is being removed.
+        // Moved first: the agent makes missing files again, even while the others are being
+        // removed.
         let moved = system.dir().join(format!("{id}-runs"));
         fs::rename(runs_dir(&system), &moved).unwrap();
         fs::remove_dir_all(moved).unwrap();
@@ -231,9 +232,12 @@ async fn a_guard_is_known_after_the_directory_of_runs_was_removed() {
         }
         job.stop(AllocState::Complete, "stopped too early").await.unwrap();
         sleep(Duration::from_secs(3)).await;
-        assert!(is_mounted(&system, "data").await, "{id}: it was unmounted under its guard");
+        assert!(
+            is_mounted(&system, "data").await,
+            "{id}: the volume was unmounted under its guard"
+        );
         assert!(job.is_guarded().await.unwrap());
-        assert!(runs_dir(&system).is_dir(), "it was made again");
+        assert!(runs_dir(&system).is_dir(), "the directory was made again");
         hold_until_end(&system, &job, sleeper).await;
     }
     system.settle("data").await;
@@ -257,7 +261,7 @@ async fn a_lock_whose_file_was_removed_guards_its_alloc_while_it_is_held() {
                 fs::remove_file(file).unwrap();
             }
         }
-        // Also by an agent that does not have the file open.
+        // The restarted agent does not have the file open.
         system.kill9_and_restart(Part::Agent(0)).await;
         system.healthy().await;
         end_guard(&system, &job, sleeper, is_stopped).await;
@@ -265,17 +269,17 @@ async fn a_lock_whose_file_was_removed_guards_its_alloc_while_it_is_held() {
     system.settle("data").await;
 }
 
-/// Claim and node say that it cannot be looked at whether the alloc runs. Returns the node's words.
-async fn is_told_unknown(system: &System) -> String {
-    wait::until("claim and node say that it cannot be looked at", SOON, async || {
+/// Waits until claim and node say that the guard cannot be checked. Returns the node's text.
+async fn guard_is_unknown(system: &System) -> String {
+    wait::until("claim and node say that the guard cannot be checked", SOON, async || {
         let claims = system.claims("data").await.claims;
-        let said =
+        let error =
             claims.first().and_then(|claim| claim.error().map(str::to_owned)).unwrap_or_default();
         let nodes = system.nodes().await.map_err(|problem| problem.to_string())?.nodes;
-        let of_node = nodes[0].attributes.get("runs").cloned().unwrap_or_default();
+        let node_text = nodes[0].attributes.get("runs").cloned().unwrap_or_default();
         let dir = runs_dir(system).display().to_string();
-        let is_told = said.contains(Code::RunUnknown.as_str()) && of_node.contains(&dir);
-        if is_told { Ok(of_node) } else { Err(format!("{said:?} {of_node:?}")) }
+        let is_shown = error.contains(Code::RunUnknown.as_str()) && node_text.contains(&dir);
+        if is_shown { Ok(node_text) } else { Err(format!("{error:?} {node_text:?}")) }
     })
     .await
 }
@@ -293,22 +297,22 @@ async fn an_agent_that_lost_both_records_of_its_guards_keeps_the_mounts() {
     let sleeper = Sleeper::start(Stdio::null());
     job.guard(process_guard(sleeper.0.id()).unwrap()).await.unwrap();
     system.kill9(Part::Agent(0));
-    for lost in ["n1/runs", "n1/known-runs"] {
-        fs::remove_dir_all(system.dir().join(lost)).unwrap();
+    for record_dir in ["n1/runs", "n1/known-runs"] {
+        fs::remove_dir_all(system.dir().join(record_dir)).unwrap();
     }
     system.restart(Part::Agent(0));
     system.healthy().await;
     job.stop(AllocState::Complete, "stopped too early").await.unwrap();
-    let said = is_told_unknown(&system).await;
-    assert!(said.contains("both records of what runs here are gone"), "{said}");
-    assert!(is_mounted(&system, "data").await, "it was unmounted under its guard");
+    let node_text = guard_is_unknown(&system).await;
+    assert!(node_text.contains("both records of what runs here are gone"), "{node_text}");
+    assert!(is_mounted(&system, "data").await, "the volume was unmounted under its guard");
     drop(sleeper);
     fs::create_dir(runs_dir(&system)).unwrap();
     job.wait(WaitUntil::Free, SOON).await.unwrap();
     system.settle("data").await;
 }
 
-/// A file lies where the directory was: nothing can be looked at, and nothing is made again.
+/// A file is in the directory's place: no guard can be checked, and the directory cannot be made.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_be_looked_at_has_not_ended() {
     if !or_skip("real mounts") {
@@ -320,13 +324,13 @@ async fn what_cannot_be_looked_at_has_not_ended() {
     let job = place(&a, "job", 0, &["data"]).await;
     job.mount(false, Deadlines::default()).await.unwrap();
     // The agent may make the directory again in between.
-    wait::until("a file lies in its place", SOON, async || {
+    wait::until("a file is in its place", SOON, async || {
         let _ = fs::remove_dir_all(runs_dir(&system));
         fs::write(runs_dir(&system), "in its place").map_err(|error| error.to_string())
     })
     .await;
     job.stop(AllocState::Complete, "done").await.unwrap();
-    is_told_unknown(&system).await;
+    guard_is_unknown(&system).await;
     assert!(is_mounted(&system, "data").await);
     let refused = job.lock().await.unwrap_err();
     assert_eq!(refused.problem().code, Code::GuardRefused, "{refused}");
@@ -349,7 +353,7 @@ async fn a_guard_that_has_ended_is_not_accepted_again() {
         job.guard(guard.clone()).await.unwrap();
         drop(sleeper);
         let refused = job.guard(guard).await.unwrap_err();
-        // Its alloc may have been stopped meanwhile.
+        // The alloc may have been stopped meanwhile.
         let code = refused.problem().code;
         assert!(matches!(code, Code::GuardRefused | Code::AllocTerminal), "{refused}");
     }

@@ -1,4 +1,4 @@
-//! What schedulers need: allocs that are owned, guarded, mounted whole, and easy to wait for.
+//! Schedulers' allocs: they are owned, guarded, mounted as a whole, and waited for.
 
 mod guards;
 mod owners;
@@ -21,9 +21,9 @@ use berth_domain::{AllocId, Namespace, NodeId, OwnerId, VolumeId};
 use berth_integration::System;
 use berth_service::clock;
 
-/// How long a lease of these tests lives.
+/// The TTL of an owner's lease.
 const TTL: Duration = Duration::from_secs(3);
-/// How long is waited for what ought to happen at once.
+/// How long a step may take that should happen at once.
 const SOON: Duration = Duration::from_secs(30);
 
 fn owner(name: &str) -> OwnerId {
@@ -34,15 +34,15 @@ fn alloc_id(id: &str) -> AllocId {
     AllocId::new(id).unwrap()
 }
 
-/// A program that may do what schedulers do.
+/// An identity with the rights of a scheduler.
 fn identity(name: &str) -> Role {
     let grants = Grants::parse_namespaces(&["default=read,mount"]).unwrap();
     Role::User { name: name.to_owned(), grants }
 }
 
 /// An instance of a scheduler with this identity.
-async fn scheduler(system: &System, who: &str, name: &str) -> Scheduler {
-    let bus = system.connect_as(&identity(who), Actor::user(who)).await;
+async fn scheduler(system: &System, user: &str, name: &str) -> Scheduler {
+    let bus = system.connect_as(&identity(user), Actor::user(user)).await;
     Scheduler::on(bus, Namespace::default(), owner(name), TTL).await.unwrap()
 }
 
@@ -57,7 +57,7 @@ async fn place(scheduler: &Scheduler, id: &str, node: usize, volumes: &[&str]) -
     scheduler.register(register(id, node, volumes)).await.unwrap()
 }
 
-/// Asks as an operator would.
+/// Sends a request as an operator.
 async fn ask<V: Verb<To = Namespace>>(
     system: &System,
     request: &V::Request,

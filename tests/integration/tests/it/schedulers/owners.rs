@@ -35,7 +35,7 @@ async fn two_instances_cannot_stop_each_others_allocs() {
     let stranger = scheduler(&system, "bob", "c").await;
     let job = place(&a, "job", 0, &["data"]).await;
 
-    // Each way in, of each of the others.
+    // Each request by which another instance could stop the alloc.
     let stop = StopAlloc::new(alloc_id("job"), AllocState::Stopped, None);
     let as_owner = |name: &str| StopAlloc { owner: Some(owner(name)), ..stop.clone() };
     for wrong in [stop.clone(), as_owner("b"), as_owner("a")] {
@@ -44,17 +44,17 @@ async fn two_instances_cannot_stop_each_others_allocs() {
         assert_eq!(refused.code, Code::AllocOwned, "{wrong:?}: {refused}");
     }
     for other in [&b, &stranger] {
-        let again = other.register(register("job", 0, &["data"])).await.unwrap_err();
-        assert_eq!(again.problem().code, Code::AllocOwned, "{again}");
+        let refused = other.register(register("job", 0, &["data"])).await.unwrap_err();
+        assert_eq!(refused.problem().code, Code::AllocOwned, "{refused}");
         let adopted = other.adopt(&owner("a")).await.unwrap_err();
         assert!(matches!(adopted, Refusal::Wait(_)), "{adopted:?}");
         assert_eq!(adopted.problem().code, Code::OwnerHeld, "{adopted}");
         assert_eq!(other.stop_all(AllocState::Failed, "none").await.unwrap(), 0);
         assert!(other.own_allocs().await.unwrap().is_empty());
     }
-    let seen = status(&system, "job").await;
-    assert_eq!((seen.state, seen.owner.clone()), (AllocState::Live, Some(owner("a"))));
-    assert_eq!(seen.by.as_deref(), Some("user.anna"));
+    let shown = status(&system, "job").await;
+    assert_eq!((shown.state, shown.owner.clone()), (AllocState::Live, Some(owner("a"))));
+    assert_eq!(shown.by.as_deref(), Some("user.anna"));
 
     // The owner may change its labels; who saw the record may stop it, once.
     let labelled = RegisterAlloc {
@@ -62,21 +62,21 @@ async fn two_instances_cannot_stop_each_others_allocs() {
         ..register("job", 0, &["data"])
     };
     a.register(labelled).await.unwrap();
-    let stale = StopAlloc { revision: Some(seen.modify_index), ..stop.clone() };
+    let stale = StopAlloc { revision: Some(shown.modify_index), ..stop.clone() };
     let refused = ask::<verb::AllocStop>(&system, &stale).await.unwrap_err();
     assert_eq!(refused.code, Code::Changed, "{refused}");
-    let seen = status(&system, "job").await;
-    assert_eq!(seen.meta["job"], "web");
-    let lost = tokio::spawn({
+    let shown = status(&system, "job").await;
+    assert_eq!(shown.meta["job"], "web");
+    let waiting = tokio::spawn({
         let job = job.clone();
         async move { job.lost().await }
     });
-    let right = StopAlloc { revision: Some(seen.modify_index), ..stop };
-    ask::<verb::AllocStop>(&system, &right).await.unwrap();
-    let lost = timeout(SOON, lost).await.unwrap().unwrap();
+    let current = StopAlloc { revision: Some(shown.modify_index), ..stop };
+    ask::<verb::AllocStop>(&system, &current).await.unwrap();
+    let lost = timeout(SOON, waiting).await.unwrap().unwrap();
     assert!(matches!(lost, LossReason::Ended { state: AllocState::Stopped, .. }), "{lost:?}");
-    // Repeated, also with the revision of before: it has ended.
-    ask::<verb::AllocStop>(&system, &right).await.unwrap();
+    // A repetition succeeds, even with the old revision: the alloc has ended.
+    ask::<verb::AllocStop>(&system, &current).await.unwrap();
     job.stop(AllocState::Complete, "late").await.unwrap();
     assert_eq!(status(&system, "job").await.state, AllocState::Stopped);
 }
@@ -91,7 +91,7 @@ async fn allocs_of_an_owner_that_is_gone_run_on_and_are_adopted() {
     let a = scheduler(&system, "anna", "a").await;
     let job = place(&a, "job", 0, &["data"]).await;
     job.mount(false, Deadlines::default()).await.unwrap();
-    // It is gone without a word: no task of it goes on.
+    // The owner is gone without giving up its lease: none of its tasks runs on.
     drop((a, job));
 
     let unowned = async || {
@@ -106,25 +106,25 @@ async fn allocs_of_an_owner_that_is_gone_run_on_and_are_adopted() {
     let owners = ask::<verb::OwnerList>(&system, &ListOwners::default()).await.unwrap().owners;
     assert_eq!((owners.len(), owners[0].held, owners[0].unowned), (1, false, 1), "{owners:?}");
 
-    // One event, though two replicas saw it.
-    let told = async || {
+    // There is one event, although two replicas noticed.
+    let has_one_event = async || {
         let events =
             history::ListEvents { allocs: vec![alloc_id("job")], ..history::ListEvents::default() };
         let events = ask::<verb::HistoryList>(&system, &events).await.unwrap().events;
-        let events: Vec<_> = events.into_iter().map(|one| one.event).collect();
+        let events: Vec<_> = events.into_iter().map(|listed| listed.event).collect();
         let count =
             events.iter().filter(|event| event.event().event == EventName::AllocUnowned).count();
         if count == 1 { Ok(()) } else { Err(format!("{events:#?}")) }
     };
-    wait::until("its event is told once", SOON, told).await;
+    wait::until("its event is recorded once", SOON, has_one_event).await;
 
-    // A stranger may adopt it, since nobody holds the lease; then it is the stranger's.
+    // A stranger may adopt it, since its owner's lease has ended. Then it is the stranger's.
     let b = scheduler(&system, "bob", "b").await;
     let adopted = b.adopt(&owner("a")).await.unwrap();
     assert_eq!(adopted.len(), 1);
-    assert!(b.adopt(&owner("a")).await.unwrap().is_empty(), "again is nothing");
-    let back = scheduler(&system, "anna", "a").await;
-    assert!(back.own_allocs().await.unwrap().is_empty());
+    assert!(b.adopt(&owner("a")).await.unwrap().is_empty(), "a repetition adopts nothing");
+    let restarted = scheduler(&system, "anna", "a").await;
+    assert!(restarted.own_allocs().await.unwrap().is_empty());
     let stop = StopAlloc {
         owner: Some(owner("a")),
         ..StopAlloc::new(alloc_id("job"), AllocState::Stopped, None)
@@ -144,19 +144,19 @@ async fn a_refusal_among_many_is_told() {
     let system = System::start(Options { nodes: 1, ..Options::default() }).await;
     let a = scheduler(&system, "anna", "a").await;
     place(&a, "job", 0, &[]).await;
-    // An owner of the same name, which has another identity and no lease, keeps its allocs.
+    // An owner of the same name with another identity and no lease keeps its allocs.
     let other = RegisterAlloc { owner: Some(owner("a")), ..register("other", 0, &[]) };
     ask::<verb::AllocRegister>(&system, &other).await.unwrap();
     drop(a);
 
     let b = scheduler(&system, "bob", "b").await;
-    let adopted = async || {
+    let adopted_one = async || {
         let refused = b.adopt(&owner("a")).await.unwrap_err();
         assert_eq!(refused.problem().code, Code::OwnerHeld, "{refused}");
         let own = b.own_allocs().await.unwrap();
         if own.is_empty() { Err(refused.to_string()) } else { Ok(own) }
     };
-    let own = wait::until("the alloc without an owner is adopted", SOON, adopted).await;
+    let own = wait::until("the alloc without an owner is adopted", SOON, adopted_one).await;
     assert_eq!((own.len(), own[0].id()), (1, &alloc_id("job")));
     assert_eq!(status(&system, "other").await.owner, Some(owner("a")));
 }
@@ -168,21 +168,21 @@ async fn a_restarted_instance_finds_its_allocs() {
     }
     let system = System::start(Options { nodes: 1, ..Options::default() }).await;
     let a = scheduler(&system, "anna", "a").await;
-    let two = [register("one", 0, &[]), register("two", 0, &[])];
-    for answer in a.register_many(two.to_vec()).await.unwrap() {
+    let registrations = [register("one", 0, &[]), register("two", 0, &[])];
+    for answer in a.register_many(registrations.to_vec()).await.unwrap() {
         answer.unwrap();
     }
-    let begun = tokio::time::Instant::now();
+    let began = tokio::time::Instant::now();
     drop(a);
-    // Its own lease is in its way until it ends.
-    let again = scheduler(&system, "anna", "a").await;
-    assert!(begun.elapsed() < super::TTL * 3, "{:?}", begun.elapsed());
+    // The new instance waits until the lease of the old one ends.
+    let restarted = scheduler(&system, "anna", "a").await;
+    assert!(began.elapsed() < super::TTL * 3, "{:?}", began.elapsed());
     let mut own: Vec<String> =
-        again.own_allocs().await.unwrap().iter().map(|one| one.id().to_string()).collect();
+        restarted.own_allocs().await.unwrap().iter().map(|alloc| alloc.id().to_string()).collect();
     own.sort();
     assert_eq!(own, ["one", "two"]);
-    assert_eq!(again.stop_all(AllocState::Complete, "done").await.unwrap(), 2);
-    again.close().await.unwrap();
+    assert_eq!(restarted.stop_all(AllocState::Complete, "done").await.unwrap(), 2);
+    restarted.close().await.unwrap();
     let owners = ask::<verb::OwnerList>(&system, &ListOwners::default()).await.unwrap().owners;
     assert!(owners.is_empty(), "{owners:?}");
 }
@@ -193,24 +193,26 @@ async fn of_many_requests_each_has_its_own_answer() {
         return;
     }
     let system = System::start(Options { nodes: 1, ..Options::default() }).await;
-    let nowhere = register("lost", 8, &[]);
-    let without = register("needs", 0, &["missing"]);
-    let many = RegisterMany { allocs: vec![register("one", 0, &[]), nowhere, without] };
+    let wrong_node = register("lost", 8, &[]);
+    let wrong_volume = register("needs", 0, &["missing"]);
+    let many = RegisterMany { allocs: vec![register("one", 0, &[]), wrong_node, wrong_volume] };
     let answers = ask::<verb::AllocRegisterMany>(&system, &many).await.unwrap().answers;
-    let codes: Vec<_> = answers.iter().map(|one| one.error.as_ref().map(|it| it.code)).collect();
+    let codes: Vec<_> =
+        answers.iter().map(|answer| answer.error.as_ref().map(|problem| problem.code)).collect();
     assert_eq!(codes, [None, Some(Code::NoSuchNode), Some(Code::NoSuchVolume)]);
     let stop = |id| StopAlloc::new(alloc_id(id), AllocState::Complete, None);
     let many = StopMany { stops: vec![stop("lost"), stop("one")] };
     let answers = ask::<verb::AllocStopMany>(&system, &many).await.unwrap().answers;
     assert_eq!(answers[0].error.as_ref().unwrap().code, Code::NoSuchAlloc);
     assert_eq!(answers[1].alloc.as_ref().unwrap().state, AllocState::Complete);
-    // A fault in one of them is a fault of the whole, with its path, and nothing is written.
+    // A fault in one entry refuses the whole request with its path, and nothing is written.
     let bad =
         serde_json::json!({"allocs": [{"id": "x", "node": "n1"}, {"id": "y", "nodes": "n1"}]});
     let subject = verb::AllocRegisterMany::subject(&Namespace::default());
     let refused = system.ask::<serde_json::Value>(&subject, &bad).await.unwrap_err();
     let paths: Vec<_> = refused.faults.iter().map(|fault| fault.path.as_str()).collect();
     assert_eq!(paths, ["allocs[1].node", "allocs[1].nodes"], "{refused}");
-    let none = ask::<verb::AllocStatus>(&system, &alloc::AllocQuery::current(alloc_id("x"))).await;
-    assert_eq!(none.unwrap_err().code, Code::NoSuchAlloc);
+    let unwritten =
+        ask::<verb::AllocStatus>(&system, &alloc::AllocQuery::current(alloc_id("x"))).await;
+    assert_eq!(unwritten.unwrap_err().code, Code::NoSuchAlloc);
 }

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use super::{SOON, place, scheduler};
 
-/// Rounds in which two allocs want two volumes in opposite orders.
+/// Rounds in which two allocs request two volumes in opposite orders.
 const ROUNDS: usize = 6;
 
 fn patient() -> Deadlines {
@@ -30,13 +30,13 @@ async fn allocs_that_want_the_same_volumes_in_opposite_orders_are_served_one_aft
     }
     let a = scheduler(&system, "anna", "a").await;
     let mut jobs = JoinSet::new();
-    for (at, order) in [["x", "y"], ["y", "x"]].into_iter().enumerate() {
+    for (node, order) in [["x", "y"], ["y", "x"]].into_iter().enumerate() {
         for round in 0..ROUNDS {
             let a = a.clone();
             jobs.spawn(async move {
-                let job = place(&a, &format!("{at}-{round}"), at, &order).await;
+                let job = place(&a, &format!("{node}-{round}"), node, &order).await;
                 let mounted = job.mount(true, patient()).await.unwrap();
-                let names: Vec<_> = mounted.iter().map(|one| one.name.clone()).collect();
+                let names: Vec<_> = mounted.iter().map(|volume| volume.name.clone()).collect();
                 assert_eq!(names, order, "in the order of its requests");
                 job.stop(AllocState::Complete, "done").await.unwrap();
             });
@@ -67,13 +67,13 @@ async fn a_refusal_of_the_last_volume_gives_the_first_ones_up() {
     let refused = job.mount(false, patient()).await.unwrap_err();
     assert!(matches!(refused, Refusal::Wait(_)), "{refused:?}");
     assert_eq!(refused.problem().code, Code::Held, "{refused}");
-    // What was mounted before stays, and nothing else.
+    // Only the volume that was mounted before stays.
     system.freed("y").await;
-    let of_job = |claims: Vec<berth_contract::message::claim::ClaimStatus>| {
+    let count_of_job = |claims: Vec<berth_contract::message::claim::ClaimStatus>| {
         claims.into_iter().filter(|claim| claim.alloc.as_str() == "job").count()
     };
-    assert_eq!(of_job(system.claims("x").await.claims), 1);
-    assert_eq!(of_job(system.claims("z").await.claims), 0);
+    assert_eq!(count_of_job(system.claims("x").await.claims), 1);
+    assert_eq!(count_of_job(system.claims("z").await.claims), 0);
     holder.stop(AllocState::Complete, "done").await.unwrap();
     let mounted = job.mount(true, patient()).await.unwrap();
     assert_eq!(mounted.len(), 3);
@@ -98,8 +98,8 @@ async fn single_mounts_that_wait_for_each_other_are_detected() {
     let (first, second) =
         (system.mount_in_turn("one", 0, "y"), system.mount_in_turn("two", 1, "x"));
     tokio::pin!(first, second);
-    // One of them is refused, and names both. The other one goes on once the loser has ended.
-    let (refused, loser, rest) = timeout(SOON, async {
+    // One request is refused, and names both allocs. The other continues once the loser has ended.
+    let (refused, loser, remaining) = timeout(SOON, async {
         tokio::select! {
             refused = &mut first => (refused, &one, 2),
             refused = &mut second => (refused, &two, 1),
@@ -111,7 +111,7 @@ async fn single_mounts_that_wait_for_each_other_are_detected() {
     assert_eq!(refused.code, Code::Deadlock, "{refused}");
     assert!(refused.message.contains("one") && refused.message.contains("two"), "{refused}");
     loser.stop(AllocState::Failed, "deadlock").await.unwrap();
-    let mounted = if rest == 2 { second.await } else { first.await };
+    let mounted = if remaining == 2 { second.await } else { first.await };
     mounted.unwrap();
     for job in [one, two] {
         job.stop(AllocState::Complete, "done").await.unwrap();

@@ -1,4 +1,4 @@
-//! A wait ends with what was waited for, and with nothing else.
+//! A wait ends with its condition, and with nothing else.
 
 use std::time::Duration;
 
@@ -17,8 +17,8 @@ use tokio::time::{Instant, timeout};
 
 use super::{SOON, alloc_id, ask, owner, place, scheduler};
 
-/// A wait that nothing may end.
-const QUIET: u64 = 1_500;
+/// The length of a wait that nothing may end, in milliseconds.
+const QUIET_MS: u64 = 1_500;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_alloc_is_waited_for_until_it_is_mounted_has_ended_and_is_free() {
@@ -49,7 +49,7 @@ async fn an_alloc_is_waited_for_until_it_is_mounted_has_ended_and_is_free() {
     );
     stopped.unwrap();
     assert!(ended && free);
-    assert!(!wait(WaitUntil::Mounted, 20_000).await, "never again, and said at once");
+    assert!(!wait(WaitUntil::Mounted, 20_000).await, "never again, and answered at once");
     assert!(job.wait(WaitUntil::Mounted, SOON).await.is_err());
 }
 
@@ -68,30 +68,30 @@ async fn a_list_that_is_waited_for_is_woken_by_its_own_entries_alone() {
         newer,
         ..alloc::ListAllocs::default()
     };
-    let now = ask::<verb::AllocList>(&system, &list(LongPoll::default())).await.unwrap();
-    assert_eq!(now.allocs.len(), 1);
-    let newer = |wait_ms| LongPoll { than: Some(now.index), wait_ms: Some(wait_ms) };
+    let present = ask::<verb::AllocList>(&system, &list(LongPoll::default())).await.unwrap();
+    assert_eq!(present.allocs.len(), 1);
+    let newer = |wait_ms| LongPoll { than: Some(present.index), wait_ms: Some(wait_ms) };
     // Another owner's alloc comes and goes.
-    let begun = Instant::now();
-    let quiet = list(newer(QUIET));
+    let began = Instant::now();
+    let quiet = list(newer(QUIET_MS));
     let (quiet, ()) = tokio::join!(ask::<verb::AllocList>(&system, &quiet), async {
         let theirs = place(&b, "theirs", 0, &[]).await;
         theirs.stop(AllocState::Complete, "done").await.unwrap();
     });
     assert_eq!(quiet.unwrap().allocs.len(), 1);
-    assert!(begun.elapsed() >= Duration::from_millis(QUIET), "{:?}", begun.elapsed());
-    // One that leaves the list wakes it, also if it left before the request.
-    let begun = Instant::now();
-    let waits = list(newer(20_000));
+    assert!(began.elapsed() >= Duration::from_millis(QUIET_MS), "{:?}", began.elapsed());
+    // An entry that leaves the list wakes the reader, even if it left before the request.
+    let began = Instant::now();
+    let waiting = list(newer(20_000));
     let (woken, stopped) = tokio::join!(
-        ask::<verb::AllocList>(&system, &waits),
+        ask::<verb::AllocList>(&system, &waiting),
         mine.stop(AllocState::Complete, "done"),
     );
     stopped.unwrap();
     assert!(woken.unwrap().allocs.is_empty());
     let late = ask::<verb::AllocList>(&system, &list(newer(20_000))).await.unwrap();
     assert!(late.allocs.is_empty());
-    assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -115,26 +115,28 @@ async fn a_placement_says_how_long_the_line_is_and_when_it_has_changed() {
     assert!(before.nodes.iter().all(|node| node.fits && node.slots[0].free == Some(3)));
     let holder = place(&a, "holder", 0, &["data"]).await;
     let newer = |than, wait_ms| LongPoll { than: Some(than), wait_ms: Some(wait_ms) };
-    let waits = request(newer(before.index, 20_000));
-    let (held, mounted) = tokio::join!(
-        ask::<verb::VolumePlacement>(&system, &waits),
+    let waiting = request(newer(before.index, 20_000));
+    let (placement, mounted) = tokio::join!(
+        ask::<verb::VolumePlacement>(&system, &waiting),
         holder.mount(false, Deadlines::default()),
     );
     mounted.unwrap();
-    let held = held.unwrap();
-    assert!(held.nodes.iter().all(|node| !node.fits && node.fits_later), "{held:?}");
-    assert_eq!((held.volumes[0].holding, held.volumes[0].waiting), (1, 0));
-    assert_eq!(held.nodes[0].slots[0].free, Some(2), "n1 has one");
-    let nodes = a.nodes_for(&waits.volumes, None).await.unwrap();
+    let placement = placement.unwrap();
+    assert!(placement.nodes.iter().all(|node| !node.fits && node.fits_later), "{placement:?}");
+    assert_eq!((placement.volumes[0].holding, placement.volumes[0].waiting), (1, 0));
+    assert_eq!(placement.nodes[0].slots[0].free, Some(2), "n1 has one volume");
+    let nodes = a.nodes_for(&waiting.volumes, None).await.unwrap();
     assert_eq!((nodes.now.len(), nodes.later.len(), nodes.never.len()), (0, 2, 0));
-    // What is of no other answer wakes nobody: a note of an alloc, and a mount's report.
-    let now = ask::<verb::VolumePlacement>(&system, &request(LongPoll::default())).await.unwrap();
-    let begun = Instant::now();
-    let quiet = request(newer(now.index, QUIET));
+    // A change that leaves the placement as it is wakes no reader: a mount's report, and an alloc
+    // without volumes.
+    let present =
+        ask::<verb::VolumePlacement>(&system, &request(LongPoll::default())).await.unwrap();
+    let began = Instant::now();
+    let quiet = request(newer(present.index, QUIET_MS));
     let (quiet, _) =
         tokio::join!(ask::<verb::VolumePlacement>(&system, &quiet), place(&a, "nothing", 0, &[]),);
-    assert_eq!(quiet.unwrap().index, now.index);
-    assert!(begun.elapsed() >= Duration::from_millis(QUIET), "{:?}", begun.elapsed());
+    assert_eq!(quiet.unwrap().index, present.index);
+    assert!(began.elapsed() >= Duration::from_millis(QUIET_MS), "{:?}", began.elapsed());
     holder.stop(AllocState::Complete, "done").await.unwrap();
     system.settle("data").await;
 }
@@ -160,16 +162,16 @@ async fn a_scheduler_gets_the_events_of_its_own_allocs_alone() {
         job.stop(AllocState::Complete, "done").await.unwrap();
         job.wait(WaitUntil::Free, SOON).await.unwrap();
     }
-    let mut told = Vec::new();
-    while !told.iter().any(|name| name == "claim.freed") {
+    let mut names = Vec::new();
+    while !names.iter().any(|name| name == "claim.freed") {
         let body = timeout(SOON, events.next()).await.unwrap().unwrap();
         let event: Event = serde_json::from_slice(&body).unwrap();
         assert_eq!(event.alloc, Some(alloc_id("mine")), "{event:?}");
         assert_eq!(event.by.as_deref(), Some("user.anna"), "{event:?}");
-        told.push(event.event.to_string());
+        names.push(event.event.to_string());
     }
     for name in ["alloc.registered", "claim.taken", "volume.mounted", "alloc.complete"] {
-        assert!(told.iter().any(|one| one == name), "{name} in {told:?}");
+        assert!(names.iter().any(|received| received == name), "{name} in {names:?}");
     }
     system.settle("mine").await;
 }

@@ -27,7 +27,7 @@ fn at_once() -> Deadlines {
     Deadlines { attempt: Duration::from_secs(10), overall: SOON }
 }
 
-/// Asks once for all volumes of the alloc on the first node.
+/// Requests all volumes of the alloc on the first node, once.
 async fn mount_all(system: &System, alloc: &str) -> Result<MountedAll, Problem> {
     let to = verb::NodeAndNamespace::any_of(NodeId::new("n1").unwrap());
     let request = json!({"namespace": "default", "alloc": alloc});
@@ -58,9 +58,12 @@ async fn a_mount_that_was_acknowledged_stays_when_a_mount_of_the_whole_alloc_is_
             sleep(Duration::from_millis(round * 9)).await;
             job.mount(false, at_once()).await
         };
-        let (one, whole) = tokio::join!(system.mount(&id, 0, "m1"), whole);
-        let path = one.unwrap().path;
-        assert!(matches!(&whole, Err(Refusal::Wait(held)) if held.code == Code::Held), "{whole:?}");
+        let (mounted, whole) = tokio::join!(system.mount(&id, 0, "m1"), whole);
+        let path = mounted.unwrap().path;
+        assert!(
+            matches!(&whole, Err(Refusal::Wait(problem)) if problem.code == Code::Held),
+            "{whole:?}"
+        );
         // Longer than a release takes.
         sleep(Duration::from_millis(700)).await;
         assert_eq!(claim_state(&system, "m1", &id).await, Some(State::Taken), "round {round}");
@@ -126,26 +129,30 @@ async fn a_mount_of_the_whole_alloc_with_deadlines_shorter_than_the_work_ends_up
     let alloc = json!({"id": "job", "node": "n1", "volumes": volumes});
     let subject = verb::AllocRegister::subject(&Namespace::default());
     system.persist::<serde_json::Value>(&subject, &alloc).await.unwrap();
-    let mut short = 0;
+    let mut late_requests = 0;
     let mounted = timeout(SOON, async {
         loop {
             match mount_all(&system, "job").await {
                 Ok(mounted) => return mounted,
                 Err(problem) => assert!(problem.retryable, "{problem}"),
             }
-            short += 1;
+            late_requests += 1;
         }
     });
-    let mounted = mounted.await.unwrap_or_else(|_| panic!("not mounted after {short} requests"));
+    let mounted =
+        mounted.await.unwrap_or_else(|_| panic!("not mounted after {late_requests} requests"));
     assert_eq!(mounted.volumes.len(), 2);
-    assert!(short >= 3, "no deadline was too short: {short}");
+    assert!(late_requests >= 3, "no deadline was too short: {late_requests}");
     let calls = system.calls();
-    let begun = |rpc: &str| {
+    let count_begun = |rpc: &str| {
         calls.iter().filter(|call| call["entry"] == "begin" && call["rpc"] == rpc).count()
     };
-    // What was begun was gone on with, and nothing was taken down.
-    assert_eq!((begun("NodeStageVolume"), begun("NodePublishVolume")), (2, 2));
-    assert_eq!((begun("NodeUnpublishVolume"), begun("ControllerUnpublishVolume")), (0, 0));
+    // Each call was begun once, and nothing was taken down.
+    assert_eq!((count_begun("NodeStageVolume"), count_begun("NodePublishVolume")), (2, 2));
+    assert_eq!(
+        (count_begun("NodeUnpublishVolume"), count_begun("ControllerUnpublishVolume")),
+        (0, 0)
+    );
     system.let_go();
     system.stop("job").await;
     for volume in ["x", "y"] {
@@ -173,7 +180,11 @@ async fn what_was_claimed_for_a_whole_alloc_is_given_up_when_its_request_is_not_
     let job = a.register(register("job", 0, &["x", "y"])).await.unwrap();
     let late = mount_all(&system, "job").await.unwrap_err();
     assert!(late.retryable, "{late}");
-    assert_eq!(claim_state(&system, "x", "job").await, Some(State::Taken), "it is kept at first");
+    assert_eq!(
+        claim_state(&system, "x", "job").await,
+        Some(State::Taken),
+        "the claim is kept at first"
+    );
     wait::until("x is given up", SOON, || async {
         match claim_state(&system, "x", "job").await {
             None => Ok(()),
@@ -182,7 +193,7 @@ async fn what_was_claimed_for_a_whole_alloc_is_given_up_when_its_request_is_not_
     })
     .await;
     system.let_go();
-    // It is the same alloc, and may begin again.
+    // The same alloc may repeat its request.
     job.mount(false, at_once()).await.unwrap();
     job.stop(AllocState::Complete, "done").await.unwrap();
     for volume in ["x", "y"] {

@@ -1,5 +1,5 @@
-//! Plugins whose controllers have a storage each: every call of a volume goes to the one that has
-//! it.
+//! Plugins whose controllers have a storage each: every call of a volume goes to the controller
+//! that has it.
 
 use berth_domain::volume::storage::{SnapshotState, Stage};
 use berth_harness::root::or_skip;
@@ -27,7 +27,8 @@ async fn each_call_goes_to_the_controller_that_has_the_volume() {
         let volume = format!("data-{host}");
         system.created(&volume, on(host)).await;
         let status = system.volume_status(&volume).await.unwrap();
-        let hosts: Vec<&String> = status.topologies.iter().flat_map(|it| it.values()).collect();
+        let hosts: Vec<&String> =
+            status.topologies.iter().flat_map(|topology| topology.values()).collect();
         assert_eq!(hosts, [host], "{status:?}");
         system.expand(&volume, json!({"size": "2MiB"})).await.unwrap();
         system.snapshot(&[&volume], "s", json!({})).await.unwrap();
@@ -48,8 +49,8 @@ async fn each_call_goes_to_the_controller_that_has_the_volume() {
     system.judge();
 }
 
-/// Rule 19: a creation that may have acted is repeated where it may have acted. Another controller
-/// would make a second volume.
+/// Rule 19: a creation that may have been carried out is repeated at the same controller. Another
+/// controller would create a second volume.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unanswered_creation_is_repeated_by_the_controller_that_got_it() {
     if !or_skip("real mounts") {
@@ -60,20 +61,20 @@ async fn an_unanswered_creation_is_repeated_by_the_controller_that_got_it() {
         system
             .plant(node, &json!([{"rpc": "CreateVolume", "when": "after", "code": "UNAVAILABLE"}]));
     }
-    // Anywhere: each of the three could create it.
+    // Without a topology, each of the three could create it.
     system.create("data", json!({"size": "1MiB"})).await.unwrap();
     wait::until("two answers are lost", RECOVERY, || async {
-        let status = system.volume_status("data").await.map_err(|it| it.to_string())?;
+        let status = system.volume_status("data").await.map_err(|problem| problem.to_string())?;
         match status.storage.and_then(|storage| storage.operation) {
             Some(operation) if operation.tries > 1 && operation.uncertain => Ok(()),
             other => Err(format!("{other:?}")),
         }
     })
     .await;
-    let there = storage::volumes(&system.backend());
-    assert_eq!(there.len(), 1, "one controller was called: {there:?}");
-    // The controller that may have it is away: nobody else is called.
-    let node = (0..3).find(|node| has_created(&system, *node)).expect("one was called");
+    let volumes = storage::volumes(&system.backend());
+    assert_eq!(volumes.len(), 1, "one controller was called: {volumes:?}");
+    // The controller that may have it is down: no other is called.
+    let node = (0..3).find(|node| has_created(&system, *node)).expect("one controller was called");
     system.kill9(Part::Driver(node));
     for other in (0..3).filter(|other| *other != node) {
         system.plant(other, &json!([]));
@@ -82,8 +83,8 @@ async fn an_unanswered_creation_is_repeated_by_the_controller_that_got_it() {
         let status = system.volume_status("data").await.ok()?;
         Some(status.storage?.operation?.tries)
     };
-    let before = tries().await.expect("it is under way");
-    wait::until("it is tried again", RECOVERY, || async {
+    let before = tries().await.expect("the creation is under way");
+    wait::until("the creation is tried again", RECOVERY, || async {
         match tries().await {
             Some(now) if now > before => Ok(()),
             other => Err(format!("{other:?}")),

@@ -19,14 +19,14 @@ async fn a_class_bounds_what_is_made_from_it() {
         "quota_volumes": 2, "quota_size": "9MiB",
     });
     system.class("fast", fast.clone()).await.unwrap();
-    assert!(!system.class("fast", fast).await.unwrap().changed, "the same again");
+    assert!(!system.class("fast", fast).await.unwrap().changed, "a repetition changes nothing");
     system.class("theirs", json!({"namespaces": ["team-a"]})).await.unwrap();
 
     let of = |class: &str| json!({"class": class});
     let unknown = system.create("no", of("slow")).await.unwrap_err();
     assert_eq!(unknown.code, Code::NoSuchClass, "{unknown}");
     let closed = system.create("no", of("theirs")).await.unwrap_err();
-    assert_eq!(closed.code, Code::NoSuchClass, "a class of others is not told of: {closed}");
+    assert_eq!(closed.code, Code::NoSuchClass, "another namespace's class is unknown: {closed}");
     let large = json!({"class": "fast", "size": "9MiB"});
     let large = system.create("no", large).await.unwrap_err();
     assert_eq!(large.code, Code::ClassRefused, "{large}");
@@ -53,7 +53,7 @@ async fn a_class_bounds_what_is_made_from_it() {
     system.judge();
 }
 
-/// Of many who ask at once, the quota lets in as many as it says.
+/// Of many creations at once, the quota admits exactly its number.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_quota_holds_under_a_race() {
     if !or_skip("real mounts") {
@@ -61,15 +61,15 @@ async fn a_quota_holds_under_a_race() {
     }
     let system = System::start(Options { nodes: 1, replicas: 2, ..Options::default() }).await;
     system.class("few", json!({"quota_volumes": 3})).await.unwrap();
-    let ids: Vec<String> = (0..8).map(|at| format!("v{at}")).collect();
-    let all = ids.iter().map(|id| system.create(id, json!({"class": "few"})));
-    let done = futures_util::future::join_all(all).await;
-    let made = done.iter().filter(|one| one.is_ok()).count();
-    let refused = done.iter().filter_map(|one| one.as_ref().err());
+    let ids: Vec<String> = (0..8).map(|number| format!("v{number}")).collect();
+    let requests = ids.iter().map(|id| system.create(id, json!({"class": "few"})));
+    let results = futures_util::future::join_all(requests).await;
+    let created = results.iter().filter(|result| result.is_ok()).count();
+    let refused = results.iter().filter_map(|result| result.as_ref().err());
     for refused in refused {
         assert_eq!(refused.code, Code::QuotaExceeded, "{refused}");
     }
-    assert_eq!(made, 3);
+    assert_eq!(created, 3);
 }
 
 /// A volume that is created at its first use is where its first claim is.
@@ -88,7 +88,8 @@ async fn the_first_claim_says_where_a_volume_is_created() {
     let mounted = system.run("a", 1, "data").await;
     assert!(!mounted.path.is_empty());
     let status = system.volume_status("data").await.unwrap();
-    let zones: Vec<&String> = status.topologies.iter().flat_map(|one| one.values()).collect();
+    let zones: Vec<&String> =
+        status.topologies.iter().flat_map(|topology| topology.values()).collect();
     assert_eq!(zones, ["z2"], "{status:?}");
     system.stop("a").await;
     system.settle("data").await;
