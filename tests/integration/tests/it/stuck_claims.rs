@@ -1,4 +1,4 @@
-//! Nothing is stuck silently: what commands print of a claim that hangs (B9).
+//! Nothing is stuck silently: what commands print about a claim that hangs (B9).
 
 use std::time::Duration;
 
@@ -21,37 +21,38 @@ struct Trouble {
 }
 
 /// The output of a command, which must succeed.
-async fn said(system: &System, args: &[&str]) -> String {
+async fn output_of(system: &System, args: &[&str]) -> String {
     let mut berth = system.berth();
     berth.args(["--nats", &system.url()]).args(args).kill_on_drop(true);
-    let ran = tokio::time::timeout(PATIENCE, berth.output()).await.unwrap().unwrap();
-    assert!(ran.status.success(), "{args:?}: {ran:?}");
-    String::from_utf8(ran.stdout).unwrap()
+    let output = tokio::time::timeout(PATIENCE, berth.output()).await.unwrap().unwrap();
+    assert!(output.status.success(), "{args:?}: {output:?}");
+    String::from_utf8(output.stdout).unwrap()
 }
 
 /// The expected texts that are missing.
-fn untold<'a>(text: &str, due: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
-    due.into_iter().filter(|words| !text.contains(words)).collect()
+fn missing<'a>(text: &str, expected: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
+    expected.into_iter().filter(|words| !text.contains(words)).collect()
 }
 
 /// Waits until each command prints everything expected about the claim: step, start, tries, last
 /// error, next try, what it waits for, and what to do.
-async fn is_told(system: &System, trouble: &Trouble) {
+async fn shows(system: &System, trouble: &Trouble) {
     let alloc = format!("of-{}", trouble.volume);
     for command in [
         &["claim", "status", "--volume", trouble.volume][..],
         &["volume", "status", trouble.volume][..],
     ] {
-        let what = format!("`berth {}` tells all", command.join(" "));
-        wait::until(&what, PATIENCE, || async {
-            let text = said(system, command).await;
-            let due = ["SINCE", "TRIES", "NEXT TRY", "waits for: ", "last error: ", "what to do: "];
-            let due = due.into_iter().chain([alloc.as_str(), trouble.state]);
-            let untold = untold(&text, due.chain(trouble.error.iter().copied()));
+        let awaited = format!("`berth {}` shows all", command.join(" "));
+        wait::until(&awaited, PATIENCE, || async {
+            let text = output_of(system, command).await;
+            let expected =
+                ["SINCE", "TRIES", "NEXT TRY", "waits for: ", "last error: ", "what to do: "];
+            let expected = expected.into_iter().chain([alloc.as_str(), trouble.state]);
+            let missing = missing(&text, expected.chain(trouble.error.iter().copied()));
             let line = text.lines().find(|line| line.split_whitespace().nth(1) == Some(&alloc));
             let tries = line.and_then(|line| line.split_whitespace().nth(7)?.parse::<u32>().ok());
-            let is_told = untold.is_empty() && tries >= Some(2);
-            if is_told { Ok(()) } else { Err(format!("{untold:?} in {text}")) }
+            let is_shown = missing.is_empty() && tries >= Some(2);
+            if is_shown { Ok(()) } else { Err(format!("{missing:?} is not in {text}")) }
         })
         .await;
     }
@@ -95,7 +96,7 @@ async fn what_a_release_hangs_on_is_read_at_the_terminal() {
             None => system.kill9(Part::Agent(0)),
         }
         system.stop(&alloc).await;
-        is_told(&system, trouble).await;
+        shows(&system, trouble).await;
         system.plant(0, &json!([]));
         match &trouble.faults {
             // A hung call ends only with the plugin's process.

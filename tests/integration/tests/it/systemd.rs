@@ -1,4 +1,4 @@
-//! The systemd units that ship, and what services tell a service manager.
+//! The shipped systemd units, and the messages of services to a service manager.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -42,8 +42,8 @@ fn directives(unit: &str) -> String {
 fn the_bus_takes_its_unit_and_its_configuration_together() {
     let unit = repository().join("deploy/systemd/nats-server.service");
     let unit = fs::read_to_string(unit).unwrap();
-    let starts = unit.lines().find_map(|line| line.strip_prefix("ExecStart=")).unwrap();
-    let words = starts.strip_prefix("/usr/bin/nats-server ").unwrap();
+    let command = unit.lines().find_map(|line| line.strip_prefix("ExecStart=")).unwrap();
+    let words = command.strip_prefix("/usr/bin/nats-server ").unwrap();
     assert!(unit.contains("\nStateDirectory=nats-server\n"), "{unit}");
     let sample = repository().join("deploy/nats/nats.conf");
     let text = fs::read_to_string(&sample).unwrap();
@@ -55,9 +55,9 @@ fn the_bus_takes_its_unit_and_its_configuration_together() {
     fs::create_dir(dir.join("nats")).unwrap();
     fs::write(dir.join("nats/host.conf"), "server_name: n1\n").unwrap();
     let words = words.replace("/etc/berth/nats.conf", path.to_str().unwrap());
-    // `-t` reads the configuration as a start would, and stops.
-    let read = Command::new(nats::program()).arg("-t").args(words.split(' ')).output().unwrap();
-    assert!(read.status.success(), "{}", String::from_utf8_lossy(&read.stderr));
+    // `-t` reads the configuration like a start, and exits.
+    let checked = Command::new(nats::program()).arg("-t").args(words.split(' ')).output().unwrap();
+    assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
 }
 
 #[test]
@@ -84,9 +84,9 @@ fn systemd_finds_nothing_wrong_with_the_units() {
         .args(["verify", "--man=no", "--recursive-errors=no"])
         .args(files)
         .output()
-        .expect("systemd-analyze is there, from the package systemd");
-    let said = [verified.stdout, verified.stderr].concat();
-    assert!(verified.status.success() && said.is_empty(), "{}", String::from_utf8_lossy(&said));
+        .expect("systemd-analyze of the package systemd is installed");
+    let output = [verified.stdout, verified.stderr].concat();
+    assert!(verified.status.success() && output.is_empty(), "{}", String::from_utf8_lossy(&output));
 }
 
 #[test]
@@ -97,32 +97,35 @@ fn every_service_has_a_unit_that_waits_until_it_is_ready() {
         let start =
             format!("ExecStart=/usr/bin/berth-{service} --config /etc/berth/{service}.toml");
         for line in ["Type=notify", "Restart=always", "StartLimitIntervalSec=0", &start] {
-            assert!(unit.lines().any(|one| one == line), "{service} has no {line}:\n{unit}");
+            assert!(
+                unit.lines().any(|present| present == line),
+                "{service} has no {line}:\n{unit}"
+            );
         }
     }
 }
 
-/// A stolen service is that service only: it has a user of its own, and files of its own.
+/// Each service has its own user and its own files, so an intruder in one service has no other's.
 #[test]
 fn a_service_is_handed_its_own_files_and_shares_its_user_with_none() {
-    let of_service = |service: &str| {
+    let unit_of = |service: &str| {
         let path = repository().join(format!("deploy/systemd/berth-{service}.service"));
         directives(&fs::read_to_string(path).unwrap())
     };
     for service in ["claim", "plugin-registry", "volumewatcher", "gc"] {
-        let unit = of_service(service);
+        let unit = unit_of(service);
         assert!(unit.contains("\nDynamicUser=yes\n") && !unit.contains("\nUser="), "{unit}");
         let mut expected = vec![format!("{service}.toml"), format!("{service}.creds")];
         expected.extend((service == "claim").then(|| "secrets.key".to_owned()));
         let load = |file: &String| format!("LoadCredential={file}:/etc/berth/{file}");
         let expected: Vec<String> = expected.iter().map(load).collect();
-        let found: Vec<&str> =
+        let loaded: Vec<&str> =
             unit.lines().filter(|line| line.starts_with("LoadCredential=")).collect();
-        assert_eq!(found, expected, "{service}");
+        assert_eq!(loaded, expected, "{service}");
     }
 }
 
-/// Each of these gives a service its own mount namespace, so its mounts never reach the host
+/// Settings that give a service its own mount namespace, so that its mounts never reach the host
 /// (systemd.exec(5)).
 const OWN_NAMESPACE: &[&str] = &[
     "PrivateMounts",
@@ -201,33 +204,37 @@ fn what_is_installed_is_whole_and_keeps_configuration_that_is_there() {
 struct Manager(UnixDatagram);
 
 impl Manager {
-    fn told(&self) -> Vec<String> {
-        let mut told = Vec::new();
+    fn received(&self) -> Vec<String> {
+        let mut messages = Vec::new();
         let mut text = [0; 64];
         loop {
             match self.0.recv(&mut text) {
-                Ok(length) => told.push(String::from_utf8_lossy(&text[..length]).into_owned()),
+                Ok(length) => messages.push(String::from_utf8_lossy(&text[..length]).into_owned()),
                 Err(error) => {
                     assert_eq!(error.kind(), ErrorKind::WouldBlock, "{error}");
-                    return told;
+                    return messages;
                 }
             }
         }
     }
 
     /// Waits until the service has sent this state.
-    async fn is_told(&self, state: &str, service: &Daemon) {
-        wait::until(&format!("{state} is told"), SOON, async || {
+    async fn receives(&self, state: &str, service: &Daemon) {
+        wait::until(&format!("the service sends {state}"), SOON, async || {
             assert!(service.is_running(), "{}", service.log());
-            let told = self.told();
-            if told.iter().any(|one| one == state) { Ok(()) } else { Err(service.log()) }
+            let messages = self.received();
+            if messages.iter().any(|message| message == state) {
+                Ok(())
+            } else {
+                Err(service.log())
+            }
         })
         .await;
     }
 }
 
-/// Open connections to this port of this host, unanswered ones included.
-fn calls(port: u16) -> usize {
+/// How many connections to this port of this host are open, unanswered ones included.
+fn connections(port: u16) -> usize {
     let remote = format!("0100007F:{port:04X} 01");
     fs::read_to_string("/proc/net/tcp").unwrap().matches(&remote).count()
 }
@@ -236,7 +243,7 @@ fn start(service: &str, server: &Server, dir: &Dir) -> (Daemon, Manager) {
     let socket = dir.join(format!("{service}.notify"));
     let manager = UnixDatagram::bind(&socket).unwrap();
     manager.set_nonblocking(true).unwrap();
-    let own = match service {
+    let fields = match service {
         "node-agent" => format!("node = 'n1'\nstate_dir = '{}'\n", dir.join("a").display()),
         "docker" => format!(
             "node = 'n1'\nstate_dir = '{}'\nsocket = '{}'\n",
@@ -246,7 +253,7 @@ fn start(service: &str, server: &Server, dir: &Dir) -> (Daemon, Manager) {
         _ => String::new(),
     };
     let daemon = Program::service(&format!("berth-{service}"), service, dir)
-        .configured(&own)
+        .configured(&fields)
         .on_bus(server.url(), 1)
         .env("NOTIFY_SOCKET", socket)
         .env("WATCHDOG_USEC", "200000")
@@ -260,7 +267,7 @@ async fn a_service_says_that_it_is_ready_only_once_it_answers() {
     let bus =
         Bus::connect(berth_bus::Config::new([server.url()], "test").insecure()).await.unwrap();
     let node = NodeId::new("n1").unwrap();
-    let questions = [
+    let cases = [
         ("claim", Some(verb::VolumeList::subject(&Namespace::default()))),
         ("plugin-registry", Some(verb::NodeStatus::subject(&()))),
         (
@@ -271,41 +278,40 @@ async fn a_service_says_that_it_is_ready_only_once_it_answers() {
         ("gc", None),
         ("docker", None),
     ];
-    for (service, question) in questions {
-        // An agent that starts asks the registry and the claim service.
+    for (service, subject) in cases {
+        // An agent sends requests to the registry and the claim service at its start.
         let beside = Dir::new("beside");
-        let asked = if service == "node-agent" { &["plugin-registry", "claim"][..] } else { &[] };
-        let start_asked = |name: &&str| {
+        let needed = if service == "node-agent" { &["plugin-registry", "claim"][..] } else { &[] };
+        let start_needed = |name: &&str| {
             let program = Program::service(&format!("berth-{name}"), name, &beside);
             program.on_bus(server.url(), 1).start()
         };
-        let _asked: Vec<Daemon> = asked.iter().map(start_asked).collect();
+        let _needed: Vec<Daemon> = needed.iter().map(start_needed).collect();
         server.pause();
-        let before = calls(server.port());
+        let before = connections(server.port());
         let (daemon, manager) = start(service, &server, &dir);
-        wait::until("it has called the bus, which is silent", SOON, async || {
-            let now = calls(server.port());
+        wait::until("the service has connected to the silent bus", SOON, async || {
+            let now = connections(server.port());
             if now > before { Ok(()) } else { Err(daemon.log()) }
         })
         .await;
-        assert_eq!(manager.told(), Vec::<String>::new(), "{service}: {}", daemon.log());
+        assert_eq!(manager.received(), Vec::<String>::new(), "{service}: {}", daemon.log());
         server.resume();
-        manager.is_told("READY=1", &daemon).await;
-        if let Some(subject) = question {
-            // One request without a retry: a unit that starts after the service relies on the
-            // answer.
+        manager.receives("READY=1", &daemon).await;
+        if let Some(subject) = subject {
+            // One request without a retry: units that start after this service rely on its answer.
             let call = Call::within(clock::begin_trace(), SOON);
             let answer = bus.request::<Value>(&subject, &json!({}), &call).await;
             answer.unwrap_or_else(|error| panic!("{service}: {error}: {}", daemon.log()));
         }
-        manager.is_told("WATCHDOG=1", &daemon).await;
+        manager.receives("WATCHDOG=1", &daemon).await;
         assert!(daemon.terminate().await.success(), "{service}: {}", daemon.log());
-        assert!(manager.told().iter().any(|one| one == "STOPPING=1"), "{service}");
+        assert!(manager.received().iter().any(|message| message == "STOPPING=1"), "{service}");
     }
 }
 
-/// Found: with two of three servers down, an agent that waited for them at its start did not end on
-/// stop. Its service manager killed it.
+/// With two of three servers down, an agent once did not end at a stop while it waited for them at
+/// its start, and the service manager killed it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_service_that_waits_for_a_quorum_at_its_start_ends_when_it_is_told_to() {
     let (cluster, dir) = (NatsServers::start(3).await, Dir::new("notify"));
@@ -313,7 +319,7 @@ async fn a_service_that_waits_for_a_quorum_at_its_start_ends_when_it_is_told_to(
     others.iter().for_each(Server::kill9);
     for service in ["claim", "plugin-registry", "node-agent", "volumewatcher", "gc"] {
         let (daemon, manager) = start(service, only, &dir);
-        wait::until("it has reached the bus", SOON, async || {
+        wait::until("the service has reached the bus", SOON, async || {
             if daemon.log().contains("started") { Ok(()) } else { Err(daemon.log()) }
         })
         .await;
@@ -322,6 +328,6 @@ async fn a_service_that_waits_for_a_quorum_at_its_start_ends_when_it_is_told_to(
         // An agent opens nothing at its start: it waits for its lease.
         let ended = if service == "node-agent" { "ended" } else { "ended before it served" };
         assert!(daemon.log().contains(ended), "{service}: {}", daemon.log());
-        assert!(!manager.told().iter().any(|one| one == "READY=1"), "{service}");
+        assert!(!manager.received().iter().any(|message| message == "READY=1"), "{service}");
     }
 }

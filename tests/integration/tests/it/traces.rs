@@ -1,5 +1,5 @@
-//! H3: a claim is one trace, and its release another, linked one, whichever process is killed. The
-//! test reads what a collector receives from every process.
+//! H3: a claim is one trace, and its release is another trace that is linked to it, whichever
+//! process is killed. The tests read what a collector receives from every process.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Stdio;
@@ -11,8 +11,8 @@ use berth_harness::wait;
 use berth_integration::{Options, PLUGIN, Part, System};
 use serde_json::json;
 
-/// Delay until ended spans are sent.
-const SENT: Duration = Duration::from_secs(30);
+/// How long it may take until ended spans are sent.
+const SENT_WITHIN: Duration = Duration::from_secs(30);
 
 async fn system(collector: &Collector) -> System {
     let otlp = collector.http().rsplit(':').next().and_then(|port| port.parse().ok());
@@ -21,7 +21,7 @@ async fn system(collector: &Collector) -> System {
 
 /// Runs a command with the volume on the first node, as a user does.
 async fn run(system: &System, collector: &Collector, alloc: &str) {
-    let ran = system
+    let output = system
         .berth()
         .args(["run", "--volume", "data", "--node", "n1", "--alloc", alloc, "--", "true"])
         .env("BERTH_NATS_URL", system.url())
@@ -30,22 +30,22 @@ async fn run(system: &System, collector: &Collector, alloc: &str) {
         .output()
         .await
         .expect("berth runs");
-    assert!(ran.status.success(), "{ran:?}");
+    assert!(output.status.success(), "{output:?}");
 }
 
 /// The traces of the claim and of its release, once both are complete. All services are ended
 /// first: spans that they have not sent by then are lost.
-async fn told(system: &System, collector: &Collector) -> (Spans, Spans) {
+async fn traces_of_life(system: &System, collector: &Collector) -> (Spans, Spans) {
     system.settle("data").await;
     system.end().await;
-    let (claim, release) = wait::until("the traces are whole", SENT, || async {
+    let (claim, release) = wait::until("the traces are complete", SENT_WITHIN, || async {
         let spans = collector.spans();
         let ended = spans.named("release");
         let [release] = ended.0.as_slice() else { return Err(spans.tree()) };
-        let (of, _) = release.links.first().ok_or("the release is linked to nothing")?;
-        let (claim, release) = (spans.of(of), spans.of(&release.trace));
-        let whole = [&claim, &release].iter().all(|trace| trace.orphans().is_empty());
-        if whole && !claim.named("claim").0.is_empty() {
+        let (linked, _) = release.links.first().ok_or("the release is linked to nothing")?;
+        let (claim, release) = (spans.of(linked), spans.of(&release.trace));
+        let is_whole = [&claim, &release].iter().all(|trace| trace.orphans().is_empty());
+        if is_whole && !claim.named("claim").0.is_empty() {
             return Ok((claim, release));
         }
         Err(format!("{}\n{}", claim.tree(), release.tree()))
@@ -70,50 +70,51 @@ fn is_of_the_claim(span: &Span) -> bool {
         || span.name == "drive a release"
 }
 
-/// The processes of each trace; there is no third trace.
+/// Checks the processes of each trace, and that there is no third trace.
 fn check_life(all: &Spans, claim: &Spans, release: &Spans) {
     for trace in [claim, release] {
         let writes = trace.named("commit berth-volumes").0;
-        let wrote = writes.iter().any(|write| write.get("berth.key") == Some(KEY));
-        assert!(wrote, "no write of {KEY} is in\n{}", trace.tree());
-        let asked = trace.0.iter().any(|span| span.name.starts_with("berth-controller "));
-        assert!(asked, "no controller is in\n{}", trace.tree());
+        let has_write = writes.iter().any(|write| write.get("berth.key") == Some(KEY));
+        assert!(has_write, "no write of {KEY} is in\n{}", trace.tree());
+        let has_controller_call =
+            trace.0.iter().any(|span| span.name.starts_with("berth-controller "));
+        assert!(has_controller_call, "no controller is in\n{}", trace.tree());
     }
-    let watched = release.0.iter().any(|span| span.service() == "berth-volumewatcher");
-    assert!(watched, "no watcher is in\n{}", release.tree());
-    let known = [&claim.0[0].trace, &release.0[0].trace];
-    let stray = all.0.iter().find(|span| is_of_the_claim(span) && !known.contains(&&span.trace));
+    let has_watcher = release.0.iter().any(|span| span.service() == "berth-volumewatcher");
+    assert!(has_watcher, "no watcher is in\n{}", release.tree());
+    let traces = [&claim.0[0].trace, &release.0[0].trace];
+    let stray = all.0.iter().find(|span| is_of_the_claim(span) && !traces.contains(&&span.trace));
     assert!(stray.is_none(), "a third trace, with {stray:#?}\n{}", all.tree());
 }
 
-/// A service's metric as last sent: each value, or a histogram's count, by label. None when it was
-/// never sent.
+/// The last values of a service's metric by label: the value, or a histogram's count. None when it
+/// was never sent.
 fn last(collector: &Collector, service: &str, name: &str) -> Option<BTreeMap<String, f64>> {
-    let sent = collector.metrics(name);
+    let received = collector.metrics(name);
     let of_service = |metric: &&Metric| metric.resource["service.name"] == service;
-    let newest = sent.iter().rfind(of_service)?;
+    let newest = received.iter().rfind(of_service)?;
     let labels = |point: &Point| point.labels.values().cloned().collect();
     #[expect(clippy::cast_precision_loss, reason = "counts of tests are small")]
     let value = |point: &Point| point.count.map_or(point.value, |count| count as f64);
     Some(newest.points.iter().map(|point| (labels(point), value(point))).collect())
 }
 
-/// The metrics of one claim and its release.
+/// Checks the metrics of one claim and its release.
 fn check_counts(collector: &Collector) {
-    let is = |service: &str, name: &str, expected: &[(&str, f64)]| {
+    let check = |service: &str, name: &str, expected: &[(&str, f64)]| {
         let expected = expected.iter().map(|(label, value)| ((*label).to_owned(), *value));
         assert_eq!(last(collector, service, name), Some(expected.collect()), "{name}");
     };
-    is("berth-claim", "berth.claims.granted", &[(PLUGIN, 1.0)]);
-    is("berth-claim", "berth.claims.released", &[(PLUGIN, 1.0)]);
+    check("berth-claim", "berth.claims.granted", &[(PLUGIN, 1.0)]);
+    check("berth-claim", "berth.claims.released", &[(PLUGIN, 1.0)]);
     let states = ["publishing", "taken", "unpublishing", "node-detached"];
-    is("berth-claim", "berth.claims.state.duration", &states.map(|state| (state, 1.0)));
+    check("berth-claim", "berth.claims.state.duration", &states.map(|state| (state, 1.0)));
     // Nothing is left to do.
-    is("berth-volumewatcher", "berth.reconcile.running", &[("", 0.0)]);
-    is("berth-volumewatcher", "berth.reconcile.queued", &[("", 0.0)]);
+    check("berth-volumewatcher", "berth.reconcile.running", &[("", 0.0)]);
+    check("berth-volumewatcher", "berth.reconcile.queued", &[("", 0.0)]);
 }
 
-/// The names from a span up to the first of its trace.
+/// The names from a span up to the root of its trace.
 fn ancestry(spans: &Spans, span: &Span) -> Vec<String> {
     let mut names = vec![span.name.clone()];
     let mut parent = span.parent.clone();
@@ -130,8 +131,8 @@ fn check_calls(spans: &Spans, expected: &[(&str, &str)]) {
         let calls = spans.named(rpc);
         assert!(!calls.0.is_empty(), "{rpc} is not in\n{}", spans.tree());
         for call in &calls.0 {
-            let above = ancestry(spans, call);
-            assert!(above.iter().any(|name| name == part_of), "{rpc}: {above:?}");
+            let ancestors = ancestry(spans, call);
+            assert!(ancestors.iter().any(|name| name == part_of), "{rpc}: {ancestors:?}");
         }
     }
 }
@@ -145,7 +146,7 @@ async fn a_claim_is_a_trace_and_its_release_another_that_is_linked_to_it() {
     let system = system(&collector).await;
     system.volume("data", &["single-node-writer"]).await;
     run(&system, &collector, "a").await;
-    let (claim, release) = told(&system, &collector).await;
+    let (claim, release) = traces_of_life(&system, &collector).await;
 
     let roots: Vec<&str> = claim.roots().iter().map(|root| root.name.as_str()).collect();
     assert_eq!(roots, ["berth"], "{}", claim.tree());
@@ -181,7 +182,7 @@ async fn a_claim_is_a_trace_and_its_release_another_that_is_linked_to_it() {
     assert_eq!(traced("NodeUnstageVolume"), Some(json!(release.0[0].trace)));
 }
 
-/// However many workers a release takes, none leaves a span without a parent.
+/// No worker of a release leaves a span without a parent.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_release_is_one_trace_also_when_its_watcher_is_killed_half_way() {
     if !or_skip("real mounts") {
@@ -197,10 +198,10 @@ async fn a_release_is_one_trace_also_when_its_watcher_is_killed_half_way() {
         system.let_go();
     };
     tokio::join!(run(&system, &collector, "a"), kill);
-    let (claim, release) = told(&system, &collector).await;
+    let (claim, release) = traces_of_life(&system, &collector).await;
     assert!(claim.orphans().is_empty() && release.orphans().is_empty());
     let attempts = release.named("attempt agent.detach");
-    assert!(attempts.0.len() >= 2, "the one that was abandoned too:\n{}", release.tree());
+    assert!(attempts.0.len() >= 2, "also the abandoned attempt:\n{}", release.tree());
     let failed = attempts.0.iter().filter(|attempt| attempt.error.is_some());
     assert!(failed.count() >= 1, "{}", release.tree());
     check_calls(&release, &[("csi.v1.Node/NodeUnstageVolume", "attempt agent.detach")]);

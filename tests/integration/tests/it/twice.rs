@@ -1,4 +1,4 @@
-//! A volume of a plugin is registered once. Where an older version registered it twice, neither
+//! A volume of a plugin is registered once. If an older version registered it twice, neither
 //! registration is granted, and a release of one does not detach the other's node.
 
 use std::collections::BTreeSet;
@@ -40,13 +40,13 @@ fn document(id: &str, external_id: &str) -> Value {
         "capability": [{"access": "single-node-writer"}]})
 }
 
-/// Registers a volume under its own name; retried until it is registered or refused.
+/// Registers a volume under a name; repeats the request until the volume is registered or refused.
 async fn register(system: &System, id: &str, external_id: &str) -> Result<Registered, Problem> {
     let subject = verb::VolumeRegister::subject(&Namespace::default());
     system.persist(&subject, &document(id, external_id)).await
 }
 
-/// How often a call has begun.
+/// How many calls of an RPC have begun.
 fn count(system: &System, rpc: &str) -> usize {
     let calls = system.calls();
     calls.iter().filter(|call| call["entry"] == "begin" && call["rpc"] == rpc).count()
@@ -92,22 +92,22 @@ async fn a_second_name_for_a_volume_of_the_plugin_is_refused() {
     for attach in [true, false] {
         let system = System::start(Options { attach, ..Options::default() }).await;
         system.volume("data", &["single-node-writer"]).await;
-        let asked = count(&system, VALIDATE);
+        let validations = count(&system, VALIDATE);
         let refused = register(&system, "copy", "data").await.unwrap_err();
         assert_eq!(refused.code, Code::HandleTaken, "{refused}");
         assert!(refused.message.contains("volume data"), "{refused}");
         // In another namespace the refusal does not name the holder.
         let other = Namespace::new("other").unwrap();
         let subject = verb::VolumeRegister::subject(&other);
-        let hidden = system.ask::<Registered>(&subject, &document("copy", "data")).await;
-        let hidden = hidden.unwrap_err();
-        assert_eq!(hidden.code, Code::HandleTaken, "{hidden}");
-        assert!(hidden.message.contains("a volume of another namespace"), "{hidden}");
-        assert!(!hidden.message.contains("volume data"), "{hidden}");
-        assert_eq!(count(&system, VALIDATE), asked, "the plugin was not asked");
+        let refused = system.ask::<Registered>(&subject, &document("copy", "data")).await;
+        let refused = refused.unwrap_err();
+        assert_eq!(refused.code, Code::HandleTaken, "{refused}");
+        assert!(refused.message.contains("a volume of another namespace"), "{refused}");
+        assert!(!refused.message.contains("volume data"), "{refused}");
+        assert_eq!(count(&system, VALIDATE), validations, "the plugin was not called");
         assert_eq!(system.volumes().await.unwrap().volumes.len(), 1, "nothing was written");
 
-        // It is free once it is deregistered, and again when a volume is given another id.
+        // The handle is free once its volume is deregistered or gets another external id.
         system.deregister("data", false).await.unwrap();
         register(&system, "copy", "data").await.unwrap();
         let records = records(&system).await;
@@ -119,10 +119,10 @@ async fn a_second_name_for_a_volume_of_the_plugin_is_refused() {
         register(&system, "data", "data").await.unwrap();
         system.run("a", 0, "copy").await;
         system.run("b", 1, "data").await;
-        // Deregistered by force, the volume closes, and is removed with its last claim.
+        // A volume that is deregistered by force closes, and is removed with its last claim.
         system.stop("b").await;
         system.deregister("data", true).await.unwrap();
-        wait::until("it is gone", SOON, || async {
+        wait::until("the handle is free", SOON, || async {
             owner(&records, "data").await.map_or(Ok(()), Err)
         })
         .await;
@@ -142,26 +142,27 @@ async fn of_many_who_register_one_volume_at_once_one_wins() {
     system.provision("data");
     let records = records(&system).await;
     for round in 0..4 {
-        let names: Vec<String> = (0..24).map(|at| format!("v{round}-{at}")).collect();
-        let asked = names.iter().map(|name| register(&system, name, "data"));
-        let answers = futures_util::future::join_all(asked).await;
-        let won: Vec<&String> = names
+        let names: Vec<String> = (0..24).map(|number| format!("v{round}-{number}")).collect();
+        let requests = names.iter().map(|name| register(&system, name, "data"));
+        let answers = futures_util::future::join_all(requests).await;
+        let winners: Vec<&String> = names
             .iter()
             .zip(&answers)
             .filter_map(|(name, answer)| answer.is_ok().then_some(name))
             .collect();
-        assert_eq!(won.len(), 1, "{answers:#?}");
-        let lost = answers.iter().filter_map(|answer| answer.as_ref().err());
-        let codes: BTreeSet<Code> = lost.map(|problem| problem.code).collect();
+        assert_eq!(winners.len(), 1, "{answers:#?}");
+        let refusals = answers.iter().filter_map(|answer| answer.as_ref().err());
+        let codes: BTreeSet<Code> = refusals.map(|problem| problem.code).collect();
         assert_eq!(codes, BTreeSet::from([Code::HandleTaken]), "{answers:#?}");
-        assert_eq!(owner(&records, "data").await.as_ref(), Some(won[0]));
+        assert_eq!(owner(&records, "data").await.as_ref(), Some(winners[0]));
         assert_eq!(system.volumes().await.unwrap().volumes.len(), 1);
-        system.deregister(won[0], false).await.unwrap();
+        system.deregister(winners[0], false).await.unwrap();
     }
 }
 
-/// Every spec has the key of its handle, and every handle key has its spec.
-async fn are_whole(records: &Bucket) -> BTreeSet<String> {
+/// Checks that every spec has the key of its handle, and every such key its spec. Returns the
+/// external ids.
+async fn check_handles(records: &Bucket) -> BTreeSet<String> {
     let (mut specs, mut keys) = (BTreeSet::new(), BTreeSet::new());
     for entry in records.list(">").await.unwrap().entries {
         let value = entry.value.unwrap();
@@ -194,13 +195,13 @@ async fn whoever_is_killed_while_volumes_are_registered_nothing_is_left_by_half(
     for (round, part) in
         [Part::Claim, Part::Nats, Part::SecondClaim, Part::Nats].into_iter().enumerate()
     {
-        // Two names each request every volume, and the first is deregistered again.
-        let work = (0..24).map(|at| {
-            let (id, external) = (format!("r{round}-{at}"), format!("d{}", at / 2));
+        // Two names are requested for each volume, and some are deregistered again.
+        let work = (0..24).map(|number| {
+            let (id, external) = (format!("r{round}-{number}"), format!("d{}", number / 2));
             let system = &system;
             async move {
                 let registered = register(system, &id, &external).await;
-                if registered.is_ok() && at % 4 < 2 {
+                if registered.is_ok() && number % 4 < 2 {
                     system.deregister(&id, true).await.unwrap();
                 }
                 registered.is_ok()
@@ -210,14 +211,14 @@ async fn whoever_is_killed_while_volumes_are_registered_nothing_is_left_by_half(
             tokio::time::sleep(Duration::from_millis(40 + 30 * round as u64)).await;
             system.kill9_and_restart(part).await;
         };
-        let (won, ()) = tokio::join!(futures_util::future::join_all(work), kill);
-        assert!(won.iter().any(|won| *won), "round {round}");
-        let there = are_whole(&records).await;
-        assert!(!there.is_empty(), "round {round}");
+        let (outcomes, ()) = tokio::join!(futures_util::future::join_all(work), kill);
+        assert!(outcomes.iter().any(|registered| *registered), "round {round}");
+        let registered_ids = check_handles(&records).await;
+        assert!(!registered_ids.is_empty(), "round {round}");
         for volume in system.volumes().await.unwrap().volumes {
             system.deregister(volume.id.as_str(), true).await.unwrap();
         }
-        assert!(are_whole(&records).await.is_empty());
+        assert!(check_handles(&records).await.is_empty());
     }
 }
 
@@ -231,24 +232,28 @@ async fn what_an_older_version_registered_gets_its_key_and_a_key_without_a_volum
     for id in ["old", "lost", "quick"] {
         system.provision(id);
     }
-    // Registered while no repair ran, and refused to others immediately.
+    // Registered without its key: another name is refused even before a repair.
     register_as_before(&records, "before", "old").await;
     let refused = register(&system, "copy", "old").await.unwrap_err();
     assert_eq!(refused.code, Code::HandleTaken, "{refused}");
     // A key that names an absent volume blocks no registration.
-    let left = json!({"namespace": "default", "volume": "nobody", "schema": 1});
-    write(&records, &handle("lost"), &handle("lost"), &left).await;
+    let orphan = json!({"namespace": "default", "volume": "nobody", "schema": 1});
+    write(&records, &handle("lost"), &handle("lost"), &orphan).await;
     register(&system, "copy", "lost").await.unwrap();
     assert_eq!(owner(&records, "lost").await.as_deref(), Some("copy"));
     // A claim writes the key itself, and does not wait for a repair.
     register_as_before(&records, "hasty", "quick").await;
     system.run("a", 0, "hasty").await;
     assert_eq!(owner(&records, "quick").await.as_deref(), Some("hasty"));
-    write(&records, &handle("gone"), &handle("gone"), &left).await;
+    write(&records, &handle("gone"), &handle("gone"), &orphan).await;
     system.kill9_and_restart(Part::Claim).await;
-    wait::until("both are repaired", SOON, || async {
-        let found = (owner(&records, "old").await, owner(&records, "gone").await);
-        if found == (Some("before".to_owned()), None) { Ok(()) } else { Err(format!("{found:?}")) }
+    wait::until("both keys are repaired", SOON, || async {
+        let owners = (owner(&records, "old").await, owner(&records, "gone").await);
+        if owners == (Some("before".to_owned()), None) {
+            Ok(())
+        } else {
+            Err(format!("{owners:?}"))
+        }
     })
     .await;
     system.stop("a").await;
@@ -266,7 +271,7 @@ async fn of_a_volume_that_was_registered_twice_neither_is_granted_nor_the_others
         let records = records(&system).await;
         system.volume("data", &["single-node-writer"]).await;
         let mounted = system.run("a", 0, "data").await;
-        // An older version let a second name have the handle, and the second publish was refused.
+        // An older version registered a second name, and the plugin refused its publish.
         register_as_before(&records, "copy", "data").await;
         system.alloc("b", 0, "copy", false).await;
         let claim = json!({"state": "publishing", "tries": 1, "node": "n1", "mode": "write",
@@ -291,30 +296,30 @@ async fn of_a_volume_that_was_registered_twice_neither_is_granted_nor_the_others
         let sentence = "it is the same volume of its plugin as volume …, so neither is granted";
         tells(&system, "data", "registered-twice", YOU, sentence).await;
         // A repeated request for an earlier grant is refused too.
-        let again = system.mount("b", 0, "copy").await.unwrap_err();
-        assert_eq!(again.code, Code::RegisteredTwice, "{again}");
+        let refused = system.mount("b", 0, "copy").await.unwrap_err();
+        assert_eq!(refused.code, Code::RegisteredTwice, "{refused}");
         let listed = system.volumes().await.unwrap().volumes;
         assert!(listed.iter().all(|volume| volume.registered_twice), "{listed:?}");
         let log = || system.daemon(Part::Claim).log();
         wait::until("the log warns", Duration::from_secs(60), || async {
-            let said = log().contains("registered more than once");
-            if said { Ok(()) } else { Err("no word of it") }
+            let has_warned = log().contains("registered more than once");
+            if has_warned { Ok(()) } else { Err("the log has no warning") }
         })
         .await;
 
-        // The claim that should not exist is released, and its node stays attached.
+        // The second claim is released, and the node stays attached for the first.
         system.stop("b").await;
         if attach {
-            let held_back = wait::until("it waits for the other", SOON, || async {
-                let claim = system.claims("copy").await.claims.pop().ok_or("it is gone")?;
+            let waiting = wait::until("the release waits for the other claim", SOON, || async {
+                let claim = system.claims("copy").await.claims.pop().ok_or("the claim is gone")?;
                 match &claim.waits_for {
                     Some(why) if why.contains("alloc a on volume data") => Ok(claim),
                     other => Err(format!("{:?} {other:?}", claim.state)),
                 }
             })
             .await;
-            assert_eq!(held_back.state, State::NodeDetached);
-            assert!(held_back.hint.unwrap().contains("`berth alloc stop a`"));
+            assert_eq!(waiting.state, State::NodeDetached);
+            assert!(waiting.hint.unwrap().contains("`berth alloc stop a`"));
             tokio::time::sleep(Duration::from_secs(4)).await;
             assert_eq!(count(&system, UNPUBLISH), 0, "the first claim's node was detached");
             assert_eq!(system.claims("copy").await.claims.len(), 1);

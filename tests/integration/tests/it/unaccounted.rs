@@ -71,26 +71,29 @@ async fn unmount(system: &System) -> Result<Unmounted, Problem> {
 /// Waits until the node reports the mount, and returns the refusal of another node's claim.
 async fn is_reported(system: &System, path: &str) -> Problem {
     wait::until("the mount is reported", PATIENCE, || async {
-        let said = system.volume_status("data").await.map_err(|problem| problem.to_string())?;
-        if said.unaccounted.iter().any(|mount| mount.contains(path)) {
+        let status = system.volume_status("data").await.map_err(|problem| problem.to_string())?;
+        if status.unaccounted.iter().any(|mount| mount.contains(path)) {
             Ok(())
         } else {
-            Err(format!("{said:?}"))
+            Err(format!("{status:?}"))
         }
     })
     .await;
     let nodes = system.nodes().await.unwrap().nodes;
     assert!(nodes[0].unaccounted[0].path == path, "{nodes:?}");
     let sentence = "it is mounted where no claim covers it, so no other node is granted it…";
-    let told = tells(system, "data", "mount-unaccounted", YOU, sentence).await;
-    assert!(told["next"][0].as_str().unwrap().starts_with("berth node unmount n1 data"), "{told}");
+    let finding = tells(system, "data", "mount-unaccounted", YOU, sentence).await;
+    assert!(
+        finding["next"][0].as_str().unwrap().starts_with("berth node unmount n1 data"),
+        "{finding}"
+    );
     let swept: Value = system.persist(&verb::GcForce::subject(&()), &json!({})).await.unwrap();
     assert!(swept["kept"].to_string().contains(path), "{swept}");
     system.alloc("b", 1, "data", false).await;
     system.try_mount("b", 1, "data").await.unwrap_err()
 }
 
-/// All data of the bus are lost, including the records that it was initialised.
+/// Loses all data of the bus, including the record that it was initialised.
 async fn lose_the_store(system: &System) {
     let server = &system.servers()[0];
     server.terminate().await;
@@ -101,33 +104,34 @@ async fn lose_the_store(system: &System) {
 }
 
 /// Waits until the events show the mount, with its alloc.
-async fn is_told(system: &System, path: &str) {
-    let told = wait::until("the mount is told", PATIENCE, || async {
-        let ran = system
+async fn has_event(system: &System, path: &str) {
+    let event = wait::until("the mount has an event", PATIENCE, || async {
+        let output = system
             .berth()
             .args(["--nats", &system.url(), "--json", "events", "--volume", "data"])
             .output()
             .await
             .unwrap();
-        let told = String::from_utf8_lossy(&ran.stdout).into_owned();
-        let told = told.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-        let mut told = told.filter(|event| event["event"] == "volume.mount-unaccounted");
-        told.next().ok_or(format!("{ran:?}"))
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let events = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let mut events = events.filter(|event| event["event"] == "volume.mount-unaccounted");
+        events.next().ok_or(format!("{output:?}"))
     })
     .await;
-    assert_eq!((&told["alloc"], &told["node"]), (&json!("a"), &json!("n1")), "{told}");
-    assert!(told["detail"].as_str().unwrap().contains(path), "{told}");
+    assert_eq!((&event["alloc"], &event["node"]), (&json!("a"), &json!("n1")), "{event}");
+    assert!(event["detail"].as_str().unwrap().contains(path), "{event}");
 }
 
-/// The calls that began and undo a publication.
+/// How many calls that undo a publication have begun.
 fn unpublished(system: &System) -> usize {
     begun(system, "Unpublish")
 }
 
-/// The calls that began, of RPCs whose names have this part.
+/// How many calls have begun, of RPCs whose names contain this text.
 fn begun(system: &System, part: &str) -> usize {
-    let is = |call: &&Value| call["entry"] == "begin" && call["rpc"].to_string().contains(part);
-    system.calls().iter().filter(is).count()
+    let is_begun =
+        |call: &&Value| call["entry"] == "begin" && call["rpc"].to_string().contains(part);
+    system.calls().iter().filter(is_begun).count()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -142,43 +146,44 @@ async fn a_claim_deleted_by_hand_detaches_nothing_and_frees_nothing() {
     // A mount with its claim is not reported.
     let refused = unmount(&system).await.unwrap_err();
     assert_eq!(refused.code, Code::Held, "{refused}");
-    // While the list of claims is missing, the agent answers before its caller's deadline.
+    // While the claim service hangs, the agent answers before its caller's deadline.
     system.daemon(Part::Claim).pause();
     let subject = verb::AgentUnmount::subject(&n1());
-    let asked = json!({"namespace": "default", "volume": "data"});
-    let silent: Result<Unmounted, Problem> = system.ask(&subject, &asked).await;
-    let silent = silent.unwrap_err();
-    assert!(silent.message.contains("berth.v1.claim.status"), "{silent}");
-    assert_eq!(silent.node, Some("n1".to_owned()), "{silent}");
+    let request = json!({"namespace": "default", "volume": "data"});
+    let unanswered: Result<Unmounted, Problem> = system.ask(&subject, &request).await;
+    let unanswered = unanswered.unwrap_err();
+    assert!(unanswered.message.contains("berth.v1.claim.status"), "{unanswered}");
+    assert_eq!(unanswered.node, Some("n1".to_owned()), "{unanswered}");
     system.daemon(Part::Claim).resume();
 
     delete_claim(&system, "data", "a").await;
     let detached = detach(&system).await;
     assert!(detached.unaccounted[0].contains(&path), "{detached:?}");
     assert!(detached.hint.unwrap().contains("berth node unmount n1 data"));
-    // Its agent compares mounts with claims at its start, and then every minute.
+    // The agent compares mounts with claims at its start, and then every minute.
     system.kill9_and_restart(Part::Agent(0)).await;
     let refused = is_reported(&system, &path).await;
     assert_eq!(refused.code, Code::MountUnaccounted, "{refused}");
     assert!(refused.message.contains("node n1") && refused.message.contains(&path), "{refused}");
     assert_eq!(fs::read_to_string(format!("{path}/f")).unwrap(), "kept");
     assert_eq!(unpublished(&system), 0);
-    is_told(&system, &path).await;
-    // The agent's last report counts while the agent is away.
+    has_event(&system, &path).await;
+    // The agent's last report counts while the agent is down.
     system.kill9(Part::Agent(0));
     let detached = detach(&system).await;
     assert!(detached.unaccounted[0].contains(&path), "{detached:?}");
     system.restart(Part::Agent(0));
     system.healthy().await;
 
-    // A mount that a process uses is not unmounted. Once it has ended, the release goes on.
+    // A mount that a process uses is not unmounted. Once the process has ended, the release goes
+    // on.
     let holder = std::process::Command::new("sleep").arg("600").current_dir(&path).spawn();
     let mut holder = holder.unwrap();
-    wait::until("the use is told", PATIENCE, || async {
-        let busy: Result<Unmounted, Problem> = system.ask(&subject, &asked).await;
-        let problem = busy.unwrap_err();
-        let is_told = problem.message.contains("in use");
-        if is_told { Ok(()) } else { Err(problem.to_string()) }
+    wait::until("the refusal names the use", PATIENCE, || async {
+        let refused: Result<Unmounted, Problem> = system.ask(&subject, &request).await;
+        let problem = refused.unwrap_err();
+        let shows_use = problem.message.contains("in use");
+        if shows_use { Ok(()) } else { Err(problem.to_string()) }
     })
     .await;
     assert_eq!(fs::read_to_string(format!("{path}/f")).unwrap(), "kept");
@@ -186,8 +191,8 @@ async fn a_claim_deleted_by_hand_detaches_nothing_and_frees_nothing() {
     holder.wait().unwrap();
     system.freed("data").await;
     wait::until("nothing is reported any more", PATIENCE, || async {
-        let said = system.volume_status("data").await.map_err(|problem| problem.to_string())?;
-        if said.unaccounted.is_empty() { Ok(()) } else { Err(format!("{said:?}")) }
+        let status = system.volume_status("data").await.map_err(|problem| problem.to_string())?;
+        if status.unaccounted.is_empty() { Ok(()) } else { Err(format!("{status:?}")) }
     })
     .await;
     system.mount("b", 1, "data").await.unwrap();
@@ -196,7 +201,7 @@ async fn a_claim_deleted_by_hand_detaches_nothing_and_frees_nothing() {
 }
 
 /// The agent is killed while it unmounts for an operator, and neither the volume's registration nor
-/// the alloc is on record. What is on record by then is enough.
+/// the alloc is on record. The claim that the unmount recorded is enough.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unmount_by_hand_ends_on_record_whatever_becomes_of_the_agent() {
     if !or_skip("real mounts") {
@@ -210,32 +215,32 @@ async fn an_unmount_by_hand_ends_on_record_whatever_becomes_of_the_agent() {
     delete_claim(&system, "data", "a").await;
     delete_key(&system, &key::spec(&key_of("data"))).await;
     system.hold("NodeUnpublishVolume");
-    let asks = Arc::clone(&system);
-    let asked = tokio::spawn(async move { drop(unmount(&asks).await) });
+    let requester = Arc::clone(&system);
+    let unmounting = tokio::spawn(async move { drop(unmount(&requester).await) });
     system.under_way("NodeUnpublishVolume").await;
     system.kill9(Part::Agent(0));
-    asked.abort();
-    // It is not registered under another name either, as long as n1 has it.
-    let again = json!({"id": "again", "plugin": PLUGIN, "external_id": "data",
+    unmounting.abort();
+    // The volume cannot be registered under another name while n1 has it mounted.
+    let document = json!({"id": "again", "plugin": PLUGIN, "external_id": "data",
         "capability": [{"access": "single-node-writer"}]});
     let subject = verb::VolumeRegister::subject(&Namespace::default());
-    let refused: Result<Value, Problem> = system.ask(&subject, &again).await;
+    let refused: Result<Value, Problem> = system.ask(&subject, &document).await;
     assert_eq!(refused.unwrap_err().code, Code::HandleTaken);
-    let detached = || begun(&system, "ControllerUnpublish");
-    assert_eq!(detached(), 0, "{path} may be mounted");
+    let detaches = || begun(&system, "ControllerUnpublish");
+    assert_eq!(detaches(), 0, "{path} may be mounted");
 
     system.let_go();
     system.restart(Part::Agent(0));
     system.freed("data").await;
-    assert_eq!((detached(), system.in_use("data")), (1, None));
-    let _registered: Value = system.persist(&subject, &again).await.unwrap();
+    assert_eq!((detaches(), system.in_use("data")), (1, None));
+    let _registered: Value = system.persist(&subject, &document).await.unwrap();
     system.run("b", 1, "again").await;
     system.stop("b").await;
     system.settle("again").await;
 }
 
-/// Seen: up to a minute passed before the node reported the mount, and the volume was granted
-/// elsewhere meanwhile.
+/// A node may take up to a minute to report a mount. Until then the volume must not be granted
+/// elsewhere.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_node_is_granted_a_volume_whose_claim_was_deleted_before_its_node_has_reported() {
     if !or_skip("real mounts") {
@@ -246,29 +251,29 @@ async fn no_node_is_granted_a_volume_whose_claim_was_deleted_before_its_node_has
     system.volume("data", &["single-node-writer"]).await;
     let path = system.run("a", 0, "data").await.path;
     system.alloc("b", 1, "data", false).await;
-    // It says nothing for now.
+    // The paused agent reports nothing.
     system.daemon(Part::Agent(0)).pause();
     delete_claim(&system, "data", "a").await;
     let take = json!({"alloc": "b", "volume": "data", "node": "n2"});
     let subject = verb::ClaimTake::subject(&Namespace::default());
-    let taken = async || system.ask::<Value>(&subject, &take).await;
-    let refused = taken().await.unwrap_err();
+    let try_take = async || system.ask::<Value>(&subject, &take).await;
+    let refused = try_take().await.unwrap_err();
     assert_eq!(refused.code, Code::MountsUnreported, "{refused}");
     assert!(refused.message.contains("n1"), "{refused}");
     let delete = verb::VolumeDelete::subject(&Namespace::default());
-    let kept = system.ask::<Value>(&delete, &json!({"id": "data"})).await.unwrap_err();
-    assert_eq!(kept.code, Code::MountsNotSaid, "it is mounted: {kept}");
+    let refused = system.ask::<Value>(&delete, &json!({"id": "data"})).await.unwrap_err();
+    assert_eq!(refused.code, Code::MountsNotSaid, "the volume is mounted: {refused}");
     system.daemon(Part::Agent(0)).resume();
     wait::until("the node reports the mount", RECOVERY, || async {
-        match taken().await {
-            Ok(grant) => panic!("it was granted beside the mount: {grant:?}"),
+        match try_take().await {
+            Ok(grant) => panic!("granted beside the mount: {grant:?}"),
             Err(problem) if problem.code == Code::MountUnaccounted => Ok(()),
             Err(problem) => Err(problem.to_string()),
         }
     })
     .await;
     assert_eq!(fs::metadata(&path).map(|_| unpublished(&system)).unwrap(), 0);
-    // From here on the node's reports decide: no time has to pass.
+    // From here on the node's reports decide, without a delay.
     unmount(&system).await.unwrap();
     system.freed("data").await;
     system.mount("b", 1, "data").await.unwrap();
@@ -332,7 +337,7 @@ async fn an_older_backup_that_lacks_a_claim_frees_nothing() {
     system.settle("data").await;
 }
 
-/// Services start a new installation, since no bucket records an old one. The agents remember it.
+/// The services start a new installation, since no bucket is left. The agents remember the old one.
 #[tokio::test(flavor = "multi_thread")]
 async fn when_the_whole_store_is_lost_the_mounts_keep_their_volumes() {
     if !or_skip("real mounts") {

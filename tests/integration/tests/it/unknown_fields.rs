@@ -23,15 +23,15 @@ fn sample(row: &Row) -> Value {
         return serde_json::from_str(&text).unwrap();
     }
     let anchor = row.anchor().replace("-on-node", "");
-    let of = |name: &str| {
+    let snapshot = |name: &str| {
         let file = format!("{dir}/snapshots/it__messages__request-{name}.snap");
         let text = fs::read_to_string(file).ok()?;
         Some(serde_json::from_str(text.splitn(3, "---\n").nth(2)?).unwrap())
     };
-    of(&anchor).or_else(|| of("call")).unwrap()
+    snapshot(&anchor).or_else(|| snapshot("call")).unwrap()
 }
 
-/// The subject at which the system answers it.
+/// The subject at which the system answers a verb.
 fn subject(row: &Row) -> String {
     let ids = [("<ns>", "default"), ("<node>", "n1"), ("<plugin>", "dev=2Eberth")];
     ids.iter().fold(row.subject.to_owned(), |subject, (name, id)| subject.replace(name, id))
@@ -39,8 +39,8 @@ fn subject(row: &Row) -> String {
 
 async fn newest(system: &System) -> Vec<u64> {
     let mut heads = Vec::new();
-    for kept in [&bucket::VOLUMES, &bucket::ALLOCS, &bucket::SECRETS, &bucket::PLUGINS] {
-        heads.push(system.bus.bucket(kept, 1).await.unwrap().head(">").await.unwrap());
+    for spec in [&bucket::VOLUMES, &bucket::ALLOCS, &bucket::SECRETS, &bucket::PLUGINS] {
+        heads.push(system.bus.bucket(spec, 1).await.unwrap().head(">").await.unwrap());
     }
     heads
 }
@@ -58,39 +58,39 @@ async fn only_requests_that_change_something_are_refused_for_an_unknown_field() 
     let before = newest(&system).await;
     let mut levels = 0;
     for row in &changing {
-        for (path, wider) in widened(&sample(row)) {
-            let answer = system.ask::<Value>(&subject(row), &wider).await;
+        for (path, request) in widened(&sample(row)) {
+            let answer = system.ask::<Value>(&subject(row), &request).await;
             let problem = answer.expect_err(&format!("{} took {path}", row.step));
             let step = row.step;
             assert_eq!(problem.code, Code::BadInput, "{step} with {path}: {problem}");
-            let named = problem.faults.iter().any(|fault| fault.path == path);
-            assert!(named, "{step} with {path}: {problem}");
+            let is_named = problem.faults.iter().any(|fault| fault.path == path);
+            assert!(is_named, "{step} with {path}: {problem}");
             levels += 1;
         }
     }
     assert!(levels > changing.len(), "also fields of fields: {levels}");
     assert_eq!(newest(&system).await, before, "nothing was written");
     for row in &others {
-        for (path, wider) in widened(&sample(row)) {
-            if let Err(problem) = system.ask::<Value>(&subject(row), &wider).await {
+        for (path, request) in widened(&sample(row)) {
+            if let Err(problem) = system.ask::<Value>(&subject(row), &request).await {
                 let step = row.step;
-                let named = problem.faults.iter().any(|fault| fault.path == path);
-                assert!(!named, "{step} with {path}: {problem}");
-                let served = row.service == CONTROLLER || problem.code != Code::NoResponder;
-                assert!(served, "{step}: {problem}");
+                let is_named = problem.faults.iter().any(|fault| fault.path == path);
+                assert!(!is_named, "{step} with {path}: {problem}");
+                let is_served = row.service == CONTROLLER || problem.code != Code::NoResponder;
+                assert!(is_served, "{step}: {problem}");
             }
         }
     }
 }
 
-/// A user's typing error: the alloc would be registered for writing.
+/// A misspelt field: the alloc would be registered for writing.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_misspelt_read_only_registers_no_writer() {
     let system = System::shared();
     let register = verb::AllocRegister::subject(&Namespace::default());
     let volumes = json!([{"source": "data", "readonly": true}, {"source": "d", "mod": 1}]);
-    let asked = json!({"id": "misspelt", "node": "n1", "volumes": volumes, "notes": "x"});
-    let problem = system.ask::<AllocStatus>(&register, &asked).await.unwrap_err();
+    let document = json!({"id": "misspelt", "node": "n1", "volumes": volumes, "notes": "x"});
+    let problem = system.ask::<AllocStatus>(&register, &document).await.unwrap_err();
     let paths: Vec<&str> = problem.faults.iter().map(|fault| fault.path.as_str()).collect();
     assert_eq!(paths, ["volumes[0].readonly", "volumes[1].mod", "notes"], "{problem}");
     assert!(problem.faults[0].problem.contains("read_only"), "{problem}");

@@ -1,5 +1,5 @@
-//! Records that this version cannot read. A request that needs one fails and names its key. No
-//! false report is given, and nothing is written.
+//! Records that this version cannot read. A request that needs such a record names its key in the
+//! answer or the error. No answer is false, and nothing is written.
 
 use std::time::Duration;
 
@@ -41,14 +41,14 @@ fn alloc() -> AllocId {
 }
 
 /// One key of a bucket.
-struct Place {
+struct RecordKey {
     bucket: Bucket,
     key: String,
     /// The subjects that guard a write.
     filter: String,
 }
 
-impl Place {
+impl RecordKey {
     async fn of(system: &System, spec: &BucketSpec, key: String, filter: Option<String>) -> Self {
         let bucket = system.bus.bucket(spec, 1).await.unwrap();
         Self { bucket, filter: filter.unwrap_or_else(|| key.clone()), key }
@@ -76,18 +76,18 @@ impl Place {
 }
 
 /// A verb, its subject and its request.
-type Question = (&'static str, String, Value);
+type SampleRequest = (&'static str, String, Value);
 
-fn claim<V: Verb<To = Namespace>>(body: Value) -> Question {
+fn claim<V: Verb<To = Namespace>>(body: Value) -> SampleRequest {
     (V::STEP, V::subject(&Namespace::default()), body)
 }
 
-fn global<V: Verb<To = ()>>(body: Value) -> Question {
+fn global<V: Verb<To = ()>>(body: Value) -> SampleRequest {
     (V::STEP, V::subject(&()), body)
 }
 
 /// The verbs under test, each with its request.
-fn questions() -> Vec<Question> {
+fn requests() -> Vec<SampleRequest> {
     vec![
         claim::<verb::VolumeStatus>(json!({"id": "data"})),
         claim::<verb::VolumeList>(json!({})),
@@ -168,20 +168,20 @@ async fn every_answer_that_needs_a_record_names_it_when_it_cannot_be_read() {
     let node = NodeId::new("n1").unwrap();
     let (spec, claim) = (key::spec(&volume()), key::claim(&volume(), &alloc()));
     let alloc = key::alloc(&Namespace::default(), &alloc());
-    let places = [
-        ("spec", Place::of(&system, &bucket::VOLUMES, spec, subtree()).await),
-        ("claim", Place::of(&system, &bucket::VOLUMES, claim, subtree()).await),
-        ("alloc", Place::of(&system, &bucket::ALLOCS, alloc, None).await),
-        ("node", Place::of(&system, &bucket::NODES, key::node(&node), None).await),
+    let records = [
+        ("spec", RecordKey::of(&system, &bucket::VOLUMES, spec, subtree()).await),
+        ("claim", RecordKey::of(&system, &bucket::VOLUMES, claim, subtree()).await),
+        ("alloc", RecordKey::of(&system, &bucket::ALLOCS, alloc, None).await),
+        ("node", RecordKey::of(&system, &bucket::NODES, key::node(&node), None).await),
     ];
-    for (kind, place) in &places {
-        let whole = place.read().await;
-        for (how, bytes, code) in unreadable() {
-            place.put(&bytes).await;
-            // A replica that read the record before, and a restarted one that never did.
-            for began in ["before", "anew"] {
-                if began == "anew" {
-                    if how != "newer" && how != "empty" {
+    for (kind, record) in &records {
+        let whole = record.read().await;
+        for (damage, bytes, code) in unreadable() {
+            record.put(&bytes).await;
+            // A replica that has read the record before, and a restarted one that has not.
+            for replica in ["that read it before", "restarted"] {
+                if replica == "restarted" {
+                    if damage != "newer" && damage != "empty" {
                         continue;
                     }
                     system.kill9_and_restart(Part::Claim).await;
@@ -190,29 +190,29 @@ async fn every_answer_that_needs_a_record_names_it_when_it_cannot_be_read() {
                     })
                     .await;
                 }
-                for (step, subject, body) in questions() {
+                for (step, subject, body) in requests() {
                     if !needing(kind).contains(&step) {
                         continue;
                     }
-                    let what = format!("{step} with a {kind} that is {how}, {began}");
+                    let request =
+                        format!("{step} with a {kind} that is {damage}, at a replica {replica}");
                     let answer = match system.ask::<Value>(&subject, &body).await {
                         Ok(answer) => answer.to_string(),
                         Err(problem) => {
-                            assert_eq!(problem.code, code, "{what}: {problem}");
+                            assert_eq!(problem.code, code, "{request}: {problem}");
                             problem.to_string()
                         }
                     };
-                    assert!(answer.contains(&place.key), "{what} names no key: {answer}");
+                    assert!(answer.contains(&record.key), "{request} names no key: {answer}");
                     let says_gone = answer.contains("\"gone\":true");
                     let fits = answer.contains("\"fits\":true");
-                    assert!(!says_gone && !fits, "{what}: {answer}");
+                    assert!(!says_gone && !fits, "{request}: {answer}");
                 }
-                assert_eq!(place.read().await, bytes, "{kind} that is {how} was written over");
-                std::fs::write(format!("{}/f", mounted.path), "x")
-                    .expect("it is mounted as it was");
+                assert_eq!(record.read().await, bytes, "{kind} that is {damage} was written over");
+                std::fs::write(format!("{}/f", mounted.path), "x").expect("the mount is unchanged");
             }
         }
-        place.put(&whole).await;
+        record.put(&whole).await;
         system.healthy().await;
     }
     system.stop("a").await;
@@ -236,18 +236,17 @@ async fn the_status_of_a_node_names_plugin_instances_that_cannot_be_read() {
     let system = System::start(Options { nodes: 1, ..Options::default() }).await;
     let (node, plugin) = (NodeId::new("n1").unwrap(), PluginId::new(PLUGIN).unwrap());
     let key = key::instance(&plugin, &node, Half::Node);
-    let place = Place::of(&system, &bucket::PLUGINS, key, None).await;
+    let record = RecordKey::of(&system, &bucket::PLUGINS, key, None).await;
     system.daemon(Part::Agent(0)).pause();
-    place.put(b"{\"healthy\":tr").await;
+    record.put(b"{\"healthy\":tr").await;
     let status = system.ask::<Value>(&verb::NodeStatus::subject(&()), &json!({"id": "n1"})).await;
     let status = status.unwrap().to_string();
-    assert!(status.contains(&place.key), "{status}");
+    assert!(status.contains(&record.key), "{status}");
     system.daemon(Part::Agent(0)).resume();
     system.healthy().await;
 }
 
-/// `berth node status NODE` combines several answers. Unreadable records named in any of them must
-/// be printed.
+/// `berth node status NODE` combines several answers. It must print the unreadable records of each.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_status_of_a_node_names_records_that_cannot_be_read() {
     if !or_skip("real mounts") {
@@ -258,24 +257,24 @@ async fn the_status_of_a_node_names_records_that_cannot_be_read() {
     system.run("a", 0, "data").await;
     let claim = key::claim(&volume(), &alloc());
     let node = key::node(&NodeId::new("n1").unwrap());
-    let places = [
-        Place::of(&system, &bucket::VOLUMES, claim, Some(key::subtree(&volume()))).await,
-        Place::of(&system, &bucket::NODES, node, None).await,
+    let records = [
+        RecordKey::of(&system, &bucket::VOLUMES, claim, Some(key::subtree(&volume()))).await,
+        RecordKey::of(&system, &bucket::NODES, node, None).await,
     ];
-    for place in places {
-        let whole = place.read().await;
-        place.put(b"{\"state\":\"tak").await;
-        let (named, key) = (format!("\"key\": \"{}\"", place.key), &place.key);
-        let [table, said] = berth(&system, &["node", "status", "n1"]);
-        assert!(said.contains(key), "{key}: {table} {said}");
-        let [json, said] = berth(&system, &["node", "status", "n1", "--json"]);
+    for record in records {
+        let whole = record.read().await;
+        record.put(b"{\"state\":\"tak").await;
+        let (key_field, key) = (format!("\"key\": \"{}\"", record.key), &record.key);
+        let [table, stderr] = berth(&system, &["node", "status", "n1"]);
+        assert!(stderr.contains(key), "{key}: {table} {stderr}");
+        let [json, stderr] = berth(&system, &["node", "status", "n1", "--json"]);
         let is_refused = json.contains(Code::DamagedRecord.as_str()) && json.contains(key);
-        assert!(json.contains(&named) || is_refused, "{key}: {json} {said}");
+        assert!(json.contains(&key_field) || is_refused, "{key}: {json} {stderr}");
         if key.contains(".claim.") {
-            let [drawn, said] = berth(&system, &["trace", "data/a"]);
-            assert!(said.contains(key), "the trace: {drawn} {said}");
+            let [tree, stderr] = berth(&system, &["trace", "data/a"]);
+            assert!(stderr.contains(key), "the trace: {tree} {stderr}");
         }
-        place.put(&whole).await;
+        record.put(&whole).await;
     }
     system.stop("a").await;
     system.settle("data").await;
@@ -291,12 +290,13 @@ async fn an_older_claim_without_a_node_is_freed_on_the_node_of_its_alloc() {
     system.volume("data", &["single-node-writer"]).await;
     system.run("a", 0, "data").await;
     let claim = key::claim(&volume(), &alloc());
-    let place = Place::of(&system, &bucket::VOLUMES, claim, Some(key::subtree(&volume()))).await;
-    let mut fields: Value = serde_json::from_slice(&place.read().await).unwrap();
-    for since in ["schema", "trace", "trail", "state", "mode", "controller", "node"] {
-        fields.as_object_mut().unwrap().remove(since);
+    let record =
+        RecordKey::of(&system, &bucket::VOLUMES, claim, Some(key::subtree(&volume()))).await;
+    let mut fields: Value = serde_json::from_slice(&record.read().await).unwrap();
+    for field in ["schema", "trace", "trail", "state", "mode", "controller", "node"] {
+        fields.as_object_mut().unwrap().remove(field);
     }
-    place.put(fields.to_string().as_bytes()).await;
+    record.put(fields.to_string().as_bytes()).await;
     for part in [Part::Claim, Part::Watcher] {
         system.kill9_and_restart(part).await;
     }

@@ -1,5 +1,5 @@
-//! Nodes that a restored `berth-nodes` lacks have a mount whose claim the backup lacks, too. The
-//! volume is granted nowhere else, whether or not their agents held a lease all the time.
+//! A restored `berth-nodes` lacks a node, and the backup also lacks the claim of the node's mount.
+//! The volume is granted nowhere else, whether or not the node's agent held a lease all the time.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use crate::restored::admin_done;
 const PATIENCE: Duration = Duration::from_secs(60);
 const SECOND: Part = Part::Agent(1);
 
-/// The second node has the volume mounted, and the backup knows neither that claim nor the node.
+/// The second node has the volume mounted, and the backup has neither that claim nor the node.
 struct Fleet {
     system: System,
     backup: Dir,
@@ -51,7 +51,7 @@ impl Fleet {
         self.backup.path().to_str().expect("a path in UTF-8")
     }
 
-    /// The claim service does not run meanwhile, so it remembers nothing.
+    /// Restores the backup while the claim service is down, so that it remembers nothing.
     async fn restore(&self) {
         self.system.kill9(Part::Claim);
         admin_done(&self.system, &["bus", "restore", self.dir(), "--yes"]).await;
@@ -88,11 +88,11 @@ async fn a_node_with_a_lease_that_restored_records_lack_counts_as_one_that_has_n
     let system = &fleet.system;
     let lease = key::node_lease(&NodeId::new("n2").unwrap());
     let leases = system.bus.bucket(&bucket::LEASES, 1).await.unwrap();
-    let held = leases.get(&lease).await.unwrap().and_then(|entry| entry.value).unwrap();
-    // It says nothing for now, and has its lease.
+    let stored = leases.get(&lease).await.unwrap().and_then(|entry| entry.value).unwrap();
+    // The node reports nothing, and has its lease.
     system.kill9(SECOND);
     fleet.restore().await;
-    put(system, bucket::LEASES.name, &lease, ("Nats-TTL", "300s"), &held).await;
+    put(system, bucket::LEASES.name, &lease, ("Nats-TTL", "300s"), &stored).await;
     fleet.is_refused(Code::MountsUnreported, "n2").await;
     system.restart(SECOND);
     fleet.is_refused(Code::MountUnaccounted, "n2").await;

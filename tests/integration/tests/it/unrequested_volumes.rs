@@ -1,5 +1,5 @@
-//! What a node says of volumes that no alloc of it requested: it keeps nobody from them, and users
-//! are told nothing of it.
+//! A node's reports about volumes that none of its allocs requested: they keep no other node from
+//! the volumes, and users do not see them.
 
 use std::time::Duration;
 
@@ -55,7 +55,7 @@ async fn reports(bus: &Bus, unaccounted: Vec<UnaccountedMount>) {
 
 async fn thief_on_record(system: &System) -> NodeStatus {
     let nodes = system.nodes().await.unwrap().nodes;
-    nodes.into_iter().find(|known| known.id.as_str() == THIEF).unwrap()
+    nodes.into_iter().find(|node| node.id.as_str() == THIEF).unwrap()
 }
 
 /// The subjects of the stored events about volumes.
@@ -86,12 +86,12 @@ async fn a_node_keeps_no_other_from_a_volume_that_none_of_its_allocs_requested()
     system.run("a", 0, "used").await;
     let thief = connect(&system).await;
 
-    // An alloc that is nobody's, and one that is another node's.
+    // An alloc that does not exist, and an alloc of another node.
     reports(&thief, vec![mount("ghost", "vic"), mount("a", "vic"), mount("a", "used")]).await;
-    let known = thief_on_record(&system).await;
-    assert!(known.unaccounted.is_empty(), "{known:?}");
-    assert!(known.attributes["disbelieved-mounts"].starts_with("3, "), "{known:?}");
-    // The same answer, whether alloc and volume exist or not.
+    let record = thief_on_record(&system).await;
+    assert!(record.unaccounted.is_empty(), "{record:?}");
+    assert!(record.attributes["disbelieved-mounts"].starts_with("3, "), "{record:?}");
+    // The answer is the same, whether alloc and volume exist or not.
     for (alloc, volume) in [("ghost", "vic"), ("a", "vic"), ("a", "used"), ("ghost", "none")] {
         let lost = Recover {
             alloc: alloc_id(alloc),
@@ -103,18 +103,18 @@ async fn a_node_keeps_no_other_from_a_volume_that_none_of_its_allocs_requested()
             access: AccessMode::SingleNodeWriter,
             attachment: AttachmentMode::FileSystem,
         };
-        let asked = send::<verb::ClaimRecover>(&thief, &Namespace::default(), &lost).await;
-        assert_eq!(asked.map(drop), Err(Code::NotAllowed));
+        let recovered = send::<verb::ClaimRecover>(&thief, &Namespace::default(), &lost).await;
+        assert_eq!(recovered.map(drop), Err(Code::NotAllowed));
     }
     system.run("b", 0, "vic").await;
     assert!(system.volume_status("vic").await.unwrap().unaccounted.is_empty());
 
-    // What an alloc of this node requested counts, also after its claim is gone.
+    // A mount of a volume that the node's own alloc requested counts, even without a claim.
     system.alloc("own", 8, "vic", false).await;
     reports(&thief, vec![mount("own", "vic"), mount("own", "used")]).await;
-    let known = thief_on_record(&system).await;
-    assert_eq!(known.unaccounted.len(), 1, "{known:?}");
-    assert!(known.attributes["disbelieved-mounts"].starts_with("1, "), "{known:?}");
+    let record = thief_on_record(&system).await;
+    assert_eq!(record.unaccounted.len(), 1, "{record:?}");
+    assert!(record.attributes["disbelieved-mounts"].starts_with("1, "), "{record:?}");
     system.stop("a").await;
     system.stop("b").await;
     system.settle("vic").await;
@@ -128,7 +128,7 @@ async fn a_node_tells_users_nothing_of_what_it_has_not() {
     system.alloc("own", 8, "vic", false).await;
     let thief = connect(&system).await;
     reports(&thief, Vec::new()).await;
-    let told = |alloc: &str, at| ToldEvent {
+    let forged = |alloc: &str, at| ToldEvent {
         event: Event {
             node: Some(node(THIEF)),
             namespace: Some(Namespace::default()),
@@ -141,15 +141,15 @@ async fn a_node_tells_users_nothing_of_what_it_has_not() {
     };
     let began = clock::now();
     let (past, future) = (Timestamp::from_unix_ms(0), began.after(Duration::from_secs(86_400)));
-    let events = vec![told("ghost", past), told("own", future)];
+    let events = vec![forged("ghost", past), forged("own", future)];
     send::<verb::NodeTell>(&thief, &(), &TellEvents { events }).await.unwrap();
     wait::until("both are stored, and one names the volume", RECOVERY, || async {
-        let found = stored(&system).await;
-        let (named, nameless) =
+        let subjects = stored(&system).await;
+        let (with_volume, without_volume) =
             ("berth.v1.event.default.volume.vic.own", "berth.v1.event._.volume._._");
-        match &found[..] {
-            [a, b] if a.starts_with(nameless) && b.starts_with(named) => Ok(()),
-            _ => Err(found.join(" ")),
+        match &subjects[..] {
+            [a, b] if a.starts_with(without_volume) && b.starts_with(with_volume) => Ok(()),
+            _ => Err(subjects.join(" ")),
         }
     })
     .await;

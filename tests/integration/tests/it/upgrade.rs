@@ -67,27 +67,27 @@ fn newer(fields: &mut Map<String, Value>) {
     fields.insert("mood".to_owned(), json!({"well": true}));
 }
 
-/// Reverts that: the newer version finished, and wrote fields of this version only.
+/// Reverts [`newer`], as if the newer version had finished and written only this version's fields.
 fn as_it_was(fields: &mut Map<String, Value>) {
     fields["schema"] = json!(SCHEMA);
     fields.remove("mood");
 }
 
-/// Waits until the alloc on the second node gets the volume, after its release on the first.
+/// Waits until the alloc on the second node gets the volume after its release on the first.
 async fn handed_over(system: &System, to: &str, volume: &str) {
-    wait::until("the next one has it", Duration::from_secs(30), || async {
+    wait::until("the second alloc has the volume", Duration::from_secs(30), || async {
         system.mount(to, 1, volume).await.map_err(|problem| problem.to_string())
     })
     .await;
 }
 
-/// Each change of the volume `newer` is refused with the reason.
+/// Checks that each change of the volume `newer` is refused with the reason.
 async fn is_left_alone(system: &System) {
     let namespace = Namespace::default();
     let schema = format!("schema {}", SCHEMA_STORAGE + 1);
-    let says = |what: &str, problem: Problem| {
-        assert_eq!(problem.code, Code::NewerRecord, "{what}: {problem}");
-        assert!(problem.to_string().contains(&schema), "{what}: {problem}");
+    let check = |verb: &str, problem: Problem| {
+        assert_eq!(problem.code, Code::NewerRecord, "{verb}: {problem}");
+        assert!(problem.to_string().contains(&schema), "{verb}: {problem}");
     };
     let release = Release {
         alloc: alloc("a"),
@@ -95,7 +95,7 @@ async fn is_left_alone(system: &System) {
         epoch: None,
         reason: "an operator says so".to_owned(),
     };
-    let begin = Checkpoint {
+    let request = Checkpoint {
         alloc: alloc("a"),
         volume: VolumeId::new("newer").unwrap(),
         worker: WorkerId::new("test").unwrap(),
@@ -105,17 +105,17 @@ async fn is_left_alone(system: &System) {
     };
     let released =
         system.persist::<Released>(&verb::ClaimRelease::subject(&namespace), &release).await;
-    says("release", released.unwrap_err());
-    let next =
-        system.persist::<Checkpointed>(&verb::ClaimCheckpoint::subject(&namespace), &begin).await;
-    says("checkpoint", next.unwrap_err());
-    says("take", system.mount("b", 1, "newer").await.unwrap_err());
-    says("deregister by force", system.deregister("newer", true).await.unwrap_err());
+    check("release", released.unwrap_err());
+    let checkpoint =
+        system.persist::<Checkpointed>(&verb::ClaimCheckpoint::subject(&namespace), &request).await;
+    check("checkpoint", checkpoint.unwrap_err());
+    check("take", system.mount("b", 1, "newer").await.unwrap_err());
+    check("deregister by force", system.deregister("newer", true).await.unwrap_err());
     let update = json!({"id": "newer", "plugin": "dev.berth", "name": "another name",
         "capability": [{"access": "single-node-writer"}]});
     let updated =
         system.persist::<Value>(&verb::VolumeRegister::subject(&namespace), &update).await;
-    says("update", updated.unwrap_err());
+    check("update", updated.unwrap_err());
     let status = system.volume_status("newer").await.unwrap();
     assert!(status.hint.unwrap().contains("before berth-claim is upgraded"));
     let sweep = system.persist::<Sweep>(&verb::GcForce::subject(&()), &Force::default()).await;
@@ -140,11 +140,11 @@ async fn what_a_newer_replica_wrote_is_left_alone_and_all_else_is_served() {
     let key = key::claim(&volume("newer"), &alloc("a"));
     let written = records.change("newer", &key, newer).await;
     let (_, before) = records.read(&key).await;
-    // From here on every process of this version would release it.
+    // From here on every process of this version would release the volume.
     system.stop("a").await;
     is_left_alone(&system).await;
 
-    let everybody = [
+    let all_parts = [
         Part::Claim,
         Part::SecondClaim,
         Part::Watcher,
@@ -152,7 +152,7 @@ async fn what_a_newer_replica_wrote_is_left_alone_and_all_else_is_served() {
         Part::Gc,
         Part::Agent(0),
     ];
-    for part in everybody {
+    for part in all_parts {
         system.kill9_and_restart(part).await;
     }
     system.healthy().await;
@@ -164,8 +164,8 @@ async fn what_a_newer_replica_wrote_is_left_alone_and_all_else_is_served() {
         system.stop(&name).await;
         system.freed("other").await;
     }
-    assert_eq!(records.read(&key).await, (written, before), "nobody wrote to it");
-    std::fs::write(format!("{}/f", mounted.path), "x").expect("it is mounted as it was");
+    assert_eq!(records.read(&key).await, (written, before), "the record was not written");
+    std::fs::write(format!("{}/f", mounted.path), "x").expect("the mount is unchanged");
 
     // The newer version is finished or gone: the pending release begins.
     records.change("newer", &key, as_it_was).await;
@@ -196,7 +196,7 @@ async fn a_volume_that_a_newer_replica_registered_is_claimed_through_no_older_on
             system.healthy().await;
         }
     }
-    assert_eq!(records.read(&key).await.0, written, "nobody wrote to it");
+    assert_eq!(records.read(&key).await.0, written, "the record was not written");
     records.change("data", &key, as_it_was).await;
     system.mount("a", 0, "data").await.unwrap();
     system.stop("a").await;
@@ -213,8 +213,8 @@ async fn older_records_and_unknown_fields_go_the_whole_way() {
     let system = System::start(Options { replicas: 2, ..Options::default() }).await;
     let records = Records::of(&system).await;
     let older = |fields: &mut Map<String, Value>| {
-        for since in ["schema", "trace", "trail", "state", "mode", "controller"] {
-            fields.remove(since).unwrap();
+        for field in ["schema", "trace", "trail", "state", "mode", "controller"] {
+            fields.remove(field).unwrap();
         }
     };
     let wider = |fields: &mut Map<String, Value>| {
@@ -239,8 +239,8 @@ async fn older_records_and_unknown_fields_go_the_whole_way() {
         system.alloc(&second, 1, id, false).await;
         let refused = system.mount(&second, 1, id).await.unwrap_err();
         assert_eq!(refused.code, Code::Held, "{refused}");
-        let held = &system.claims(id).await.claims[0];
-        assert_eq!((held.state, Some(held.epoch)), (State::Taken, before["epoch"].as_u64()));
+        let claim = &system.claims(id).await.claims[0];
+        assert_eq!((claim.state, Some(claim.epoch)), (State::Taken, before["epoch"].as_u64()));
         system.stop(id).await;
         handed_over(&system, &second, id).await;
         system.stop(&second).await;

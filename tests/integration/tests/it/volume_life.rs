@@ -16,12 +16,15 @@ async fn whole_life(options: Options) {
     let system = System::start(options).await;
     let registered = system.volume("data", &["single-node-writer"]).await;
     assert!(registered.changed);
-    assert!(!system.volume("data", &["single-node-writer"]).await.changed, "A4: equal is nothing");
+    assert!(
+        !system.volume("data", &["single-node-writer"]).await.changed,
+        "A4: a repetition changes nothing"
+    );
 
     let mounted = system.run("writer", 0, "data").await;
     std::fs::write(format!("{}/hello", mounted.path), "from node 1").unwrap();
     let again = system.mount("writer", 0, "data").await.unwrap();
-    assert_eq!(again, mounted, "B4: asking again is answered with the same");
+    assert_eq!(again, mounted, "B4: a repetition gets the same answer");
     system.stop("writer").await;
     system.freed("data").await;
 
@@ -45,24 +48,24 @@ async fn whole_life(options: Options) {
     in_order(&system);
 }
 
-/// The driver's log shows the CSI order, once each.
+/// Checks that the driver's log shows the CSI order, with each call once.
 fn in_order(system: &System) {
     let Options { attach, stage, controller, .. } = system.options;
     let attach = attach && controller;
-    let mut wanted = Vec::new();
+    let mut expected = Vec::new();
     for _life in 0..2 {
-        wanted.extend(attach.then_some("ControllerPublishVolume"));
-        wanted.extend(stage.then_some("NodeStageVolume"));
-        wanted.push("NodePublishVolume");
-        wanted.push("NodeUnpublishVolume");
-        wanted.extend(stage.then_some("NodeUnstageVolume"));
-        wanted.extend(attach.then_some("ControllerUnpublishVolume"));
+        expected.extend(attach.then_some("ControllerPublishVolume"));
+        expected.extend(stage.then_some("NodeStageVolume"));
+        expected.push("NodePublishVolume");
+        expected.push("NodeUnpublishVolume");
+        expected.extend(stage.then_some("NodeUnstageVolume"));
+        expected.extend(attach.then_some("ControllerUnpublishVolume"));
     }
-    let changes = |rpc: &&str| rpc.contains("ublishVolume") || rpc.contains("tageVolume");
+    let is_change = |rpc: &&str| rpc.contains("ublishVolume") || rpc.contains("tageVolume");
     let calls = system.calls();
     let begun = calls.iter().filter(|call| call["entry"] == "begin");
-    let rpcs: Vec<&str> = begun.filter_map(|c| c["rpc"].as_str()).filter(changes).collect();
-    assert_eq!(rpcs, wanted);
+    let rpcs: Vec<&str> = begun.filter_map(|call| call["rpc"].as_str()).filter(is_change).collect();
+    assert_eq!(rpcs, expected);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -104,14 +107,14 @@ async fn shared_by_many() {
     }
     system.stop("a").await;
     system.stop("c").await;
-    let left = system.mount("b", 0, "shared").await.unwrap();
-    assert!(std::fs::exists(format!("{}/c", left.path)).unwrap(), "b still has it");
+    let mounted = system.mount("b", 0, "shared").await.unwrap();
+    assert!(std::fs::exists(format!("{}/c", mounted.path)).unwrap(), "b still has it");
     system.stop("b").await;
     system.settle("shared").await;
     let count = |rpc: &str| {
         let calls = system.calls();
-        let is = |call: &&Value| call["entry"] == "begin" && call["rpc"] == rpc;
-        calls.iter().filter(is).count()
+        let is_begun = |call: &&Value| call["entry"] == "begin" && call["rpc"] == rpc;
+        calls.iter().filter(is_begun).count()
     };
     assert_eq!(count("NodeStageVolume"), 2);
     assert_eq!(count("NodeUnstageVolume"), 2);
@@ -148,11 +151,11 @@ async fn deregistered_by_force_it_goes_with_its_last_claim() {
     assert_eq!(refused.code, Code::VolumeClosing, "{refused}");
     system.let_go();
     system.settle("data").await;
-    let gone = wait::until("the volume is gone", Duration::from_secs(10), || async {
-        system.volume_status("data").await.err().ok_or("it is still there")
+    let refused = wait::until("the volume is gone", Duration::from_secs(10), || async {
+        system.volume_status("data").await.err().ok_or("the volume is still there")
     })
     .await;
-    assert_eq!(gone.code, Code::NoSuchVolume, "{gone}");
+    assert_eq!(refused.code, Code::NoSuchVolume, "{refused}");
 
     let second = system.volume("data", &["single-node-writer"]).await;
     assert!(second.index > first.index, "a new life has higher revisions");

@@ -12,16 +12,16 @@ async fn created_used_and_deleted() {
         return;
     }
     let system = System::start(Options::default()).await;
-    let asked = json!({"size": "64MiB"});
-    let requested = system.create("data", asked.clone()).await.unwrap();
+    let document = json!({"size": "64MiB"});
+    let requested = system.create("data", document.clone()).await.unwrap();
     assert!(requested.changed, "{requested:?}");
     let storage = system.staged_as("data", Stage::Ready).await;
     assert!(storage.faults.is_empty() && storage.failure.is_none(), "{storage:?}");
-    let again = system.create("data", asked).await.unwrap();
-    assert!(!again.changed, "the same request again changes nothing: {again:?}");
-    let other = system.create("data", json!({"size": "65MiB"})).await.unwrap_err();
-    assert_eq!(other.code, Code::VolumeExists, "{other}");
-    assert!(other.message.contains("size"), "{other}");
+    let repeated = system.create("data", document).await.unwrap();
+    assert!(!repeated.changed, "the same request again changes nothing: {repeated:?}");
+    let refused_other = system.create("data", json!({"size": "65MiB"})).await.unwrap_err();
+    assert_eq!(refused_other.code, Code::VolumeExists, "{refused_other}");
+    assert!(refused_other.message.contains("size"), "{refused_other}");
     let status = system.volume_status("data").await.unwrap();
     assert_eq!(status.capacity_bytes, Some(64 << 20));
     system.assert_known().await;
@@ -37,10 +37,13 @@ async fn created_used_and_deleted() {
     system.deleted("data").await;
     system.assert_known().await;
 
-    // The next volume of this id is another one.
+    // The next volume of this id is another volume.
     system.created("data", json!({"size": "64MiB"})).await;
     let mounted = system.run("b", 1, "data").await;
-    assert!(!std::fs::exists(format!("{}/f", mounted.path)).unwrap(), "it has the old data");
+    assert!(
+        !std::fs::exists(format!("{}/f", mounted.path)).unwrap(),
+        "the new volume has the old data"
+    );
     system.stop("b").await;
     system.settle("data").await;
     system.deleted("data").await;
@@ -48,7 +51,7 @@ async fn created_used_and_deleted() {
     system.judge();
 }
 
-/// Rule 20: what may exist is created before it is deleted, so that its id is known.
+/// Rule 20: a volume that may exist is created before it is deleted, so that its id is known.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_creation_whose_answer_is_lost_is_finished_before_the_volume_is_deleted() {
     if !or_skip("real mounts") {
@@ -59,7 +62,7 @@ async fn a_creation_whose_answer_is_lost_is_finished_before_the_volume_is_delete
     system.plant(0, &lost);
     system.create("data", json!({"size": "1MiB"})).await.unwrap();
     berth_harness::wait::until("the answer is lost", berth_integration::RECOVERY, || async {
-        let status = system.volume_status("data").await.map_err(|it| it.to_string())?;
+        let status = system.volume_status("data").await.map_err(|problem| problem.to_string())?;
         match status.storage.and_then(|storage| storage.operation) {
             Some(operation) if operation.tries > 0 => Ok(()),
             other => Err(format!("{other:?}")),
@@ -70,7 +73,7 @@ async fn a_creation_whose_answer_is_lost_is_finished_before_the_volume_is_delete
     assert_eq!(refused.code, Code::VolumeNotReady, "no claim before it is ready: {refused}");
     system.stop("early").await;
     let doomed = system.delete("data").await.unwrap();
-    assert!(!doomed.gone, "it may exist at the storage: {doomed:?}");
+    assert!(!doomed.gone, "the volume may exist at the storage: {doomed:?}");
     system.plant(0, &json!([]));
     system.forgotten("data").await;
     system.assert_known().await;

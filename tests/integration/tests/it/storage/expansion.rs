@@ -27,17 +27,21 @@ async fn grows(fs: &str, small: u64, large: u64) {
     let before = bytes_at(&mounted.path);
     assert!(before < large / 2, "{before}");
     system.expand("data", json!({"size": large})).await.unwrap();
-    // Some kernels grow this file system only when it is not mounted: then it grows when it is
-    // staged again, and is not called before (CSI, `NodeExpandVolume`, FAILED_PRECONDITION).
-    let is_grown = wait::until("it is grown, or waits", Duration::from_secs(30), || async {
-        let status = system.volume_status("data").await.map_err(|it| it.to_string())?;
-        match status.storage.and_then(|storage| storage.operation) {
-            None => Ok(true),
-            Some(operation) if operation.waits_for == Some(StorageWait::StagedAgain) => Ok(false),
-            other => Err(format!("{other:?}")),
-        }
-    })
-    .await;
+    // Some kernels grow this file system only while it is not mounted. Then the plugin is called
+    // again only when the volume is staged again (CSI, `NodeExpandVolume`, FAILED_PRECONDITION).
+    let is_grown =
+        wait::until("the volume has grown, or waits", Duration::from_secs(30), || async {
+            let status =
+                system.volume_status("data").await.map_err(|problem| problem.to_string())?;
+            match status.storage.and_then(|storage| storage.operation) {
+                None => Ok(true),
+                Some(operation) if operation.waits_for == Some(StorageWait::StagedAgain) => {
+                    Ok(false)
+                }
+                other => Err(format!("{other:?}")),
+            }
+        })
+        .await;
     let mounted = if is_grown {
         mounted
     } else {
@@ -55,10 +59,11 @@ async fn grows(fs: &str, small: u64, large: u64) {
     system.stop(if is_grown { "a" } else { "a-again" }).await;
     system.freed("data").await;
 
-    // Staged nowhere: the controller grows it now, and its next staging grows the file system.
+    // The volume is staged nowhere: the controller grows it now, and its next staging grows the
+    // file system.
     system.expand("data", json!({"size": large * 2})).await.unwrap();
-    wait::until("the controller has expanded it", Duration::from_secs(30), || async {
-        let status = system.volume_status("data").await.map_err(|it| it.to_string())?;
+    wait::until("the controller has expanded the volume", Duration::from_secs(30), || async {
+        let status = system.volume_status("data").await.map_err(|problem| problem.to_string())?;
         let operation = status.storage.and_then(|storage| storage.operation);
         match (status.capacity_bytes, operation) {
             (Some(bytes), Some(operation))
@@ -91,7 +96,8 @@ async fn xfs_grows_while_it_is_mounted_and_when_it_is_staged_next() {
     grows("xfs", 320 << 20, 1024 << 20).await;
 }
 
-/// Rule 22: what the plugin expands offline only waits until it is free, or is refused.
+/// Rule 22: if the plugin expands only offline, an expansion waits until the volume is free, or is
+/// refused.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_plugin_that_expands_offline_only_is_called_when_the_volume_is_free() {
     if !or_skip("real mounts") {
@@ -108,7 +114,7 @@ async fn a_plugin_that_expands_offline_only_is_called_when_the_volume_is_free() 
     assert!(refused.message.contains("alloc a on node n1"), "{refused}");
     system.expand("data", json!({"size": "2MiB", "when_free": true})).await.unwrap();
     let status = system.volume_status("data").await.unwrap();
-    assert_eq!(status.capacity_bytes, Some(1 << 20), "it waits");
+    assert_eq!(status.capacity_bytes, Some(1 << 20), "the expansion waits");
     system.stop("a").await;
     system.staged_as("data", Stage::Ready).await;
     assert_eq!(system.volume_status("data").await.unwrap().capacity_bytes, Some(2 << 20));

@@ -4,8 +4,8 @@ use berth_contract::code::Code;
 use berth_contract::message::snapshot::SnapshotsChanged;
 use berth_contract::message::storage::{Capacities, Externals, Registration};
 use berth_contract::verb::{self, Verb as _};
-use berth_domain::Namespace;
 use berth_domain::volume::storage::SnapshotState;
+use berth_domain::{Namespace, VolumeId};
 use berth_harness::process::binary;
 use berth_harness::root::or_skip;
 use berth_harness::storage;
@@ -29,7 +29,7 @@ async fn what_the_plugin_has_is_listed_beside_what_is_registered() {
     system.snapshot_is("ours", "s", SnapshotState::Ready).await;
     system.provision("theirs");
     system.volume("gone", &["single-node-writer"]).await;
-    // It is removed with other tools than Berth.
+    // Removed without Berth.
     std::fs::remove_dir_all(system.backend().join("volumes").join("gone")).unwrap_or_else(
         |error| {
             panic!("{error}: {:?}", storage::volumes(&system.backend()));
@@ -38,13 +38,13 @@ async fn what_the_plugin_has_is_listed_beside_what_is_registered() {
 
     let all = listed(&system, false).await;
     assert!(!all.truncated && all.not_asked.is_empty(), "{all:?}");
-    let of = |registration| {
-        let those = all.volumes.iter().filter(move |it| it.registration == registration);
-        those.map(|it| it.listed.external_id.clone()).collect::<Vec<_>>()
+    let ids = |registration| {
+        let matching = all.volumes.iter().filter(move |entry| entry.registration == registration);
+        matching.map(|entry| entry.listed.external_id.clone()).collect::<Vec<_>>()
     };
-    assert_eq!(of(Registration::NotRegistered), ["theirs"], "{all:?}");
-    assert_eq!(of(Registration::NotListed), ["gone"], "{all:?}");
-    assert_eq!(of(Registration::Known).len(), 1, "{all:?}");
+    assert_eq!(ids(Registration::NotRegistered), ["theirs"], "{all:?}");
+    assert_eq!(ids(Registration::NotListed), ["gone"], "{all:?}");
+    assert_eq!(ids(Registration::Known).len(), 1, "{all:?}");
 
     // Two entries, then the last one.
     let subject = verb::VolumeExternal::subject(&Namespace::default());
@@ -56,7 +56,7 @@ async fn what_the_plugin_has_is_listed_beside_what_is_registered() {
     let paged: Vec<_> = first.volumes.into_iter().chain(rest.volumes).collect();
     assert_eq!(paged, all.volumes);
 
-    // A snapshot that Berth forgot is adopted from the list, and deleted as any other.
+    // A snapshot that Berth forgot is adopted from the list, and deleted like any other.
     let snapshots = listed(&system, true).await;
     assert_eq!(snapshots.snapshots.len(), 1, "{snapshots:?}");
     assert_eq!(snapshots.snapshots[0].registration, Registration::Known);
@@ -87,7 +87,7 @@ async fn what_the_plugin_has_is_listed_beside_what_is_registered() {
     assert!(next.contains("ours@s"), "{elsewhere}");
     let adopted = adopt("ours", "again").await.unwrap();
     assert!(adopted.changed && adopted.snapshots.len() == 1, "{adopted:?}");
-    assert!(!adopt("ours", "again").await.unwrap().changed, "it is the same request");
+    assert!(!adopt("ours", "again").await.unwrap().changed, "a repetition changes nothing");
     let twice = adopt("ours", "twice").await.unwrap_err();
     assert_eq!(twice.code, Code::SnapshotExists, "{twice}");
 
@@ -109,23 +109,23 @@ async fn the_room_of_a_plugin_is_told_by_place() {
     let zones: Vec<&str> = all
         .capacities
         .iter()
-        .filter_map(|it| it.topology.as_ref()?.get("zone"))
+        .filter_map(|capacity| capacity.topology.as_ref()?.get("zone"))
         .map(String::as_str)
         .collect();
     assert_eq!(zones, ["z1", "z2"], "{all:?}");
-    assert!(all.capacities.iter().all(|it| it.available_bytes.is_some()), "{all:?}");
-    let one = json!({"plugin": PLUGIN, "topology": {"zone": "z2"}});
-    let one: Capacities = system.persist(&subject, &one).await.unwrap();
-    assert_eq!(one.capacities.len(), 1, "{one:?}");
-    // The request is of no namespace, so it may name a class of any.
+    assert!(all.capacities.iter().all(|capacity| capacity.available_bytes.is_some()), "{all:?}");
+    let one_zone = json!({"plugin": PLUGIN, "topology": {"zone": "z2"}});
+    let one_zone: Capacities = system.persist(&subject, &one_zone).await.unwrap();
+    assert_eq!(one_zone.capacities.len(), 1, "{one_zone:?}");
+    // The request has no namespace, so it may name any class.
     system.class("theirs", json!({"namespaces": ["team-a"]})).await.unwrap();
-    for of_class in [json!({"class": "theirs"}), json!({"class": "theirs", "plugin": PLUGIN})] {
-        let told: Capacities = system.persist(&subject, &of_class).await.unwrap();
-        assert_eq!((told.plugin.as_str(), told.capacities.len()), (PLUGIN, 2), "{told:?}");
+    for query in [json!({"class": "theirs"}), json!({"class": "theirs", "plugin": PLUGIN})] {
+        let answer: Capacities = system.persist(&subject, &query).await.unwrap();
+        assert_eq!((answer.plugin.as_str(), answer.capacities.len()), (PLUGIN, 2), "{answer:?}");
     }
-    let other = json!({"class": "theirs", "plugin": "no.such"});
-    let other = system.ask::<Value>(&subject, &other).await.unwrap_err();
-    assert_eq!(other.code, Code::BadInput, "{other}");
+    let wrong = json!({"class": "theirs", "plugin": "no.such"});
+    let refused = system.ask::<Value>(&subject, &wrong).await.unwrap_err();
+    assert_eq!(refused.code, Code::BadInput, "{refused}");
     let unknown = system.ask::<Value>(&subject, &json!({"plugin": "no.such"})).await.unwrap_err();
     assert_eq!(unknown.code, Code::NoSuchPlugin, "{unknown}");
 }
@@ -140,10 +140,10 @@ async fn one_volume_is_asked_for_and_how_it_is() {
     system.created("data", json!({"size": "1MiB"})).await;
     system.created("other", json!({"size": "1MiB"})).await;
     let all = listed(&system, false).await;
-    assert!(all.volumes.iter().all(|it| it.listed.abnormal.is_none()), "{all:?}");
-    let of_data =
-        all.volumes.iter().find(|it| it.volume.as_ref().is_some_and(|id| id.as_str() == "data"));
-    let id = of_data.expect("it is listed").listed.external_id.clone();
+    assert!(all.volumes.iter().all(|entry| entry.listed.abnormal.is_none()), "{all:?}");
+    let is_data = |id: &VolumeId| id.as_str() == "data";
+    let data = all.volumes.iter().find(|entry| entry.volume.as_ref().is_some_and(is_data));
+    let id = data.expect("the volume is listed").listed.external_id.clone();
     let marked = std::process::Command::new(binary("berth-csi-dev"))
         .args(["provision", "--volume", &id, "--abnormal", "a disk fails", "--backend"])
         .arg(system.backend())
@@ -151,18 +151,18 @@ async fn one_volume_is_asked_for_and_how_it_is() {
         .unwrap();
     assert!(marked.status.success(), "{marked:?}");
     let subject = verb::VolumeExternal::subject(&Namespace::default());
-    let one = json!({"plugin": PLUGIN, "id": id});
-    let one: Externals = system.persist(&subject, &one).await.unwrap();
-    let [volume] = one.volumes.as_slice() else { panic!("{one:?}") };
+    let registered = json!({"plugin": PLUGIN, "id": id});
+    let registered: Externals = system.persist(&subject, &registered).await.unwrap();
+    let [volume] = registered.volumes.as_slice() else { panic!("{registered:?}") };
     assert_eq!(volume.registration, Registration::Known);
-    assert_eq!(volume.listed.abnormal.as_deref(), Some("a disk fails"), "{one:?}");
-    let is_got = || system.calls().iter().any(|call| call["rpc"] == "ControllerGetVolume");
-    assert!(!is_got(), "a volume that is registered is looked for in the list");
+    assert_eq!(volume.listed.abnormal.as_deref(), Some("a disk fails"), "{registered:?}");
+    let is_get_called = || system.calls().iter().any(|call| call["rpc"] == "ControllerGetVolume");
+    assert!(!is_get_called(), "a registered volume is searched in the list");
     system.provision("theirs");
     let theirs = json!({"plugin": PLUGIN, "id": "theirs"});
     let theirs: Externals = system.persist(&subject, &theirs).await.unwrap();
     assert_eq!(theirs.volumes.len(), 1, "{theirs:?}");
-    assert!(is_got(), "one that is not is asked for alone");
+    assert!(is_get_called(), "an unregistered volume is requested alone");
     let none = json!({"plugin": PLUGIN, "id": "no-such"});
     let none: Externals = system.persist(&subject, &none).await.unwrap();
     assert!(none.volumes.is_empty(), "{none:?}");

@@ -1,4 +1,4 @@
-//! A plugin that is away for long: its operations wait, visibly, and go on as soon as it is back.
+//! A plugin that is down for long: its operations wait visibly, and continue as soon as it is back.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use berth_harness::wait;
 use berth_integration::{Options, Part, RECOVERY, System};
 use serde_json::json;
 
-/// Retries are an hour apart here, so only an early wake explains that the volume gets ready.
+/// Retries are an hour apart here, so only an early wake makes the volume ready.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_operation_goes_on_as_soon_as_its_plugin_is_back() {
     if !or_skip("real mounts") {
@@ -18,27 +18,33 @@ async fn an_operation_goes_on_as_soon_as_its_plugin_is_back() {
     let system =
         System::start(Options { nodes: 1, retry_ms: (hour, hour), ..Options::default() }).await;
     system.kill9(Part::Driver(0));
-    wait::until("the plugin counts as away", RECOVERY, || async {
-        let plugins = system.plugins().await.map_err(|it| it.to_string())?;
-        let healthy =
-            plugins.plugins.iter().filter_map(|it| it.controllers).any(|it| it.healthy > 0);
+    wait::until("the plugin counts as down", RECOVERY, || async {
+        let plugins = system.plugins().await.map_err(|problem| problem.to_string())?;
+        let healthy = plugins
+            .plugins
+            .iter()
+            .filter_map(|plugin| plugin.controllers)
+            .any(|controllers| controllers.healthy > 0);
         if healthy { Err(format!("{plugins:?}")) } else { Ok(()) }
     })
     .await;
     system.create("data", json!({"size": "1MiB"})).await.unwrap();
-    let waiting = wait::until("it waits", RECOVERY, || async {
-        let status = system.volume_status("data").await.map_err(|it| it.to_string())?;
+    let waiting = wait::until("the creation waits", RECOVERY, || async {
+        let status = system.volume_status("data").await.map_err(|problem| problem.to_string())?;
         match status.storage.and_then(|storage| storage.operation) {
             Some(operation) if operation.next_try.is_some() => Ok(operation),
             other => Err(format!("{other:?}")),
         }
     })
     .await;
-    assert!(waiting.failure.is_some(), "why is told: {waiting:?}");
-    let back = Instant::now();
+    assert!(waiting.failure.is_some(), "the reason is shown: {waiting:?}");
+    let restarted = Instant::now();
     system.restart(Part::Driver(0));
     system.staged_as("data", Stage::Ready).await;
-    assert!(back.elapsed() < Duration::from_secs(600), "it did not wait for its next try");
+    assert!(
+        restarted.elapsed() < Duration::from_secs(600),
+        "the operation did not wait for its next try"
+    );
     system.deleted("data").await;
     system.assert_known().await;
     system.judge();

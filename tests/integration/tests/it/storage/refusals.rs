@@ -1,4 +1,4 @@
-//! What is refused before anything is sent, and what a plugin does otherwise than CSI wants.
+//! Requests that are refused before anything is sent to a plugin, and creations that it refuses.
 
 use berth_contract::code::Code;
 use berth_contract::message::volume::Volumes;
@@ -58,8 +58,8 @@ async fn what_the_plugin_cannot_do_is_refused_by_the_name_of_the_ability() {
         return;
     }
     let driver = |_| {
-        let off = ["create", "expand", "snapshot", "modify"];
-        off.iter().flat_map(|off| ["--without".to_owned(), (*off).to_owned()]).collect()
+        let abilities = ["create", "expand", "snapshot", "modify"];
+        abilities.iter().flat_map(|name| ["--without".to_owned(), (*name).to_owned()]).collect()
     };
     let system = System::start(Options { nodes: 1, driver, ..Options::default() }).await;
     system.volume("data", &["single-node-writer"]).await;
@@ -92,10 +92,10 @@ async fn what_the_plugin_cannot_do_is_refused_by_the_name_of_the_ability() {
         assert!(refused.message.contains(ability), "{subject}: {refused}");
     }
     let calls = system.calls();
-    let changes = |call: &&Value| {
+    let is_change = |call: &&Value| {
         call["rpc"]
             .as_str()
             .is_some_and(|rpc| rpc.contains("CreateVolume") || rpc.contains("Expand"))
     };
-    assert_eq!(calls.iter().find(changes), None, "nothing was sent");
+    assert_eq!(calls.iter().find(is_change), None, "nothing was sent");
 }

@@ -1,4 +1,4 @@
-//! Volumes for one run: they go when their run is over, whatever was killed in between.
+//! Volumes for one run: they are deleted when their run has ended, whatever was killed meanwhile.
 
 use berth_domain::volume::storage::Stage;
 use berth_harness::root::or_skip;
@@ -11,7 +11,7 @@ async fn a_volume_of_a_run_goes_with_it_whatever_is_killed() {
         return;
     }
     let system = System::start(Options::default()).await;
-    for (at, killed) in [
+    for (number, killed) in [
         None,
         Some(Part::Claim),
         Some(Part::Watcher),
@@ -22,7 +22,7 @@ async fn a_volume_of_a_run_goes_with_it_whatever_is_killed() {
     .into_iter()
     .enumerate()
     {
-        let (alloc, volume) = (format!("run{at}"), format!("scratch{at}"));
+        let (alloc, volume) = (format!("run{number}"), format!("scratch{number}"));
         system.alloc(&alloc, 0, &volume, false).await;
         system.create(&volume, json!({"size": "1MiB", "for_alloc": alloc})).await.unwrap();
         system.staged_as(&volume, Stage::Ready).await;
@@ -34,7 +34,7 @@ async fn a_volume_of_a_run_goes_with_it_whatever_is_killed() {
         system.forgotten(&volume).await;
         system.assert_known().await;
     }
-    // A run that ends before its volume is there, and one that never claims it.
+    // A run that ends before its volume exists, and never claims it.
     system.hold("CreateVolume");
     system.alloc("early", 0, "early", false).await;
     system.create("early", json!({"size": "1MiB", "for_alloc": "early"})).await.unwrap();
@@ -46,8 +46,8 @@ async fn a_volume_of_a_run_goes_with_it_whatever_is_killed() {
     system.judge();
 }
 
-/// The time of the creation on the record is by the clock of the replica that wrote it. How long
-/// the run has had to register is measured, and not taken from that time.
+/// The creation's time on the record is by the clock of the replica that wrote it. So the time that
+/// the run had to register is measured, and not derived from the record.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_volume_of_a_run_is_kept_for_it_by_whatever_clock_it_was_created() {
     const DAY_MS: i64 = 24 * 3_600 * 1_000;
@@ -60,7 +60,7 @@ async fn a_volume_of_a_run_is_kept_for_it_by_whatever_clock_it_was_created() {
     system.create("kept", json!({"size": "1MiB", "for_alloc": "late"})).await.unwrap();
     system.set_clock("claim-0", 0);
     system.staged_as("kept", Stage::Ready).await;
-    // The rescans that delete these volumes look at that one, too.
+    // The rescans that delete these volumes also check `kept`.
     for ended in ["ended1", "ended2"] {
         system.alloc(ended, 0, ended, false).await;
         system.create(ended, json!({"size": "1MiB", "for_alloc": ended})).await.unwrap();
@@ -76,7 +76,8 @@ async fn a_volume_of_a_run_is_kept_for_it_by_whatever_clock_it_was_created() {
     system.judge();
 }
 
-/// A run whose volume cannot be created deletes nothing: a volume of that name is another's.
+/// A run whose volume cannot be created deletes nothing: the volume of that name belongs to another
+/// run.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_that_does_not_start_deletes_only_what_it_created() {
     if !or_skip("real mounts") {
@@ -91,13 +92,13 @@ async fn a_run_that_does_not_start_deletes_only_what_it_created() {
         berth.args(["--nats", &url, "run", "--node", "n1", "--alloc", "job"]).args(arguments);
         async move { berth.output().await.unwrap() }
     };
-    let ran = run(&["--volume", "new:1MiB:/scratch", "--class", "fast", "--", "true"]).await;
-    let said = String::from_utf8_lossy(&ran.stderr).into_owned();
-    assert!(!ran.status.success() && said.contains("job-new-0"), "{said}");
+    let output = run(&["--volume", "new:1MiB:/scratch", "--class", "fast", "--", "true"]).await;
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && stderr.contains("job-new-0"), "{stderr}");
     system.staged_as("job-new-0", Stage::Ready).await;
     system.deleted("job-new-0").await;
-    // What it creates, it deletes: `no` is not there.
-    let ran = run(&[
+    // `no` does not exist, so the run does not start, and it deletes the volume that it created.
+    let output = run(&[
         "--volume",
         "new:1MiB:/scratch",
         "--volume",
@@ -108,7 +109,7 @@ async fn a_run_that_does_not_start_deletes_only_what_it_created() {
         "true",
     ])
     .await;
-    assert!(!ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    assert!(!output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     system.forgotten("job-new-0").await;
     system.assert_known().await;
     system.judge();

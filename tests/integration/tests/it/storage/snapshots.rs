@@ -22,10 +22,10 @@ async fn cut_restored_and_deleted_after_its_volume() {
     std::fs::write(format!("{}/f", mounted.path), "first").unwrap();
     let slow = json!({"parameters": {"ready-after-ms": "1500"}});
     system.snapshot(&["data"], "monday", slow.clone()).await.unwrap();
-    let again = system.snapshot(&["data"], "monday", slow.clone()).await.unwrap();
-    assert!(!again.changed, "the same again");
-    let other = system.snapshot(&["data"], "monday", json!({})).await.unwrap_err();
-    assert_eq!(other.code, Code::SnapshotExists, "{other}");
+    let repeated = system.snapshot(&["data"], "monday", slow.clone()).await.unwrap();
+    assert!(!repeated.changed, "a repetition changes nothing");
+    let refused = system.snapshot(&["data"], "monday", json!({})).await.unwrap_err();
+    assert_eq!(refused.code, Code::SnapshotExists, "{refused}");
     let ready = system.snapshot_is("data", "monday", SnapshotState::Ready).await;
     assert!(ready.external_id.is_some() && ready.cut_at.is_some(), "{ready:?}");
     std::fs::write(format!("{}/f", mounted.path), "second").unwrap();
@@ -44,10 +44,10 @@ async fn cut_restored_and_deleted_after_its_volume() {
     system.stop("reader").await;
     system.settle("restored").await;
 
-    // Another volume of that name has none, until it gets its own.
+    // Another volume of that name cannot have such a snapshot until the old one is deleted.
     system.created("data", json!({"size": "1MiB"})).await;
-    let of_another = system.snapshot(&["data"], "monday", slow).await.unwrap_err();
-    assert_eq!(of_another.code, Code::SnapshotExists, "{of_another}");
+    let refused = system.snapshot(&["data"], "monday", slow).await.unwrap_err();
+    assert_eq!(refused.code, Code::SnapshotExists, "{refused}");
     system.snapshot_deleted("data", "monday", false).await;
     system.snapshot(&["data"], "monday", json!({})).await.unwrap();
     let own = system.snapshot_is("data", "monday", SnapshotState::Ready).await;
@@ -55,8 +55,8 @@ async fn cut_restored_and_deleted_after_its_volume() {
         "volume": "data", "snapshot": "monday", "create_index": ready.create_index,
     });
     let subject = "berth.v1.snapshot.delete.default";
-    let late = system.ask::<serde_json::Value>(subject, &earlier).await.unwrap_err();
-    assert_eq!(late.code, Code::NoSuchSnapshot, "{late}");
+    let refused = system.ask::<serde_json::Value>(subject, &earlier).await.unwrap_err();
+    assert_eq!(refused.code, Code::NoSuchSnapshot, "{refused}");
     assert_eq!(system.snapshots("data").await, [own]);
     system.snapshot_deleted("data", "monday", false).await;
     for volume in ["data", "restored"] {
@@ -89,11 +89,11 @@ async fn a_group_is_cut_and_deleted_as_one() {
         let refused = system.ask::<serde_json::Value>(subject, &body).await.unwrap_err();
         assert_eq!(refused.code, Code::SnapshotInGroup, "{refused}");
     }
-    // Of volumes that have such a snapshot and others that have not, none gets one.
+    // If some of the volumes already have such a snapshot, no volume gets one.
     system.created("w", json!({"size": "1MiB"})).await;
     for volumes in [&["x", "w"][..], &["w", "x", "y", "z"]] {
-        let half = system.snapshot(volumes, "all", json!({})).await.unwrap_err();
-        assert_eq!(half.code, Code::SnapshotExists, "{volumes:?}: {half}");
+        let refused = system.snapshot(volumes, "all", json!({})).await.unwrap_err();
+        assert_eq!(refused.code, Code::SnapshotExists, "{volumes:?}: {refused}");
     }
     assert_eq!(system.snapshots("w").await, []);
     system.snapshot(&["w"], "all", json!({})).await.unwrap();
@@ -114,7 +114,7 @@ async fn a_group_is_cut_and_deleted_as_one() {
     system.judge();
 }
 
-/// Another controller would answer that it is deleted.
+/// Another controller would answer that the snapshot is deleted.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_snapshot_waits_for_the_controller_that_knows_it_and_says_so() {
     if !or_skip("real mounts") {
@@ -122,11 +122,11 @@ async fn a_snapshot_waits_for_the_controller_that_knows_it_and_says_so() {
     }
     let driver = |node| vec!["--topology".to_owned(), format!("zone=z{}", node + 1)];
     let system = System::start(Options { nodes: 2, driver, ..Options::default() }).await;
-    let there = json!({"size": "1MiB", "topology": [{"zone": "z1"}]});
-    system.created("x", there).await;
+    let in_zone = json!({"size": "1MiB", "topology": [{"zone": "z1"}]});
+    system.created("x", in_zone).await;
     system.snapshot(&["x"], "monday", json!({})).await.unwrap();
     system.snapshot_is("x", "monday", SnapshotState::Ready).await;
-    // Its node is away for so long that it is collected.
+    // Its node is down until the collector removes its record.
     system.compared().await;
     system.kill9(Part::Agent(0));
     sweep::down(&system, "n1").await;
@@ -136,8 +136,9 @@ async fn a_snapshot_waits_for_the_controller_that_knows_it_and_says_so() {
     system.ask::<SnapshotsChanged>(subject, &body).await.unwrap();
     wait::until("the snapshot says what it waits for", RECOVERY, || async {
         let all = system.snapshots("x").await;
-        let waits = all.iter().any(|one| one.waits_for == Some(StorageWait::Controller));
-        if waits { Ok(()) } else { Err(format!("{all:?}")) }
+        let is_waiting =
+            all.iter().any(|snapshot| snapshot.waits_for == Some(StorageWait::Controller));
+        if is_waiting { Ok(()) } else { Err(format!("{all:?}")) }
     })
     .await;
     system.restart(Part::Agent(0));
@@ -151,8 +152,8 @@ async fn a_snapshot_waits_for_the_controller_that_knows_it_and_says_so() {
     system.judge();
 }
 
-/// Safety 4: a group's call counts as a call of each member. That holds past its deadline, and
-/// where another controller could be asked.
+/// Safety 4: a group's call counts as a call of each member, even past its deadline and if another
+/// controller could be called.
 #[tokio::test(flavor = "multi_thread")]
 async fn each_volume_of_a_group_waits_for_its_call() {
     if !or_skip("real mounts") {
@@ -165,8 +166,8 @@ async fn each_volume_of_a_group_waits_for_its_call() {
     expand_beside_a_group(system).await;
 }
 
-/// The group's call goes to the controller in the zone of its first volume. The other volume's goes
-/// to the one in its own zone.
+/// The group's call goes to the controller in the zone of its first volume. A call of the other
+/// volume would go to the controller in its own zone.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_volume_elsewhere_waits_for_the_call_of_its_group() {
     if !or_skip("real mounts") {
@@ -175,8 +176,8 @@ async fn a_volume_elsewhere_waits_for_the_call_of_its_group() {
     let driver = |node| vec!["--topology".to_owned(), format!("zone=z{}", node + 1)];
     let system = System::start(Options { nodes: 2, driver, ..Options::default() }).await;
     for (volume, zone) in [("x", "z1"), ("y", "z2")] {
-        let there = json!({"size": "1MiB", "topology": [{"zone": zone}]});
-        system.created(volume, there).await;
+        let in_zone = json!({"size": "1MiB", "topology": [{"zone": zone}]});
+        system.created(volume, in_zone).await;
     }
     expand_beside_a_group(system).await;
 }
@@ -188,20 +189,20 @@ async fn expand_beside_a_group(system: System) {
     system.snapshot(&["x", "y"], "all", json!({})).await.unwrap();
     wait::until("the call is past its deadline", RECOVERY, || async {
         let snapshots = system.snapshots("y").await;
-        let tries = snapshots.first().map_or(0, |one| one.tries);
+        let tries = snapshots.first().map_or(0, |snapshot| snapshot.tries);
         if tries > 0 { Ok(()) } else { Err(format!("{snapshots:?}")) }
     })
     .await;
     // `y` does not lead the group.
     system.expand("y", json!({"size": "2MiB"})).await.unwrap();
     wait::until("the expansion waits for the group's call", RECOVERY, || async {
-        let status = system.volume_status("y").await.map_err(|it| it.to_string())?;
+        let status = system.volume_status("y").await.map_err(|problem| problem.to_string())?;
         let operation = status.storage.and_then(|storage| storage.operation);
-        let error = operation.as_ref().and_then(|it| it.error()).unwrap_or_default();
+        let error = operation.as_ref().and_then(|operation| operation.error()).unwrap_or_default();
         // Another controller is not called, and the same one not yet.
-        let waits = ["at controller.group-snapshot", "not answered an earlier call"];
-        let waits = waits.iter().any(|why| error.contains(why));
-        if waits { Ok(()) } else { Err(format!("{operation:?}")) }
+        let reasons = ["at controller.group-snapshot", "not answered an earlier call"];
+        let is_waiting = reasons.iter().any(|reason| error.contains(reason));
+        if is_waiting { Ok(()) } else { Err(format!("{operation:?}")) }
     })
     .await;
     for node in 0..2 {
@@ -241,7 +242,8 @@ async fn a_source_is_not_deleted_under_its_copy() {
     system.judge();
 }
 
-/// After a call in doubt a plugin that refuses for ever never says that nothing was cut.
+/// A first call may have cut the snapshot. The plugin then refuses every call, so that is never
+/// known.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_its_plugin_never_cuts_is_forgotten_on_request() {
     if !or_skip("real mounts") {
@@ -257,9 +259,9 @@ async fn what_its_plugin_never_cuts_is_forgotten_on_request() {
         ]),
     );
     system.snapshot(&["data"], "no", json!({})).await.unwrap();
-    wait::until("it is refused after a call in doubt", RECOVERY, || async {
+    wait::until("the snapshot is refused after an uncertain call", RECOVERY, || async {
         let snapshots = system.snapshots("data").await;
-        let error = snapshots.first().and_then(|one| one.error()).unwrap_or_default();
+        let error = snapshots.first().and_then(|snapshot| snapshot.error()).unwrap_or_default();
         error.contains("INVALID_ARGUMENT").then_some(()).ok_or(format!("{snapshots:?}"))
     })
     .await;

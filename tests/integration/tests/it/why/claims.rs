@@ -48,10 +48,10 @@ async fn why_names_the_call_that_hangs_or_fails_and_whose_matter_it_is() {
     for volume in IN_RELEASE {
         system.stop(&format!("of-{volume}")).await;
     }
-    let asked = IN_ATTACH.map(async |volume| {
+    let mounts = IN_ATTACH.map(async |volume| {
         ask_to_mount(&system, &format!("of-{volume}"), 0, volume).await;
     });
-    let [one, two, three, four] = asked;
+    let [one, two, three, four] = mounts;
     tokio::join!(one, two, three, four);
     ask_to_mount(&system, "next", 1, "unpublish").await;
 
@@ -73,14 +73,14 @@ async fn why_names_the_call_that_hangs_or_fails_and_whose_matter_it_is() {
     let sentence = "plugin dev.berth on node n… answers ControllerUnpublishVolume with \
                     FAILED_PRECONDITION: that is to be mended in the storage";
     let refused = tells(&system, "detach-refused", "plugin-refuses", OPERATOR, sentence).await;
-    let by_word = refused["next"].to_string();
-    assert!(by_word.contains("berth volume detach detach-refused n1 --detached-at-storage"));
+    let next = refused["next"].to_string();
+    assert!(next.contains("berth volume detach detach-refused n1 --detached-at-storage"));
     let sentence = "plugin dev.berth on node n… answers ControllerUnpublishVolume with \
                     UNAVAILABLE, which it calls temporary; it is asked again";
-    let told = tells(&system, "detach-flaky", "plugin-retries", NOBODY, sentence).await;
-    assert!(told["who"]["nobody"].get("by").is_some(), "{told}");
+    let finding = tells(&system, "detach-flaky", "plugin-retries", NOBODY, sentence).await;
+    assert!(finding["who"]["nobody"].get("by").is_some(), "{finding}");
 
-    // In the queue behind a release that hangs: the cause is the holder's.
+    // An alloc in the queue behind a release that hangs: its cause is the holder's.
     ask_to_mount(&system, "after", 1, "unpublish").await;
     let sentence = "… waits for of-unpublish: plugin dev.berth on node n1 has not answered \
                     NodeUnpublishVolume for …";
@@ -108,7 +108,7 @@ async fn why_names_the_call_that_hangs_or_fails_and_whose_matter_it_is() {
     }
     // S1: a claim that failed and was released has no holder any more.
     tells(&system, "detach-flaky", "nothing", NOBODY, "nobody claims it, …").await;
-    // Nothing was mounted since, so the last failure still counts.
+    // Nothing has been mounted since, so the last failure still counts.
     let sentence = "the last request for it was refused … ago: …INTERNAL…";
     tells(&system, "stage-fails", "refused", OPERATOR, sentence).await;
     system.settle("stage").await;

@@ -25,14 +25,14 @@ pub const NOBODY: &str = "nobody";
 pub const OPERATOR: &str = "plugin-operator";
 pub const YOU: &str = "you";
 
-/// Commands that change nothing, so that a test can run them as printed.
-const LOOKING: [&str; 7] = ["status", "list", "instances", "events", "why", "explain", "placement"];
+/// Subcommands that change nothing, so that a test can run them as printed.
+const READING: [&str; 7] = ["status", "list", "instances", "events", "why", "explain", "placement"];
 
 /// The first screen that `berth why NAME` prints, for programs.
 pub async fn why(system: &System, name: &str) -> Result<Value, String> {
     let (code, out) = berth(system, &["--json", "why", name]).await;
-    let told: Value = serde_json::from_str(&out).map_err(|_| format!("{code:?}: {out}"))?;
-    match told["diagnoses"][0].clone() {
+    let answer: Value = serde_json::from_str(&out).map_err(|_| format!("{code:?}: {out}"))?;
+    match answer["diagnoses"][0].clone() {
         Value::Null => Err(out),
         first => Ok(first),
     }
@@ -43,24 +43,24 @@ pub async fn why(system: &System, name: &str) -> Result<Value, String> {
 pub async fn tells(system: &System, name: &str, cause: &str, who: &str, sentence: &str) -> Value {
     // A missing binary is built here, outside the time limit.
     binary("berth");
-    let told = wait::until(&format!("`berth why {name}` tells {cause}"), SOON, async || {
-        let told = why(system, name).await?;
-        let acts = match &told["who"] {
+    let finding = wait::until(&format!("`berth why {name}` shows {cause}"), SOON, async || {
+        let finding = why(system, name).await?;
+        let actor = match &finding["who"] {
             Value::String(who) => who.clone(),
             other => {
                 other.as_object().and_then(|who| who.keys().next()).cloned().unwrap_or_default()
             }
         };
-        let is_so = told["cause"] == cause
-            && acts == who
-            && matches(sentence, told["sentence"].as_str().unwrap_or_default());
-        if is_so { Ok(told) } else { Err(format!("{told:#}")) }
+        let matches_all = finding["cause"] == cause
+            && actor == who
+            && matches(sentence, finding["sentence"].as_str().unwrap_or_default());
+        if matches_all { Ok(finding) } else { Err(format!("{finding:#}")) }
     })
     .await;
-    for command in told["next"].as_array().into_iter().flatten() {
+    for command in finding["next"].as_array().into_iter().flatten() {
         runs(system, command.as_str().unwrap()).await;
     }
-    told
+    finding
 }
 
 /// Whether the text is the pattern, in which `…` matches any text.
@@ -71,8 +71,8 @@ fn matches(pattern: &str, text: &str) -> bool {
         if part.is_empty() {
             return true;
         }
-        let Some(at) = rest.find(part) else { return false };
-        rest = &rest[at + part.len()..];
+        let Some(start) = rest.find(part) else { return false };
+        rest = &rest[start + part.len()..];
     }
     rest.is_empty()
 }
@@ -82,7 +82,7 @@ async fn runs(system: &System, command: &str) {
     let command = command.split("   #").next().unwrap_or_default();
     let words: Vec<&str> = command.split_whitespace().collect();
     let [first, words @ ..] = &words[..] else { panic!("an empty command") };
-    if *first != "berth" || !words.iter().take(2).any(|word| LOOKING.contains(word)) {
+    if *first != "berth" || !words.iter().take(2).any(|word| READING.contains(word)) {
         return;
     }
     let (code, out) = berth(system, words).await;
@@ -93,9 +93,9 @@ async fn runs(system: &System, command: &str) {
 pub async fn berth(system: &System, args: &[&str]) -> (Option<i32>, String) {
     let mut command = system.berth();
     command.args(["--nats", &system.url()]).args(args).kill_on_drop(true);
-    let ran = tokio::time::timeout(Duration::from_secs(60), command.output()).await;
-    let ran = ran.unwrap().unwrap();
-    (ran.status.code(), String::from_utf8_lossy(&ran.stdout).into_owned())
+    let output = tokio::time::timeout(Duration::from_secs(60), command.output()).await;
+    let output = output.unwrap().unwrap();
+    (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 /// Sends a node's agent one mount request without a retry. The claim may wait in the queue.
@@ -103,8 +103,8 @@ async fn ask_to_mount(system: &System, alloc: &str, node: usize, volume: &str) {
     system.alloc(alloc, node, volume, false).await;
     let id = NodeId::new(format!("n{}", node + 1)).unwrap();
     let body = json!({"namespace": "default", "alloc": alloc, "volume": volume, "wait": true});
-    let asked: Result<Value, _> = system
+    let mounted: Result<Value, _> = system
         .ask(&verb::AgentMount::subject(&verb::NodeAndNamespace::any_of(id.clone())), &body)
         .await;
-    assert!(asked.is_err(), "{asked:?}");
+    assert!(mounted.is_err(), "{mounted:?}");
 }

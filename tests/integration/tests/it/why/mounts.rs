@@ -1,5 +1,5 @@
-//! Mounts that are dead or hang, operations on the host that hang, and an agent that is away while
-//! its lease is still held.
+//! Mounts that are dead or hang, operations on the host that hang, and an agent that does not
+//! answer while its lease is still held.
 
 use std::path::Path;
 use std::process::Command;
@@ -33,18 +33,18 @@ async fn why_tells_a_mount_that_hangs_from_one_that_is_dead() {
     unmount(path);
     let server = mount_hanging(path);
     let hangs = "the mount on node n1 does not answer for …: look at its storage";
-    let told = tells(&system, "data", "mount-hangs", OPERATOR, hangs).await;
-    assert_eq!(told["state"], "taken by a on n1, mount hangs");
+    let finding = tells(&system, "data", "mount-hangs", OPERATOR, hangs).await;
+    assert_eq!(finding["state"], "taken by a on n1, mount hangs");
     let host = "operations on the host of node n1 do not return";
-    let told = tells(&system, "n1", "host-hangs", YOU, host).await;
-    assert!(told["evidence"][0].as_str().unwrap().contains(&mounted.path), "{told:#}");
+    let finding = tells(&system, "n1", "host-hangs", YOU, host).await;
+    assert!(finding["evidence"][0].as_str().unwrap().contains(&mounted.path), "{finding:#}");
 
     drop(server);
     let dead = "the mount on node n1 is dead for …: …not connected…";
-    let told = tells(&system, "data", "mount-dead", YOU, dead).await;
-    assert_eq!(told["state"], "taken by a on n1, mount dead");
-    let again = "berth volume republish data --node n1 --alloc a   # while ";
-    assert!(told["next"][0].as_str().unwrap().starts_with(again), "{told:#}");
+    let finding = tells(&system, "data", "mount-dead", YOU, dead).await;
+    assert_eq!(finding["state"], "taken by a on n1, mount dead");
+    let command = "berth volume republish data --node n1 --alloc a   # while ";
+    assert!(finding["next"][0].as_str().unwrap().starts_with(command), "{finding:#}");
     tells(&system, "alloc/a", "mount-dead", YOU, "…is dead for …").await;
     unmount(path);
     system.stop("a").await;
@@ -78,13 +78,12 @@ async fn why_tells_an_agent_that_is_away_from_a_node_that_is_down() {
     system.volume("data", &["single-node-writer"]).await;
     system.run("a", 1, "data").await;
     let agent = system.daemon(Part::Agent(1));
-    // The real lease would end within seconds. A lease without an end keeps the agent away, not
-    // down.
+    // The real lease would end within seconds. With a lease that never ends, the node is not down.
     agent.pause();
     set_lease(&system, || Change::Put("held by the test".into())).await;
     let hangs = "the agent of node n2 does not answer: it hangs, or is cut off";
-    let told = tells(&system, "data", "agent-away", YOU, hangs).await;
-    assert_eq!(told["state"], "taken by a on n2");
+    let finding = tells(&system, "data", "agent-away", YOU, hangs).await;
+    assert_eq!(finding["state"], "taken by a on n2");
     tells(&system, "n2", "agent-away", YOU, hangs).await;
     agent.kill9();
     let ended = "the agent of node n2 has ended or just restarts: …";

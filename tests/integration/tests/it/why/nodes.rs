@@ -50,8 +50,8 @@ async fn why_tells_a_dead_node_from_a_held_volume_and_a_lost_mount() {
          give it up",
         writer.pid()
     );
-    let told = tells(&system, "held", "held-by-process", YOU, &sentence).await;
-    let next = told["next"][0].as_str().unwrap();
+    let finding = tells(&system, "held", "held-by-process", YOU, &sentence).await;
+    let next = finding["next"][0].as_str().unwrap();
     assert!(next.starts_with(&format!("ps -o pid,user,etime,args -p {}", writer.pid())), "{next}");
     drop(writer);
     system.freed("held").await;
@@ -76,8 +76,8 @@ async fn why_tells_a_dead_node_from_a_held_volume_and_a_lost_mount() {
 
     let sentence = "the mount of of-lost on node n2 is gone…";
     let missing = tells(&system, "lost", "mount-missing", YOU, sentence).await;
-    let again = "berth volume republish lost --node n2 --alloc of-lost";
-    assert!(missing["next"][0].as_str().unwrap().starts_with(again), "{missing:#}");
+    let command = "berth volume republish lost --node n2 --alloc of-lost";
+    assert!(missing["next"][0].as_str().unwrap().starts_with(command), "{missing:#}");
     for alloc in ["flip", "of-lost"] {
         system.stop(alloc).await;
     }
@@ -88,7 +88,7 @@ async fn why_tells_a_dead_node_from_a_held_volume_and_a_lost_mount() {
     system.settle("kept").await;
 }
 
-/// The disk below the journal of n2 is full, and has room again.
+/// The disk below the journal of n2 is filled, and freed again.
 async fn a_full_journal(system: &System) {
     let agent = system.daemon(Part::Agent(1));
     agent.terminate().await;
@@ -104,7 +104,7 @@ async fn a_full_journal(system: &System) {
         async move {
             system.alloc(&alloc, 1, "flips", false).await;
             let mounted = system.try_mount(&alloc, 1, "flips").await;
-            // What it still had room for.
+            // Releases the mount, if the journal still had room for it.
             system.stop(&alloc).await;
             // A mount may also fail because the machine is slow.
             let nodes = system.nodes().await.map_err(|problem| problem.to_string())?.nodes;
@@ -114,8 +114,8 @@ async fn a_full_journal(system: &System) {
     })
     .await;
     let sentence = "the agent of node n2 can write nothing to its journal, …";
-    let told = tells(system, "n2", "journal-fault", YOU, sentence).await;
-    assert!(told["evidence"][0].as_str().unwrap().contains("No space left"), "{told}");
+    let finding = tells(system, "n2", "journal-fault", YOU, sentence).await;
+    assert!(finding["evidence"][0].as_str().unwrap().contains("No space left"), "{finding}");
     disk.free();
     system.freed("flips").await;
     system.healthy().await;

@@ -47,15 +47,15 @@ async fn why_says_that_berth_refused_an_older_request_and_blames_no_plugin() {
     system.stop("of-leaves").await;
     let refused = "the agent of n… refused the request, because it knows of a newer one for the \
                    volume; plugin dev.berth was not called";
-    let told = async {
-        for (volume, of) in [("joins", ""), ("leaves", ""), ("grows", "creating: ")] {
-            let sentence = format!("{of}{refused}");
-            let told = tells(&system, volume, "request-outdated", NOBODY, &sentence).await;
-            assert!(told["evidence"].to_string().contains("BERTH0208"), "{told:#}");
+    let findings = async {
+        for (volume, prefix) in [("joins", ""), ("leaves", ""), ("grows", "creating: ")] {
+            let sentence = format!("{prefix}{refused}");
+            let finding = tells(&system, volume, "request-outdated", NOBODY, &sentence).await;
+            assert!(finding["evidence"].to_string().contains("BERTH0208"), "{finding:#}");
         }
     };
-    // They go on by themselves.
-    let (mounted, ()) = tokio::join!(system.mount_in_turn("of-joins", 0, "joins"), told);
+    // The requests succeed later, without help.
+    let (mounted, ()) = tokio::join!(system.mount_in_turn("of-joins", 0, "joins"), findings);
     mounted.unwrap();
     system.freed("leaves").await;
     system.staged_as("grows", Stage::Ready).await;
@@ -63,7 +63,7 @@ async fn why_says_that_berth_refused_an_older_request_and_blames_no_plugin() {
     system.settle("joins").await;
 }
 
-/// The executors of a node see a call for the volume with a much higher revision.
+/// Shows the executors of a node a call for the volume with a much higher revision.
 async fn see_newer(system: &System, call: CallKind, node: usize, volume: &str) {
     let node = NodeId::new(format!("n{}", node + 1)).unwrap();
     let plugin = PluginId::new("dev.berth").unwrap();

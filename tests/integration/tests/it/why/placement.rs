@@ -22,10 +22,11 @@ async fn why_tells_what_keeps_a_volume_from_every_node() {
     });
     let subject = verb::VolumeRegister::subject(&Namespace::default());
     let _: Value = system.persist(&subject, &far).await.unwrap();
-    let told = tells(&system, "far", "placement-refuses", YOU, "each of 2 nodes refuses it").await;
-    for (at, node) in ["n1", "n2"].into_iter().enumerate() {
-        let evidence = told["evidence"][at].as_str().unwrap();
-        assert!(evidence.starts_with(node) && evidence.contains("host=n9"), "{told:#}");
+    let finding =
+        tells(&system, "far", "placement-refuses", YOU, "each of 2 nodes refuses it").await;
+    for (index, node) in ["n1", "n2"].into_iter().enumerate() {
+        let evidence = finding["evidence"][index].as_str().unwrap();
+        assert!(evidence.starts_with(node) && evidence.contains("host=n9"), "{finding:#}");
     }
-    assert_eq!(told["next"][0], "berth volume placement --volume far");
+    assert_eq!(finding["next"][0], "berth volume placement --volume far");
 }

@@ -1,4 +1,4 @@
-//! Services, plugins and the bus are away; records are unreadable; no alloc can get a volume.
+//! Services, plugins and the bus are down; records are unreadable; no alloc can get a volume.
 
 use berth_contract::bucket;
 use berth_harness::nats::raw;
@@ -50,13 +50,13 @@ async fn why_tells_what_is_away_and_what_cannot_be_read() {
     system.plant(0, &json!([attach]));
     system.alloc("r", 0, "refused", false).await;
     let sentence = "plugin dev.berth on node n1 answers ControllerPublishVolume with NOT_FOUND: …";
-    let told = async {
+    let findings = async {
         tells(&system, "refused", "plugin-refuses", OPERATOR, sentence).await;
         tells(&system, "alloc/r", "plugin-refuses", OPERATOR, sentence).await;
     };
     tokio::select! {
         mounted = system.mount("r", 0, "refused") => panic!("{mounted:?}"),
-        () = told => {}
+        () = findings => {}
     }
     // No request follows: the claim is undone, and the error of its refusal stays visible.
     system.freed("refused").await;
@@ -69,8 +69,8 @@ async fn why_tells_what_is_away_and_what_cannot_be_read() {
     let records = system.bus.bucket(&bucket::VOLUMES, 1).await.unwrap();
     let whole = records.get(CLAIM_KEY).await.unwrap().unwrap().value.unwrap();
     put(&system, b"{\"state\":\"tak").await;
-    let told = tells(&system, "data", "record-unreadable", YOU, "a record is damaged, …").await;
-    assert_eq!(told["next"][0], format!("nats kv get berth-volumes {CLAIM_KEY} --raw"));
+    let finding = tells(&system, "data", "record-unreadable", YOU, "a record is damaged, …").await;
+    assert_eq!(finding["next"][0], format!("nats kv get berth-volumes {CLAIM_KEY} --raw"));
     tells(&system, "alloc/a", "record-unreadable", YOU, "a record is damaged, …").await;
     put(&system, &whole).await;
     tells(&system, "data", "nothing", NOBODY, "nothing to do").await;
@@ -104,7 +104,7 @@ async fn why_tells_what_is_away_and_what_cannot_be_read() {
 
     system.kill9(Part::Nats);
     let (code, out) = berth(&system, &["--json", "--timeout", "1s", "why", "data"]).await;
-    let told: Value = serde_json::from_str(&out).unwrap();
-    assert_eq!((code, &told["diagnoses"][0]["cause"]), (Some(4), &json!("bus-away")), "{out}");
+    let finding: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((code, &finding["diagnoses"][0]["cause"]), (Some(4), &json!("bus-away")), "{out}");
     system.servers()[0].restart().await;
 }
