@@ -43,18 +43,18 @@ pub async fn run(at_once: usize, round: Round, operation: &Operation) -> Result<
             let (mut times, mut operations) = (Vec::with_capacity(1024), 0);
             let mut used_up_at = None;
             loop {
-                let began = Instant::now();
-                if began >= end {
+                let started = Instant::now();
+                if started >= end {
                     break;
                 }
                 if !operation(caller).await? {
-                    used_up_at = Some(began);
+                    used_up_at = Some(started);
                     break;
                 }
                 let answered = Instant::now();
                 operations += 1;
                 if answered >= begin && answered < end {
-                    times.push((answered, answered - began));
+                    times.push((answered, answered - started));
                 }
             }
             Ok::<_, Fatal>((times, operations, used_up_at))

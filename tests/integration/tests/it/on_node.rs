@@ -179,9 +179,9 @@ async fn what_a_plugin_calls_abnormal_shows_until_it_takes_it_back() {
             let awaited = format!("the condition {change} by `berth {}`", command.join(" "));
             wait::until(&awaited, PATIENCE, || async {
                 let shown = berth(&system, command).await;
-                let shows =
+                let is_told =
                     shown.contains("volume is not well") && shown.contains("disk is failing");
-                if shows == is_abnormal { Ok(()) } else { Err(shown) }
+                if is_told == is_abnormal { Ok(()) } else { Err(shown) }
             })
             .await;
         }

@@ -173,19 +173,19 @@ async fn a_reader_is_answered_when_there_is_something_newer() {
     // Long polls follow a claim through all its states, without polling in between.
     system.alloc("web", 0, "data", false).await;
     let follow = async {
-        let (mut index, mut states) = (any.index, Vec::new());
-        while states.last().map(String::as_str) != Some("taken") {
+        let (mut index, mut states_seen) = (any.index, Vec::new());
+        while states_seen.last().map(String::as_str) != Some("taken") {
             let query = json!({"volume": "data", "newer_than": index});
             let claims: Claims =
                 system.ask(&default_subject::<verb::ClaimStatus>(), &query).await.unwrap();
             assert!(claims.index > index, "{} is not newer than {index}", claims.index);
             index = claims.index;
-            states.extend(claims.claims.first().map(|claim| claim.state.to_string()));
+            states_seen.extend(claims.claims.first().map(|claim| claim.state.to_string()));
         }
-        states
+        states_seen
     };
-    let (states, mounted) = tokio::join!(follow, system.mount("web", 0, "data"));
-    assert!(mounted.is_ok() && !states.is_empty(), "{states:?}");
+    let (states_seen, mounted) = tokio::join!(follow, system.mount("web", 0, "data"));
+    assert!(mounted.is_ok() && !states_seen.is_empty(), "{states_seen:?}");
 
     // The registry's reads wait for plugins and nodes alike.
     let nodes = system.nodes().await.unwrap().index;
