@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use berth_contract::message::claim::ClaimStatus;
+use berth_domain::Timestamp;
 use berth_domain::volume::State;
 
 use super::facts::SystemFacts;
@@ -42,6 +43,26 @@ pub fn examine(facts: &SystemFacts) -> Examined {
     Examined::new(summary, findings)
 }
 
+/// Since when the claim is at its present step. A granted claim enters no other state when its
+/// mount is made again, when its alloc ends or when its node is declared gone.
+fn busy_since(facts: &SystemFacts, claim: &ClaimStatus) -> Timestamp {
+    let ClaimStatus { namespace, volume, alloc, node, .. } = claim;
+    if claim.state != State::Taken {
+        return claim.since;
+    }
+    let why = &facts.why;
+    let agent = why.agents.get(node).and_then(|agent| agent.as_ref().ok());
+    let mut work = agent.into_iter().flat_map(|agent| &agent.work);
+    let work =
+        work.find(|one| (&one.namespace, &one.volume, &one.alloc) == (namespace, volume, alloc));
+    let gone = why.nodes.get(node).and_then(|node| node.as_ref().ok()?.gone.as_ref());
+    let ended = why.allocs.get(&(namespace.clone(), alloc.clone()));
+    let ended = ended.and_then(|alloc| alloc.as_ref().ok()).map(|alloc| alloc.since);
+    let ended = claim.step.map(|_| ended.unwrap_or(facts.now));
+    let known = work.map(|work| work.since).or(gone.map(|proof| proof.at)).or(ended);
+    known.unwrap_or(claim.since)
+}
+
 fn stuck(facts: &SystemFacts, claim: &ClaimStatus) -> Option<(Cause, DoctorFinding)> {
     // The finding is reported for the claim's holder.
     if claim.state == State::Waiting {
@@ -54,7 +75,7 @@ fn stuck(facts: &SystemFacts, claim: &ClaimStatus) -> Option<(Cause, DoctorFindi
     let finding = find_claim(&facts.why, claim);
     let place = format!("volume {}/{}, alloc {}", claim.namespace, claim.volume, claim.alloc);
     let why = next::why_volume(&claim.volume, &claim.namespace);
-    if finding.cause == Cause::UnderWay && since >= SLOW_AFTER {
+    if finding.cause == Cause::UnderWay && facts.now.since(busy_since(facts, claim)) >= SLOW_AFTER {
         let what =
             format!("{} for {}: {}", claim.state, ago(claim.since, facts.now), finding.sentence);
         return Some((finding.cause, DoctorFinding::warning(place, what).next(why)));

@@ -49,6 +49,11 @@ fn troubles(facts: &SystemFacts, plugin: &PluginStatus) -> Vec<Finding> {
     if instances.is_empty() && !plugin.instances.is_empty() {
         return Vec::new();
     }
+    let of_nodes = |finding: &Finding| matches!(finding.cause, Cause::NodeDown | Cause::NodeGone);
+    // All nodes with one half of it are down, and the other half may run.
+    if plugin_troubles(&facts.why, plugin).iter().any(of_nodes) {
+        return Vec::new();
+    }
     plugin_troubles(&facts.why, &PluginStatus { instances, ..plugin.clone() })
 }
 

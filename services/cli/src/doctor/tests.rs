@@ -358,6 +358,15 @@ fn faults_of_nodes_plugins_and_claims_are_found_by_their_own_checks() {
             set_registry(facts, &[node("n1", json!({})), down], 1, 2);
             facts.claims = Ok(ClaimList::default());
         }),
+        // The only node where a volume could be mounted; the controller runs elsewhere.
+        ("nodes", Fault, "node n2 is down for", |facts| {
+            let up = node("n1", json!({"instances": [instance("n1", "controller", true)]}));
+            let half = [instance("n2", "node", false)];
+            let down = node("n2", json!({"state": "down", "instances": half}));
+            set_registry(facts, &[up, down], 1, 1);
+            facts.registry.as_mut().unwrap().plugins[0].nodes.healthy = 0;
+            facts.claims = Ok(ClaimList::default());
+        }),
         ("nodes", Fault, "the agent of node n2 has ended", |facts| {
             facts.why.agents.insert(NodeId::new("n2").unwrap(), Err(away()));
         }),
@@ -435,6 +444,32 @@ fn a_slow_step_without_a_fault_is_not_stuck() {
         }),
         Warning
     );
+}
+
+/// The claim is old, and what it does now is not.
+#[test]
+fn an_old_claim_that_has_just_begun_a_step_is_not_slow() {
+    let verdict = |work_since: u64, more: Value| {
+        let mut facts = well();
+        (facts.now, facts.why.now) = (at(7200), at(7200));
+        let taken = with(json!({"state": "taken", "step": null}), more);
+        facts.claims = Ok(ClaimList { claims: vec![claim(taken)], ..ClaimList::default() });
+        let work = json!({"namespace": "default", "volume": "data", "alloc": "a",
+            "step": "agent.mount", "since": at(work_since), "rpc": "NodePublishVolume",
+            "rpc_since": at(work_since), "hung": false});
+        let n1 = read(agent("n1", &[work]));
+        facts.why.agents.insert(NodeId::new("n1").unwrap(), Ok(n1));
+        examine(&facts).verdict
+    };
+    assert_eq!(verdict(7198, json!({})), Verdict::Well);
+    assert_eq!(verdict(6000, json!({})), Warning);
+    // Its alloc ended a moment ago.
+    let mut facts = well();
+    (facts.now, facts.why.now) = (at(7200), at(7200));
+    let ended = json!({"state": "taken", "step": "agent.detach", "wait": "release",
+        "waits_for": "its release: the alloc has ended"});
+    facts.claims = Ok(ClaimList { claims: vec![claim(ended)], ..ClaimList::default() });
+    assert_eq!(examine(&facts).verdict, Verdict::Well);
 }
 
 /// Each check that needs an absent source says so, and the other checks go on.
