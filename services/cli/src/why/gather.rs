@@ -188,7 +188,9 @@ fn wanted(facts: &Facts) -> BTreeSet<Inquiry> {
             wanted.insert(Inquiry::Node(node.clone()));
             wanted.insert(Inquiry::Agent(node.clone()));
         }
-        for claim in volume.claims.iter().take(CLAIMS_MAX) {
+        let mounts = volume.mounts.iter().take(CLAIMS_MAX);
+        wanted.extend(mounts.map(|doubt| Inquiry::Node(doubt.node.clone())));
+        for claim in decisive_first(&volume.claims).into_iter().take(CLAIMS_MAX) {
             wanted.insert(Inquiry::Node(claim.node.clone()));
             wanted.insert(Inquiry::Agent(claim.node.clone()));
             wanted.insert(Inquiry::Alloc(claim.namespace.clone(), claim.alloc.clone()));
@@ -200,6 +202,16 @@ fn wanted(facts: &Facts) -> BTreeSet<Inquiry> {
         }
     }
     wanted
+}
+
+/// The claims that hold the volume, those that change or are not well first, and then the line.
+fn decisive_first(claims: &[ClaimStatus]) -> Vec<&ClaimStatus> {
+    let mut claims: Vec<&ClaimStatus> = claims.iter().collect();
+    claims.sort_by_key(|claim| {
+        let is_waiting = claim.state == State::Waiting;
+        (is_waiting, !is_waiting && claim.waits_for.is_none(), claim.epoch)
+    });
+    claims
 }
 
 /// The volumes that an alloc requests; for those without a claim also whether it would be granted.
@@ -373,4 +385,37 @@ async fn once<V: Verb>(
 
 fn deadline(session: &Session) -> Instant {
     Instant::now() + session.timeout.unwrap_or(ANSWER_MAX).min(ANSWER_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use berth_contract::message::volume::VolumeStatus;
+
+    use super::*;
+
+    /// Many are in line, and their ids come before the holder's.
+    #[test]
+    fn the_nodes_of_the_holders_are_read_before_those_of_the_line() {
+        let claim = |alloc: &str, state: &str, epoch: usize| {
+            json!({"namespace": "default", "volume": "data", "alloc": alloc, "state": state,
+                "node": format!("of-{alloc}"), "mode": "write", "epoch": epoch,
+                "since": "2026-11-21T12:00:00Z", "waits_for": "it"})
+        };
+        let line =
+            (0..CLAIMS_MAX + 4).map(|index| claim(&format!("a{index}"), "waiting", index + 9));
+        let claims: Vec<Value> = line.chain([claim("z", "unpublishing", 3)]).collect();
+        let volume = json!({"id": "data", "namespace": "default", "plugin": "p",
+            "external_id": "data", "capabilities": [], "claims": claims, "create_index": 1,
+            "modify_index": 2, "health": {"healthy": true, "description": "",
+            "nodes": {"healthy": 1, "expected": 1}}});
+        let volume: VolumeStatus = serde_json::from_value(volume).unwrap();
+        let key = VolumeKey::new(Namespace::default(), volume.id.clone());
+        let facts = Facts { volumes: [(key, Ok(volume))].into(), ..Facts::default() };
+        let wanted = wanted(&facts);
+        let node = |id: &str| NodeId::new(id).unwrap();
+        assert!(wanted.contains(&Inquiry::Node(node("of-z"))), "{wanted:?}");
+        assert!(wanted.contains(&Inquiry::Agent(node("of-z"))), "{wanted:?}");
+        assert!(wanted.contains(&Inquiry::Node(node("of-a0"))), "{wanted:?}");
+        assert!(!wanted.contains(&Inquiry::Node(node("of-a9"))), "{wanted:?}");
+    }
 }
