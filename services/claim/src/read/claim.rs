@@ -352,14 +352,16 @@ impl<'a> ShownVolume<'a> {
         berth_explain::find_claim(&facts, shown).hint()
     }
 
-    /// Adds the claims that claims in line wait for, with the facts that explain them.
+    /// Adds the claims that those in line wait for, the first in line with them, and what explains
+    /// each.
     fn add_holders(&self) {
         if self.records.facts.borrow().holders.contains_key(self.key) {
             return;
         }
         let nodes = &self.records.state.nodes.mirror;
         let holders = nodes.read(|nodes| self.line.first_holders(|node| nodes.is_ready(node)));
-        let holders = holders.into_iter().filter_map(|alloc| self.show_without_hint(alloc));
+        let holders = holders.into_iter().chain(self.line.first_in_line());
+        let holders = holders.filter_map(|alloc| self.show_without_hint(alloc));
         let claims: Vec<ClaimStatus> = holders.collect();
         for holder in &claims {
             self.records.add(holder);

@@ -8,7 +8,7 @@ use berth_contract::message::claim::ClaimStatus;
 use berth_contract::message::registry::{NodeStatus, PluginStatus};
 use berth_contract::problem::Problem;
 use berth_domain::plugin::{Half, Plugin};
-use berth_domain::volume::CallKind;
+use berth_domain::volume::{CallKind, State as ClaimState};
 use berth_domain::{NodeId, PluginId};
 use berth_explain::{Facts, SourceAnswer};
 use berth_service::projection::{Instances, Nodes};
@@ -35,8 +35,8 @@ impl<'a> ReplyRecords<'a> {
         Self { state, facts: RefCell::new(facts), nodes: RefCell::default() }
     }
 
-    /// Adds the claim's node, with the halves of the claim's plugin there; and the plugin, if its
-    /// controller is to be called.
+    /// Adds the claim's node, with the halves of the claim's plugin there, and the plugin for a
+    /// call of its controller, and for a claim that is not granted yet.
     pub fn add(&self, shown: &ClaimStatus) {
         let (node, plugin) = (shown.node.clone(), shown.plugin.clone());
         let of_node = (node.clone(), plugin.clone());
@@ -46,8 +46,9 @@ impl<'a> ReplyRecords<'a> {
         });
         let mut facts = self.facts.borrow_mut();
         facts.nodes.insert(node, read.clone());
-        let calls_controller = shown.step.is_some_and(CallKind::is_controller);
-        let Some(plugin) = plugin.filter(|_| calls_controller) else { return };
+        let needs_controller =
+            shown.state == ClaimState::Waiting || shown.step.is_some_and(CallKind::is_controller);
+        let Some(plugin) = plugin.filter(|_| needs_controller) else { return };
         let read = |id: &PluginId| self.read(|nodes, plugins| read_plugin(nodes, plugins, id));
         facts.plugins.entry(plugin).or_insert_with_key(read);
     }

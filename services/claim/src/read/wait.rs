@@ -45,6 +45,11 @@ impl<'a> VolumeQueue<'a> {
         first.into_values().map(|(_, alloc)| alloc).collect()
     }
 
+    /// The claim whose turn is next.
+    pub fn first_in_line(&self) -> Option<&'a AllocId> {
+        self.waiting.first().map(|(alloc, _)| *alloc)
+    }
+
     /// How the holders share the volume.
     pub fn access(&self) -> Option<AccessMode> {
         self.first.first().map(|(_, claim)| claim.access)
@@ -108,8 +113,11 @@ impl ClaimContext<'_> {
             None => WaitReason::Watcher(call),
         };
         Some(match claim.state {
-            State::Taken if self.wanted => return None,
-            State::Taken => WaitReason::Release,
+            // Its caller asks no more, and its turn does not come.
+            State::Waiting | State::Publishing | State::Taken if !self.wanted => {
+                WaitReason::Release
+            }
+            State::Taken => return None,
             State::Waiting => self.turn(),
             State::Publishing => match next {
                 Some(next) => WaitReason::NextTry(CallKind::ControllerPublish, next),

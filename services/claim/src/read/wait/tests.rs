@@ -117,6 +117,9 @@ fn the_step_is_named() {
     let rows = [
         (State::Waiting, true, None, Some(ClaimWait::Turn)),
         (State::Publishing, true, Some(CallKind::ControllerPublish), Some(ClaimWait::Caller)),
+        // The alloc has ended, and nobody asks again for what it was to have.
+        (State::Waiting, false, None, Some(ClaimWait::Release)),
+        (State::Publishing, false, Some(CallKind::ControllerPublish), Some(ClaimWait::Release)),
         (State::Taken, true, None, None),
         (State::Taken, false, Some(CallKind::NodeDetach), Some(ClaimWait::Release)),
         (State::Unpublishing, false, Some(CallKind::NodeDetach), Some(ClaimWait::Watcher)),
