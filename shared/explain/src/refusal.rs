@@ -3,7 +3,7 @@
 
 use berth_contract::hint::{namespace_option, quoted, unmount, volume_argument};
 use berth_domain::VolumeKey;
-use berth_domain::volume::{MountDoubt, Refusal, State};
+use berth_domain::volume::{Holder, Holders, MountDoubt, Refusal, State};
 
 use crate::next::alloc_stop;
 
@@ -20,13 +20,13 @@ pub fn next_of_refusal(key: &VolumeKey, refusal: &Refusal) -> Option<String> {
                 stop(&first.alloc)
             )
         }
-        Refusal::ClaimsLive { holders } => {
-            let first = &holders.named.first()?.alloc;
-            format!(
+        Refusal::ClaimsLive { holders } => match to_stop(holders) {
+            Some(first) => format!(
                 "stop the allocs named: {}; or use `--force` once none of them runs",
-                stop(first)
-            )
-        }
+                stop(&first.alloc)
+            ),
+            None => await_release(&volume),
+        },
         Refusal::MayBeMounted { mounts } => mounts.iter().find_map(next_of_mount)?,
         // No alloc has to be stopped.
         Refusal::Provisioned { .. } => format!(
@@ -55,7 +55,21 @@ pub fn next_of_refusal(key: &VolumeKey, refusal: &Refusal) -> Option<String> {
     })
 }
 
-/// The command that ends the mount. It names the volume as it was named at the mount.
+/// The first claim that its alloc's end releases. The alloc of one that is being released has
+/// ended.
+fn to_stop(holders: &Holders) -> Option<&Holder> {
+    let is_leaving = |one: &&Holder| matches!(one.state, State::Unpublishing | State::NodeDetached);
+    holders.named.iter().find(|one| !is_leaving(one))
+}
+
+fn await_release(volume: &str) -> String {
+    format!(
+        "wait until the claims named are released: `berth claim status --volume {volume}` shows \
+         what each waits for"
+    )
+}
+
+/// How the mount is ended. It is named as the volume was when it was mounted.
 pub fn next_of_mount(doubt: &MountDoubt) -> Option<String> {
     Some(unmount(&doubt.mount.as_ref()?.volume_key(), &doubt.node))
 }
@@ -64,7 +78,9 @@ pub fn next_of_mount(doubt: &MountDoubt) -> Option<String> {
 /// the workloads would lose their data.
 pub fn next_of_deletion(volume: &VolumeKey, refusal: &Refusal) -> Option<String> {
     let Refusal::ClaimsLive { holders } = refusal else { return None };
-    let first = holders.named.first()?;
+    let Some(first) = to_stop(holders) else {
+        return Some(format!("{}; then delete it", await_release(&volume_argument(volume))));
+    };
     let namespace = namespace_option(&volume.namespace);
     Some(format!(
         "end the workloads of the allocs named and stop them: `{}`; once they have ended, \
@@ -77,7 +93,8 @@ pub fn next_of_deletion(volume: &VolumeKey, refusal: &Refusal) -> Option<String>
 
 #[cfg(test)]
 mod tests {
-    use berth_domain::{Namespace, VolumeId};
+    use berth_domain::access::Mode;
+    use berth_domain::{Namespace, Timestamp, VolumeId};
 
     use super::*;
 
@@ -88,5 +105,30 @@ mod tests {
         let next = next.unwrap();
         assert!(next.contains("`berth volume status data --json`"), "{next}");
         assert!(!next.contains("holders"), "{next}");
+    }
+
+    /// The alloc of a claim that is being released has ended: its stop is no help.
+    #[test]
+    fn claims_that_are_being_released_are_waited_for() {
+        let volume = VolumeKey::new(Namespace::default(), VolumeId::new("data").unwrap());
+        let holder = |alloc: &str, state| Holder {
+            alloc: alloc.parse().unwrap(),
+            node: "n1".parse().unwrap(),
+            mode: Mode::Write,
+            state,
+            since: Timestamp::from_unix_ms(0),
+        };
+        let next = |named: Vec<Holder>| {
+            let refusal = Refusal::ClaimsLive { holders: Holders { named, more: 0 } };
+            [next_of_refusal(&volume, &refusal), next_of_deletion(&volume, &refusal)]
+        };
+        let leaving = holder("a", State::Unpublishing);
+        for next in next(vec![leaving.clone()]).map(Option::unwrap) {
+            assert!(next.contains("`berth claim status --volume data`"), "{next}");
+            assert!(!next.contains("alloc stop"), "{next}");
+        }
+        for next in next(vec![leaving, holder("b", State::Taken)]).map(Option::unwrap) {
+            assert!(next.contains("`berth alloc stop b`"), "{next}");
+        }
     }
 }
