@@ -242,7 +242,7 @@ impl Sessions {
             let read = timeout_at(until, self.client.volume_status(&key)).await;
             facts.volumes.extend(read.ok().map(|volume| (key.clone(), volume)));
         }
-        find_unusable(&facts, &key, problem).line()
+        find_unusable(&facts, &key, (self.client.node(), target.mode), problem).line()
     }
 
     fn still_attaching(&self, name: &str) -> String {

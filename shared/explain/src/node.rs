@@ -68,7 +68,11 @@ fn gone(facts: &Facts, node: &NodeStatus) -> Finding {
         let sentence = "an operator declared it gone. It gets no claim before its agent is back \
                         and has undone its mounts";
         return Finding::new(Cause::NodeGone, Actor::You, sentence)
-            .next(next::start_agent(&node.id));
+            .next(next::start_agent(&node.id))
+            .next(format!(
+                "berth node leave {}   # if the host never comes back: its plugins are forgotten",
+                hint::quoted(node.id.as_str())
+            ));
     };
     let sentence = "it counts as gone, and undoes its mounts before it is back";
     // The attribute outlives the agent, so it is read only if the agent answers.

@@ -1,7 +1,7 @@
 //! The bus, and the services of Berth that must answer.
 
 use berth_contract::code::Code;
-use berth_contract::message::claim::ClaimStatus;
+use berth_contract::message::claim::{ClaimStatus, ClaimWait};
 use berth_contract::problem::Problem;
 use berth_contract::service::{CLAIM, PLUGIN_REGISTRY, VOLUMEWATCHER};
 use berth_domain::limits::CLOCK_MARGIN;
@@ -62,7 +62,17 @@ pub fn away(facts: &Facts, service: &str, problem: &Problem) -> Finding {
         )
         .next("nats server report jetstream   # with the system account: which servers are there")
         .next("nats stream info KV_berth-volumes"),
-        _ if !answers => Finding::new(
+        // It answers. Nothing says which of the clocks is wrong, if none was measured.
+        Code::Late => wrong_clock(facts, &[CLAIM.name, PLUGIN_REGISTRY.name]).unwrap_or_else(|| {
+            let sentence = format!(
+                "{service} says that requests reach it after their deadlines: its clock, or that \
+                 of this host, is wrong"
+            );
+            Finding::new(Cause::ClockWrong, Actor::You, sentence)
+                .next(next::set_clock("this host, and the hosts of that service"))
+                .next("berth doctor   # whose clock it is")
+        }),
+        Code::NoResponder | Code::NoAnswer if !answers => Finding::new(
             Cause::ServiceAway,
             Actor::You,
             format!("no {service} answers, so nothing can be claimed or released"),
@@ -72,7 +82,7 @@ pub fn away(facts: &Facts, service: &str, problem: &Problem) -> Finding {
         code => Finding::new(
             Cause::ServiceAway,
             Actor::You,
-            format!("{service} is there and does not answer this: {}", problem.message),
+            format!("{service} is there and does not say it: {}", problem.message),
         )
         .next(format!("berth explain {code}"))
         .next(format!("nats micro info {service}")),
@@ -141,7 +151,9 @@ fn start_watcher(finding: Finding, problem: &Problem) -> Finding {
 fn missing_right(facts: &Facts, claim: &ClaimStatus) -> Option<Finding> {
     let find = |needed: &[_], what| rights::find_missing(facts, needed, what);
     match claim.state {
-        State::Publishing => find(&rights::OF_PUBLISH, "the volume is being attached"),
+        State::Publishing if !is_release(claim) => {
+            find(&rights::OF_PUBLISH, "the volume is being attached")
+        }
         _ if is_release(claim) => find(&rights::OF_RELEASE, "the claim is being released"),
         _ => None,
     }
@@ -152,19 +164,25 @@ fn is_release(claim: &ClaimStatus) -> bool {
     match claim.state {
         State::Unpublishing | State::NodeDetached => true,
         State::Taken => claim.step == Some(CallKind::NodeDetach),
-        State::Waiting | State::Publishing => false,
+        // Its alloc has ended.
+        State::Waiting | State::Publishing => claim.wait == Some(ClaimWait::Release),
     }
 }
 
-/// No volumewatcher makes the calls of a release.
-fn no_release_watcher(facts: &Facts, claim: &ClaimStatus) -> Option<Finding> {
+/// No volumewatcher answers, which makes the calls of each release.
+pub fn no_watcher_of_release(facts: &Facts) -> Option<Finding> {
     let problem = facts.service_away(VOLUMEWATCHER.name)?;
+    let told = "no berth-volumewatcher answers, and it makes each call of a release";
+    Some(start_watcher(Finding::new(Cause::NobodyWorks, Actor::You, told), problem))
+}
+
+/// A release without a volumewatcher to make its calls.
+fn no_release_watcher(facts: &Facts, claim: &ClaimStatus) -> Option<Finding> {
     let under_way = claim.attempt.as_ref().is_some_and(|attempt| facts.now <= attempt.ends());
     if !is_release(claim) || under_way {
         return None;
     }
-    let sentence = "no berth-volumewatcher answers, and it makes each call of a release";
-    let finding = start_watcher(Finding::new(Cause::NobodyWorks, Actor::You, sentence), problem);
+    let finding = no_watcher_of_release(facts)?;
     Some(finding.shown_by([format!(
         "the claim of {} waits for {}",
         claim.alloc,

@@ -24,9 +24,10 @@ use crate::cause::{Actor, Cause};
 use crate::change::{delete_command, name_operation};
 use crate::facts::Facts;
 use crate::finding::Finding;
+use crate::judgement::{judge_at_controller, judge_failure};
 use crate::record::is_none;
 use crate::span::ago;
-use crate::{failure as of_failure, instance, next, rights, service};
+use crate::{failure as of_failure, instance, mounted, next, node, rights, service};
 
 /// How long errors that the plugin calls temporary are left to retries, before the operator must
 /// act.
@@ -49,7 +50,9 @@ struct ChangeCase<'a> {
     failure: Option<&'a CallFailure>,
     /// Whether a node's agent makes the call, not a controller.
     at_nodes: bool,
-    /// Whether the change is a creation with an unanswered call that may have made the volume.
+    /// The nodes whose agents still have to make it.
+    nodes: &'a [NodeId],
+    /// A creation of which an earlier call, which was not answered, may have made the volume.
     in_doubt: bool,
 }
 
@@ -130,6 +133,7 @@ pub fn find_snapshot(facts: &Facts, snapshot: &SnapshotStub) -> Option<Finding> 
                 next_try: snapshot.next_try,
                 failure,
                 at_nodes: false,
+                nodes: &[],
                 in_doubt: false,
             };
             Some(match (snapshot.waits_for, state, failure) {
@@ -177,6 +181,7 @@ fn not_created(volume: &VolumeStatus, storage: &StorageStatus) -> Finding {
 }
 
 fn find_operation(facts: &Facts, volume: &VolumeStatus, operation: &OperationStatus) -> Finding {
+    let at_nodes = operation.call.starts_with("agent.");
     let work = ChangeCase {
         facts,
         key: key(volume),
@@ -187,13 +192,16 @@ fn find_operation(facts: &Facts, volume: &VolumeStatus, operation: &OperationSta
         tries: operation.tries,
         next_try: operation.next_try,
         failure: operation.failure.as_ref(),
-        at_nodes: operation.call.starts_with("agent."),
+        at_nodes,
+        nodes: if at_nodes { &operation.nodes_left } else { &[] },
         in_doubt: operation.uncertain && operation.operation == OperationKind::Create,
     };
     match operation.waits_for {
         Some(StorageWait::Controller) => work.waits_for(StorageWait::Controller),
-        // Explained with the volume's mounts, unless they are gone by now.
-        Some(StorageWait::Unmounted) => work.under_way(),
+        // The mounts may be gone by now.
+        Some(StorageWait::Unmounted) => {
+            mounted::find(facts, volume).unwrap_or_else(|| work.under_way())
+        }
         Some(waits_for) => waits(&work, volume, operation, waits_for),
         None => work.find(),
     }
@@ -213,6 +221,9 @@ fn waits(
     let stops = |when: &str| {
         let on_left = |node: &NodeId| operation.nodes_left.contains(node);
         let blocking = holders.clone().filter(|claim| is_offline || on_left(&claim.node));
+        // The alloc of a claim that is being released has ended.
+        let blocking = blocking
+            .filter(|claim| !matches!(claim.state, State::Unpublishing | State::NodeDetached));
         let stop = blocking.map(|claim| next::stop_alloc(&claim.alloc, &claim.namespace, when));
         stop.take(HOLDERS_MAX).collect::<Vec<_>>()
     };
@@ -233,6 +244,7 @@ impl ChangeCase<'_> {
         self.missing_right()
             .or_else(|| service::wrong_clock(self.facts, &[CLAIM.name, VOLUMEWATCHER.name]))
             .or_else(|| self.no_watcher())
+            .or_else(|| self.node_away())
             .or_else(|| self.hangs())
             .or_else(|| self.plugin_down())
             .or_else(|| self.answered())
@@ -265,6 +277,22 @@ impl ChangeCase<'_> {
 
     fn no_watcher(&self) -> Option<Finding> {
         (!self.calling).then(|| service::no_watcher(self.facts, &self.name))?
+    }
+
+    /// A node that has to make the call is not there.
+    fn node_away(&self) -> Option<Finding> {
+        let mut found = self.nodes.iter().filter_map(|id| {
+            let node = self.facts.nodes.get(id)?;
+            let is_gone = node.as_ref().is_ok_and(|node| node.gone.is_some());
+            let of_node = node::keeps_unmount(self.facts, id, node);
+            of_node.or_else(|| {
+                let agent = self.facts.agents.get(id).filter(|_| !is_gone)?;
+                node::agent_away(node.as_ref().ok()?, agent.as_ref().err()?)
+            })
+        });
+        let found = found.next()?;
+        let sentence = format!("{}: {}", self.name, found.sentence);
+        Some(Finding { sentence, ..found }.shown_by(self.evidence()))
     }
 
     fn missing_right(&self) -> Option<Finding> {
@@ -339,7 +367,8 @@ impl ChangeCase<'_> {
         }
         let Some(code) = *grpc else {
             let sentence = format!("the last try failed: {failure}");
-            return Some(finding(Cause::PluginRefuses, self.operator(), sentence).next(process));
+            let (cause, who) = self.judge(failure);
+            return Some(finding(cause, who, sentence).next(process));
         };
         if code == GrpcCode::ResourceExhausted {
             let sentence = format!("plugin {plugin} has no room for it; it is tried again");
@@ -349,10 +378,9 @@ impl ChangeCase<'_> {
             );
             return Some(finding(Cause::NoRoom, self.operator(), sentence).next(capacity));
         }
-        let sentence = format!("plugin {plugin}{on} answers {rpc} with {code}");
-        let is_young = self.facts.now.since(self.since) < TEMPORARY_MAX;
-        Some(if code.is_temporary() && is_young {
-            let sentence = format!("{sentence}, which it calls temporary; it is asked again");
+        let what = format!("plugin {plugin}{on} answers {rpc} with {code}");
+        Some(if code.is_temporary() && self.is_young() {
+            let sentence = format!("{what}, which it calls temporary; it is asked again");
             finding(Cause::PluginRetries, self.nobody(), sentence).next(process)
         } else if self.in_doubt {
             self.refused_in_doubt(&sentence)
@@ -360,6 +388,23 @@ impl ChangeCase<'_> {
             let sentence = format!("{sentence}: that is to be mended in the storage");
             finding(Cause::PluginRefuses, self.operator(), sentence).next(process)
         })
+    }
+
+    /// The cause of a call that the plugin did not answer with an error, and who acts.
+    fn judge(&self, failure: &CallFailure) -> (Cause, Actor) {
+        let judge = if self.at_nodes { judge_failure } else { judge_at_controller };
+        let judged = judge(failure, Some(self.plugin));
+        let (cause, who) = judged.unwrap_or((Cause::PluginRefuses, self.operator()));
+        match who {
+            Actor::Nobody { .. } if self.is_young() => (cause, self.nobody()),
+            Actor::Nobody { .. } => (cause, Actor::You),
+            who => (cause, who),
+        }
+    }
+
+    /// Whether what goes wrong may still pass by itself.
+    fn is_young(&self) -> bool {
+        self.facts.now.since(self.since) < TEMPORARY_MAX
     }
 
     /// The plugin refuses to create the volume, and may have created it already. Berth neither

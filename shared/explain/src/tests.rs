@@ -4,6 +4,7 @@ mod golden;
 mod holders;
 mod order;
 mod page;
+mod pairs;
 mod problems;
 mod records;
 

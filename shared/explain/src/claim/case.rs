@@ -6,6 +6,8 @@ use berth_contract::message::agent::{AgentStatus, FailureStatus, MountStatus, Wo
 use berth_contract::message::claim::ClaimStatus;
 use berth_contract::message::registry::{NodeStatus, PluginStatus};
 use berth_contract::message::volume::VolumeStatus;
+use berth_domain::alloc::AllocState;
+use berth_domain::proof::Proof;
 use berth_domain::volume::{Attempt, CallFailure, State};
 use berth_domain::{NodeId, PluginId, Timestamp, VolumeKey};
 
@@ -27,9 +29,15 @@ pub struct Case<'a> {
 }
 
 impl<'a> Case<'a> {
-    /// Whether the claim is granted, and its alloc still wants it.
+    /// Granted, and still wanted. The claims of a node that was declared gone are released.
     pub fn is_granted(&self) -> bool {
-        self.claim.state == State::Taken && self.claim.step.is_none()
+        let ClaimStatus { state, step, .. } = self.claim;
+        *state == State::Taken && step.is_none() && self.gone_by().is_none()
+    }
+
+    /// The proof that the claim's node is gone.
+    pub fn gone_by(&self) -> Option<&'a Proof> {
+        self.node()?.as_ref().ok()?.gone.as_ref()
     }
 
     pub fn now(&self) -> Timestamp {
@@ -103,7 +111,14 @@ impl<'a> Case<'a> {
         })
     }
 
-    /// A controller's operation for the volume, with its node; first one that hangs.
+    /// When the claim's alloc ended, if its record was read.
+    pub fn ended(&self) -> Option<Timestamp> {
+        let ClaimStatus { namespace, alloc, .. } = self.claim;
+        let alloc = self.facts.allocs.get(&(namespace.clone(), alloc.clone()))?.as_ref().ok()?;
+        (alloc.state != AllocState::Live).then_some(alloc.since)
+    }
+
+    /// A controller's operation for the volume, with its node; one that hangs comes first.
     pub fn controller_work(&self) -> Option<(&'a NodeId, &'a WorkStatus)> {
         let ClaimStatus { namespace, volume, .. } = self.claim;
         let agents = self.facts.agents.iter().filter_map(|(id, agent)| {
@@ -124,7 +139,22 @@ impl<'a> Case<'a> {
         Actor::Nobody { by }
     }
 
-    /// The tries, the wait and the error of the claim's record.
+    /// The actor, where what failed is none of the plugin's answers. What may pass by itself is
+    /// left alone for a while.
+    pub fn patient(&self, (cause, who): (Cause, Actor)) -> (Cause, Actor) {
+        match who {
+            Actor::Nobody { .. } if self.is_new() => (cause, self.nobody()),
+            Actor::Nobody { .. } => (cause, Actor::You),
+            who => (cause, who),
+        }
+    }
+
+    /// Whether what goes wrong may still pass by itself.
+    fn is_new(&self) -> bool {
+        self.now().since(self.claim.since) < TEMPORARY_MAX
+    }
+
+    /// The tries, the wait and the error on the claim's record.
     pub fn evidence(&self) -> Vec<String> {
         let claim = self.claim;
         let tries = (claim.tries > 0).then(|| format!("{} tries", claim.tries));
@@ -159,12 +189,11 @@ impl<'a> Case<'a> {
 pub fn refused(case: &Case<'_>, failure: &CallFailure, node: Option<&NodeId>) -> Option<Finding> {
     let code = failure.facts.grpc?;
     let rpc = failure.facts.rpc.as_deref().unwrap_or("the call");
-    let claim = case.claim;
     let plugin = case.plugin_name();
     let on = node.map(|node| format!(" on node {node}")).unwrap_or_default();
-    let sentence = format!("{plugin}{on} answers {rpc} with {code}");
-    let finding = if code.is_temporary() && case.now().since(claim.since) < TEMPORARY_MAX {
-        let sentence = format!("{sentence}, which it calls temporary; it is asked again");
+    let what = format!("{plugin}{on} answers {rpc} with {code}");
+    let finding = if code.is_temporary() && case.is_new() {
+        let sentence = format!("{what}, which it calls temporary; it is asked again");
         Finding::new(Cause::PluginRetries, case.nobody(), sentence)
     } else {
         let sentence = format!("{sentence}: that is to be mended in the storage");

@@ -1,5 +1,6 @@
 //! Causes at the controller of a claim.
 
+use berth_contract::code::Code;
 use berth_contract::hint;
 use berth_domain::plugin::Half;
 use berth_domain::proof::ProofKind;
@@ -9,18 +10,30 @@ use berth_domain::{AllocId, NodeId, PluginId, VolumeKey};
 use super::case::{Case, hangs, refused};
 use crate::cause::{Actor, Cause};
 use crate::finding::Finding;
+use crate::judgement::judge_at_controller;
+use crate::record::is_none;
 use crate::span::ago;
 use crate::{failure as of_failure, instance, next};
 
 /// No controller of the plugin is healthy.
 pub fn down(case: &Case<'_>) -> Option<Finding> {
     let id = case.plugin_id()?;
-    let Some(plugin_status) = case.plugin() else {
-        return Some(instance::not_known(id).shown_by(case.evidence()));
+    let found = match case.facts.plugins.get(id)? {
+        Ok(found) => found,
+        // That it was not read says nothing of it.
+        Err(problem) => {
+            return is_none(problem).then(|| instance::not_known(id).shown_by(case.evidence()));
+        }
     };
     let is_none_healthy = plugin_status.controllers.is_some_and(|count| count.healthy == 0);
     is_none_healthy
         .then(|| instance::down(plugin_status, Half::Controller).shown_by(case.evidence()))
+}
+
+/// The same for a claim that is not granted yet, which a plugin that attaches needs a controller
+/// for.
+pub fn is_lacking(case: &Case<'_>) -> Option<Finding> {
+    down(case).filter(|_| case.plugin().is_none_or(|plugin| plugin.attaches))
 }
 
 /// The cause that blocks the attach or the detach.
@@ -48,8 +61,15 @@ pub fn trouble(case: &Case<'_>) -> Option<Finding> {
         case.plugin_name(),
         ago(claim.since, case.now())
     );
-    let finding = Finding::new(Cause::PluginRefuses, case.plugin_operator(), sentence);
-    Some(finding.shown_by(case.evidence()).next_if_known(case.plugin_id().map(next::plugin_status)))
+    let judged = judge_at_controller(failure, case.plugin_id()).map(|it| case.patient(it));
+    let (cause, who) = judged.unwrap_or((Cause::PluginRefuses, case.plugin_operator()));
+    let explain = failure.facts.code.map(|code| format!("berth explain {}", Code::from(code)));
+    Some(
+        Finding::new(cause, who, sentence)
+            .shown_by(case.evidence())
+            .next_if_known(explain.filter(|_| cause != Cause::PluginRefuses))
+            .next_if_known(case.plugin_id().map(next::plugin_status)),
+    )
 }
 
 /// A controller got the call, and its plugin has not answered.

@@ -1,8 +1,8 @@
 //! Explains why a claim waits: what keeps the holders of the volume from giving it up.
 //!
-//! **Promises** that it names a holder that must give the volume up, or is kept from it: never a
-//! claim that the waiter could share the volume with, and a release that continues by itself only
-//! if no other holder is left.
+//! **Promises** that of several holders one is named that must give the volume up, or that is kept
+//! from it: no claim that the waiter could share the volume with while another one does not, and
+//! none that goes by itself.
 
 use berth_contract::message::claim::{ClaimStatus, ClaimWait};
 use berth_domain::access::{AccessMode, Mode, admit};
@@ -11,11 +11,12 @@ use berth_domain::{AllocId, NodeId};
 
 use super::case::Case;
 use super::rules::find_own;
+use super::{controller, node};
 use crate::cause::{Actor, Cause};
 use crate::facts::{Facts, Holders};
 use crate::finding::Finding;
-use crate::next;
 use crate::span::ago;
+use crate::{next, storage};
 
 /// An alloc that waits for a volume.
 pub struct Waiter<'a> {
@@ -26,47 +27,88 @@ pub struct Waiter<'a> {
     pub waits_for: &'a str,
 }
 
-impl Waiter<'_> {
-    /// Whether the claim keeps the volume from the waiter, by its mode or its node.
-    fn conflicts(&self, access: AccessMode, holder: &ClaimStatus) -> bool {
-        admit(access, self.mode, &self.node, [(&holder.node, holder.mode)]).is_err()
-    }
-}
-
-/// Explains a waiting claim by what keeps the volume's holder.
+/// A waiting claim: the cause is what keeps the volume's holder.
 pub fn turn(case: &Case<'_>) -> Option<Finding> {
-    let ClaimStatus { state, waits_for, alloc, node, mode, .. } = case.claim;
-    if *state != State::Waiting {
+    let ClaimStatus { state, wait, waits_for, alloc, node, mode, .. } = case.claim;
+    // The turn of an alloc that has ended does not come.
+    if *state != State::Waiting || *wait == Some(ClaimWait::Release) {
         return None;
     }
     let waits_for = waits_for.as_deref().unwrap_or("its turn");
     let waiter = Waiter { alloc, node, mode: *mode, waits_for };
-    let behind = match case.volume() {
-        Some(volume) => {
-            let access = volume.in_use.map(|used| used.access);
-            behind_holder(case.facts, access, &volume.claims, &waiter)
-        }
-        None => case.facts.holders.get(&case.key()).and_then(|Holders { access, claims }| {
-            behind_holder(case.facts, *access, claims, &waiter)
-        }),
+    let (access, claims) = match case.volume() {
+        Some(volume) => (volume.in_use.map(|used| used.access), &volume.claims[..]),
+        None => match case.facts.holders.get(&case.key()) {
+            Some(Holders { access, claims }) => (*access, &claims[..]),
+            None => (None, &[][..]),
+        },
     };
-    Some(behind.unwrap_or_else(|| {
+    let behind = behind_holder(case.facts, access, claims, &waiter);
+    let found = behind.or_else(|| kept_first(case, first_in_line(claims)));
+    Some(found.unwrap_or_else(|| {
         let sentence = format!("it waits for {waits_for}");
         Finding::new(Cause::UnderWay, Actor::NOBODY, sentence)
     }))
 }
 
-/// What keeps the holder of the volume, for an alloc that waits for it; none if no claim holds the
-/// volume against it.
+/// The claim whose turn is next.
+fn first_in_line(claims: &[ClaimStatus]) -> Option<&ClaimStatus> {
+    claims.iter().filter(|one| one.state == State::Waiting).min_by_key(|one| one.epoch)
+}
+
+/// Nothing holds the volume: what keeps the first in line, and those behind it, from their turn.
+fn kept_first(case: &Case<'_>, first: Option<&ClaimStatus>) -> Option<Finding> {
+    let first = Case { claim: first.unwrap_or(case.claim), ..*case };
+    let found = find_own(&first)
+        .or_else(|| node::refuses_claims(&first))
+        .or_else(|| controller::is_lacking(&first))
+        .or_else(|| at_storage(&first))?;
+    if first.claim.alloc == case.claim.alloc {
+        return Some(found);
+    }
+    let sentence =
+        format!("{} is behind {} in line: {}", case.claim.alloc, first.claim.alloc, found.sentence);
+    Some(Finding { sentence, ..found })
+}
+
+/// A call at the storage that keeps the volume from every claim.
+fn at_storage(case: &Case<'_>) -> Option<Finding> {
+    let volume = case.volume()?;
+    let is_calling = volume.storage.as_ref()?.operation.as_ref()?.calling;
+    storage::find_change(case.facts, volume).filter(|_| is_calling)
+}
+
+/// The holder that keeps the volume from such a use, and why; none when no claim holds the volume.
+/// Of the holders, those count that conflict with the use. If none does, the first in line comes
+/// before it; or it is of another access than the volume is used with, or the plugin has no room
+/// for one of the holders, and then each of them counts.
+pub fn find_in_the_way<'a>(
+    facts: &'a Facts,
+    access: Option<AccessMode>,
+    claims: &'a [ClaimStatus],
+    (node, mode): (&NodeId, Mode),
+) -> Option<(Case<'a>, Finding)> {
+    let conflicting_with = |node: &NodeId, mode: Mode| {
+        let conflicts = |access, held: &ClaimStatus| {
+            admit(access, mode, &node, [(&held.node, held.mode)]).is_err()
+        };
+        let holds = |held: &&ClaimStatus| access.is_none_or(|access| conflicts(access, held));
+        find_holder(facts, claims.iter().filter(holds))
+    };
+    conflicting_with(node, mode)
+        .or_else(|| first_in_line(claims).and_then(|it| conflicting_with(&it.node, it.mode)))
+        .or_else(|| find_holder(facts, claims))
+}
+
+/// What keeps the holder of the volume, for an alloc that waits for it; none when no claim holds
+/// the volume.
 pub fn behind_holder(
     facts: &Facts,
     access: Option<AccessMode>,
     claims: &[ClaimStatus],
     waiter: &Waiter<'_>,
 ) -> Option<Finding> {
-    let conflicting =
-        claims.iter().filter(|holder| access.is_none_or(|access| waiter.conflicts(access, holder)));
-    let (holder, mut finding) = find_holder(facts, conflicting)?;
+    let (holder, mut finding) = find_in_the_way(facts, access, claims, (waiter.node, waiter.mode))?;
     let ClaimStatus { alloc, node, state, .. } = holder.claim;
     let Waiter { alloc: waiter, waits_for, .. } = waiter;
     let since = ago(holder.claim.since, facts.now);

@@ -9,7 +9,7 @@ mod rules;
 
 pub use case::Case;
 pub use controller::no_room;
-pub use holder::{Waiter, behind_holder, find_holder, keeps_itself};
+pub use holder::{Waiter, behind_holder, find_holder, find_in_the_way, keeps_itself};
 pub use rules::{STORES_NOTHING, behind_other_name, state};
 
 use crate::finding::Finding;

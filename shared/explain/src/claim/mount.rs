@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use berth_contract::message::agent::{MountHealth, MountState, MountStatus, WorkStatus};
-use berth_domain::Timestamp;
+use berth_contract::message::claim::ClaimStatus;
 use berth_domain::volume::{CallFailure, NodeMountState};
+use berth_domain::{GrpcCode, Timestamp};
 
 use super::case::{Case, hangs, not_answered, refused};
 use crate::cause::{Actor, Cause};
@@ -14,7 +15,9 @@ use crate::span::ago;
 
 /// Time from the grant until a mount usually begins.
 const MOUNT_BEGINS: Duration = Duration::from_secs(5);
-/// The text if the agent gives no reason.
+/// By when a caller has asked again for a mount that failed for a while.
+const ASKED_AGAIN: Duration = Duration::from_secs(120);
+/// Said where the agent gives no reason.
 const NO_REASON: &str = "no reason is known";
 
 /// The node's operation, as a participle.
@@ -60,7 +63,8 @@ pub fn work(case: &Case<'_>) -> Option<Finding> {
     }
     let (failure, evidence) = last_failure(case)?;
     if let Some(finding) = refused(case, &failure, Some(node)) {
-        return Some(finding.shown_by([evidence]));
+        let finding = left_alone(case).unwrap_or(finding);
+        return Some(finding.shown_by([told]));
     }
     let sentence = format!("node {node} could not mount the volume: {failure}");
     let finding = Finding::new(Cause::MountFails, Actor::You, sentence).shown_by([evidence]);
@@ -68,7 +72,25 @@ pub fn work(case: &Case<'_>) -> Option<Finding> {
     Some(finding.next_if_known(advice).next(next::node_status(node)))
 }
 
-/// The last failure to mount: from the agent's status, otherwise from its last report on the claim.
+/// The plugin's error was temporary, and since then nobody has asked for the mount.
+fn left_alone(case: &Case<'_>) -> Option<Finding> {
+    let failure = case.failure()?;
+    let is_temporary = failure.failure.facts.grpc.is_some_and(GrpcCode::is_temporary);
+    if !is_temporary || case.now().since(failure.at) < ASKED_AGAIN {
+        return None;
+    }
+    let ClaimStatus { node, alloc, namespace, .. } = case.claim;
+    let sentence = format!(
+        "node {node} could not mount the volume {} ago, and was not asked again: the program that \
+         runs {alloc} must send the request again, or stop the alloc",
+        ago(failure.at, case.now())
+    );
+    let finding = Finding::new(Cause::NotAskedFor, Actor::You, sentence);
+    let finding = finding.shown_by([failure.failure.to_string()]).next(next::node_status(node));
+    Some(finding.next(next::stop_alloc(alloc, namespace, "if it does not run")))
+}
+
+/// The last failure to mount: from the agent, or else from its last report.
 fn last_failure(case: &Case<'_>) -> Option<(CallFailure, String)> {
     let node = &case.claim.node;
     if let Some(failure) = case.failure() {

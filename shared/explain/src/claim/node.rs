@@ -10,6 +10,7 @@ use berth_domain::volume::{CallKind, State};
 use super::case::{Case, hangs, refused};
 use crate::cause::{Actor, Cause};
 use crate::finding::Finding;
+use crate::judgement::judge_failure;
 use crate::obstacle::{self, Obstacle};
 use crate::span::ago;
 use crate::{failure as of_failure, instance, next, node, rights};
@@ -24,7 +25,25 @@ pub fn gone_or_away(case: &Case<'_>) -> Option<Finding> {
         let last = last_reported(case).filter(|_| node.is_ok());
         return Some(finding.shown_by(last).shown_by(case.evidence()));
     }
-    agent_away(case, node.as_ref().ok().filter(|node| node.gone.is_none())?)
+    match node {
+        Ok(node) if node.gone.is_some() => None,
+        Ok(node) => agent_away(case, node),
+        // These credentials may not read it, or the registry did not answer.
+        Err(_) => reported_down(case),
+    }
+}
+
+/// Why the node can be granted no claim: it is not there, or the plugin is not well on it.
+pub fn refuses_claims(case: &Case<'_>) -> Option<Finding> {
+    let node = case.node()?;
+    let unlisted = node::keeps_unmount(case.facts, &case.claim.node, node);
+    unlisted.or_else(|| {
+        let node = node.as_ref().ok()?;
+        if node.gone.is_some() {
+            return node::trouble(case.facts, node);
+        }
+        agent_away(case, node).or_else(|| half_down(case, node))
+    })
 }
 
 /// The same, from the claim's own record, if the node was not read.
@@ -89,7 +108,10 @@ pub fn plugin_down(case: &Case<'_>) -> Option<Finding> {
     if case.claim.step? != CallKind::NodeDetach {
         return None;
     }
-    let node = case.node()?.as_ref().ok().filter(|node| node.gone.is_none())?;
+    half_down(case, case.node()?.as_ref().ok().filter(|node| node.gone.is_none())?)
+}
+
+fn half_down(case: &Case<'_>, node: &NodeStatus) -> Option<Finding> {
     let id = case.plugin_id()?;
     let mut halves = node.instances.iter().filter(|instance| instance.half == Half::Node);
     match halves.find(|instance| instance.plugin == *id) {
@@ -134,10 +156,10 @@ pub fn trouble(case: &Case<'_>) -> Option<Finding> {
     }
     let sentence =
         format!("node {node} could not unmount it, for {}", ago(claim.since, case.now()));
-    // A record of an older version does not say which program failed.
-    let is_of_agent = failure.facts.code.is_some_and(|code| !Code::from(code).is_of_plugin());
-    let actor = if is_of_agent { Actor::You } else { case.plugin_operator() };
-    let finding = Finding::new(Cause::MountFails, actor, sentence);
+    // An older record does not say where it failed.
+    let judged = judge_failure(failure, case.plugin_id()).map(|it| case.patient(it).1);
+    let who = judged.unwrap_or_else(|| case.plugin_operator());
+    let finding = Finding::new(Cause::MountFails, who, sentence);
     Some(finding.shown_by(case.evidence()).next(next::node_status(node)))
 }
 

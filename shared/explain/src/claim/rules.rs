@@ -39,10 +39,11 @@ const GRANTED: [Rule; 9] = [
 ];
 
 /// Rules for a claim that is being granted or released.
-const MOVING: [Rule; 10] = [
+const MOVING: [Rule; 11] = [
     unreadable,
     store,
     clock,
+    of_gone_node,
     node::gone_or_away,
     node::missing_right,
     node::journal,
@@ -71,6 +72,19 @@ fn stray(case: &Case<'_>) -> Option<Finding> {
         .next(next::stop_alloc(alloc, namespace, "once its workload has ended"))
         .next(register);
     case.claim.stray.then_some(finding)
+}
+
+/// Its node was declared gone: nothing is asked of the node any more, and the claim is released
+/// whether or not its alloc has ended.
+fn of_gone_node(case: &Case<'_>) -> Option<Finding> {
+    let ClaimStatus { node, state, .. } = case.claim;
+    let proof = case.gone_by().filter(|_| *state == State::Taken)?;
+    let sentence = format!("node {node} was declared gone, so the claim is being released");
+    let finding = match service::no_watcher_of_release(case.facts) {
+        Some(found) => Finding { sentence: format!("{sentence}: {}", found.sentence), ..found },
+        None => Finding::new(Cause::UnderWay, Actor::NOBODY, sentence),
+    };
+    Some(finding.shown_by([proof.to_string()]).next(next::node_status(node)))
 }
 
 /// The first cause that a rule finds; none when no rule finds one.
@@ -142,12 +156,13 @@ fn last_error(case: &Case<'_>) -> Option<Finding> {
 fn held_back(case: &Case<'_>) -> Option<Finding> {
     let claim = case.claim;
     let is_due = claim.attempt.is_none() && claim.next_try.is_none_or(|next| next <= case.now());
-    let waits = case.now().since(claim.since).as_secs() >= 5;
-    // Callers that ask for a volumewatcher have an earlier rule about its absence.
+    // When the alloc of a granted claim has ended is on no record of the claim.
+    let since = if claim.state == State::Taken { case.ended() } else { None };
+    let waits = case.now().since(since.unwrap_or(claim.since)).as_secs() >= 5;
+    // Whether a volumewatcher runs is told before this rule by those that ask for one.
     let is_watched = case.facts.services.contains_key(VOLUMEWATCHER.name);
     let ping = (!is_watched).then(|| next::ping(VOLUMEWATCHER.name));
     let due = match claim.state {
-        // No record of the claim says when its alloc ended.
         State::Taken => "its alloc has ended, and its release is not begun".to_owned(),
         _ => format!("its next call is due and not begun, for {}", ago(claim.since, case.now())),
     };

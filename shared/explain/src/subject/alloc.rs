@@ -15,7 +15,7 @@ use crate::cause::{Actor, Cause};
 use crate::claim::{self, Case, Waiter};
 use crate::facts::Facts;
 use crate::finding::{Diagnosis, Finding};
-use crate::record::{is_none, read_record};
+use crate::record::{is_none, is_unreadable, read_record, unreadable_record};
 use crate::span::ago;
 use crate::{next, node, service};
 
@@ -67,13 +67,13 @@ fn of_record(facts: &Facts, alloc: &AllocStatus, subject: &str) -> Diagnosis {
 
 /// The alloc failed, and all its volumes are free: only the reason remains to be shown.
 fn failed(facts: &Facts, alloc: &AllocStatus) -> Finding {
-    let refusal = alloc.last_refusal.as_ref().filter(|refusal| is_of_claim(refusal));
-    let volume = refusal.and_then(|refusal| facts.volume(refusal.volume.as_ref()?)?.as_ref().ok());
-    if let Some((refusal, volume)) = refusal.zip(volume) {
+    if let Some(refusal) = alloc.last_refusal.as_ref().filter(|one| is_of_claim(one)) {
+        // The volume may be gone with the alloc.
+        let volume = refusal.volume.as_ref().and_then(|id| facts.volume(id)?.as_ref().ok());
         let (since, message) = (ago(refusal.at, facts.now), &refusal.message);
         let sentence =
             format!("it failed, and the last request of it was refused {since} ago: {message}");
-        let finding = last_refusal(facts, &volume.plugin, refusal);
+        let finding = last_refusal(facts, volume.map(|volume| &volume.plugin), refusal);
         return Finding { sentence, ..finding }.shown_by(alloc.note.clone());
     }
     let why = alloc.note.as_deref().unwrap_or("its runner did not say why");
@@ -138,7 +138,16 @@ fn lacking(facts: &Facts, alloc: &AllocStatus) -> Option<Finding> {
             hint::namespace_option(&facts.namespace)
         )));
     }
-    let places = facts.placements.get(&(key, Some(alloc.node.clone())))?.as_ref().ok()?;
+    let places = match facts.placements.get(&(key, Some(alloc.node.clone()))) {
+        Some(Ok(places)) => places,
+        Some(Err(problem)) if is_unreadable(problem) => return Some(unreadable_record(problem)),
+        Some(Err(problem)) => return Some(service::away(facts, CLAIM.name, problem)),
+        None => {
+            let sentence = format!("it has no claim on volume {id}, and no more is known of it");
+            let finding = Finding::new(Cause::UnderWay, Actor::NOBODY, sentence);
+            return Some(finding.next(next::why_volume(&id, &facts.namespace)));
+        }
+    };
     let obstacle = places.iter().flat_map(|place| &place.obstacles).next();
     Some(match obstacle {
         Some(obstacle) => refused(facts, alloc, &id, obstacle),
@@ -181,11 +190,10 @@ fn refused(facts: &Facts, alloc: &AllocStatus, id: &VolumeId, obstacle: &Obstacl
 fn not_asked_for(facts: &Facts, alloc: &AllocStatus, id: &VolumeId) -> Finding {
     let volume = facts.volume(id).and_then(|volume| volume.as_ref().ok());
     let refusal = alloc.last_refusal.as_ref();
-    let refusal = refusal.filter(|refusal| {
-        is_of_claim(refusal) && refusal.volume.as_ref().is_none_or(|volume| volume == id)
-    });
-    if let Some((volume, refusal)) = volume.zip(refusal) {
-        return last_refusal(facts, &volume.plugin, refusal).next(next::stop_alloc(
+    let refusal =
+        refusal.filter(|one| is_of_claim(one) && one.volume.as_ref().is_none_or(|of| of == id));
+    if let Some((volume, refusal)) = known.zip(refusal) {
+        return last_refusal(facts, Some(&volume.plugin), refusal).next(next::stop_alloc(
             &alloc.id,
             &facts.namespace,
             "if it does not run",

@@ -35,9 +35,12 @@ pub fn diagnose(facts: &Facts, id: &NodeId) -> Option<Diagnosis> {
         .or_else(|| worst::worst_finding(facts, &read_claims, |cause| cause < Cause::UnderWay))
         .unwrap_or_else(|| well(facts, node, claims));
     let (state, since) = state(node);
-    let mut diagnosis = Diagnosis { since: Some(since), ..Diagnosis::new(subject, state, finding) };
-    diagnosis.also =
-        read_claims.iter().filter_map(|claim| also(facts, claim)).take(ALSO_MAX).collect();
+    let mut told = Diagnosis { since: Some(since), ..Diagnosis::new(subject, state, finding) };
+    told.also = worst::explained(&known)
+        .into_iter()
+        .filter_map(|one| also(facts, one))
+        .take(ALSO_MAX)
+        .collect();
     if let Some(Err(problem)) = facts.agents.get(id) {
         diagnosis.not_known.push(format!("what it has mounted: {}", problem.message));
     }
@@ -57,11 +60,12 @@ fn also(facts: &Facts, claim: &ClaimStatus) -> Option<String> {
 /// Nothing is wrong.
 fn well(facts: &Facts, node: &NodeStatus, claims: Option<&Vec<ClaimStatus>>) -> Finding {
     let agent = facts.agents.get(&node.id).and_then(|agent| agent.as_ref().ok());
-    let mounts = agent.map_or(0, |agent| agent.mounts.len());
-    let plugins = node.instances.iter().filter(|instance| instance.half == Half::Node).count();
+    let answers = if agent.is_some() { "its agent answers" } else { "its agent was not asked" };
+    let mounts = agent.map_or("not known".to_owned(), |agent| agent.mounts.len().to_string());
+    let plugins = node.instances.iter().filter(|one| one.half == Half::Node).count();
     let claims = claims.map_or("not known".to_owned(), |claims| claims.len().to_string());
-    let sentence = format!(
-        "its agent answers, plugins: {plugins}, all healthy, claims: {claims}, mounts: {mounts}; \
+    let told = format!(
+        "{answers}, plugins: {plugins}, all healthy, claims: {claims}, mounts: {mounts}; \
          nothing to do"
     );
     Finding::new(Cause::Nothing, Actor::NOBODY, sentence)

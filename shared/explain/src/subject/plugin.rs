@@ -33,8 +33,11 @@ pub fn diagnose(facts: &Facts, id: &PluginId) -> Option<Diagnosis> {
         .next()
         .or_else(|| worst::worst_finding(facts, &read_claims, is_of_plugin))
         .unwrap_or_else(|| {
-            let sentence = "every instance answers its probe, and no call hangs; nothing to do";
-            Finding::new(Cause::Nothing, Actor::NOBODY, sentence)
+            // Agents know of calls that hang, and claims of those that fail.
+            let is_denied = facts.agents.values().any(Result::is_err) || claims.is_none();
+            let calls = if is_denied { "" } else { ", and no call hangs" };
+            let told = format!("every instance answers its probe{calls}; nothing to do");
+            Finding::new(Cause::Nothing, Actor::NOBODY, told)
         });
     let not_known = facts.claims_of.get(id).and_then(|claims| claims.as_ref().err());
     let unhealthy = plugin.instances.iter().filter(|instance| !instance.healthy);

@@ -4,7 +4,6 @@ use berth_contract::code::Code;
 use berth_contract::hint;
 use berth_contract::message::claim::ClaimStatus;
 use berth_contract::message::query::RefusedRequest;
-use berth_contract::message::storage::StorageWait;
 use berth_contract::message::volume::{NodePlacement, VolumeStatus};
 use berth_contract::problem::Problem;
 use berth_contract::service::{CLAIM, PLUGIN_REGISTRY, VOLUMEWATCHER};
@@ -16,9 +15,9 @@ use crate::cause::{Actor, Cause};
 use crate::claim::{self, Case};
 use crate::facts::Facts;
 use crate::finding::{Diagnosis, Finding};
-use crate::record::{read_record, unreadable_record};
+use crate::record::{is_none, read_record, unreadable_record};
 use crate::span::ago;
-use crate::{instance, next, node, plugin, service, storage};
+use crate::{instance, mounted, next, node, plugin, service, storage};
 
 /// Claims of one volume that are listed besides the decisive one, at most.
 const ALSO_MAX: usize = 5;
@@ -95,7 +94,10 @@ fn of_record(facts: &Facts, volume: &VolumeStatus, subject: &str) -> Diagnosis {
             decisive.state = format!("{word}; {}", decisive.state);
         }
     }
-    add_snapshots(facts, volume, &mut decisive);
+    if !volume.claims.is_empty() {
+        add_refusal(facts, volume, &mut told);
+    }
+    add_snapshots(facts, volume, &mut told);
     if let Some(closing) = &volume.closing {
         decisive.state += ", being deregistered";
         decisive.since = decisive.since.or(Some(closing.since));
@@ -106,9 +108,20 @@ fn of_record(facts: &Facts, volume: &VolumeStatus, subject: &str) -> Diagnosis {
     decisive
 }
 
-/// Adds the snapshots that are not ready. They cause no other fault, so they decide only if the
-/// volume itself is well.
-fn add_snapshots(facts: &Facts, volume: &VolumeStatus, diagnosis: &mut Diagnosis) {
+/// The change that the storage refused: it is no cause of what claims wait for, so it decides only
+/// if nothing is wrong with them.
+fn add_refusal(facts: &Facts, volume: &VolumeStatus, told: &mut Diagnosis) {
+    let Some(refusal) = storage::find_refusal(facts, volume) else { return };
+    if told.finding.cause == Cause::Nothing {
+        told.finding = refusal;
+    } else {
+        told.also.push(refusal.sentence);
+    }
+}
+
+/// The snapshots that are not ready: the cause of nothing else, so they decide only if nothing is
+/// wrong with the volume.
+fn add_snapshots(facts: &Facts, volume: &VolumeStatus, told: &mut Diagnosis) {
     let key = VolumeKey::new(volume.namespace.clone(), volume.id.clone());
     let Some(Ok(snapshots)) = facts.snapshots.get(&key) else { return };
     let findings = snapshots.iter().filter_map(|snapshot| storage::find_snapshot(facts, snapshot));
@@ -148,8 +161,8 @@ fn also(facts: &Facts, claims: &[ClaimStatus], decisive: &ClaimStatus) -> Vec<St
 /// What the volume's own status shows an operator, apart from its claims.
 pub fn find_volume(now: Timestamp, volume: &VolumeStatus) -> Option<Finding> {
     let facts = Facts { now, ..Facts::default() };
-    let is_created = volume.storage.as_ref().is_none_or(|storage| storage.stage != Stage::Failed);
-    kept(volume)
+    let is_created = volume.storage.as_ref().is_none_or(|it| it.stage != Stage::Failed);
+    kept(&facts, volume)
         .or_else(|| unwell(&facts, volume).filter(|_| is_created))
         .or_else(|| storage::find_change(&facts, volume))
         .or_else(|| storage::find_refusal(&facts, volume))
@@ -157,7 +170,7 @@ pub fn find_volume(now: Timestamp, volume: &VolumeStatus) -> Option<Finding> {
 
 /// A fault of the volume itself, which affects every claim.
 fn of_volume(facts: &Facts, volume: &VolumeStatus, is_claimed: bool) -> Option<Finding> {
-    if let Some(finding) = kept(volume).or_else(|| storage::find_change(facts, volume)) {
+    if let Some(finding) = kept(facts, volume).or_else(|| storage::find_change(facts, volume)) {
         return Some(finding);
     }
     if is_claimed {
@@ -174,7 +187,7 @@ fn of_volume(facts: &Facts, volume: &VolumeStatus, is_claimed: bool) -> Option<F
     let of_claim = || {
         let refusal = volume.last_refusal.as_ref()?;
         let lasts = !refusal.code.retryable() || refusal.code.is_of_plugin();
-        (lasts && is_of_claim(refusal)).then(|| last_refusal(facts, &volume.plugin, refusal))
+        (lasts && is_of_claim(refusal)).then(|| last_refusal(facts, Some(&volume.plugin), refusal))
     };
     everywhere.or_else(of_claim).or_else(|| storage::find_refusal(facts, volume))
 }
@@ -186,10 +199,10 @@ fn unwell(facts: &Facts, volume: &VolumeStatus) -> Option<Finding> {
         return None;
     }
     Some(match facts.plugins.get(id) {
-        Some(Ok(plugin_status)) => plugin::worst_half(facts, plugin_status),
-        Some(Err(_)) => instance::not_known(id),
-        // The plugin was not read: the volume's status has its health.
-        None => {
+        Some(Ok(found)) => plugin::worst_half(facts, found),
+        Some(Err(problem)) if is_none(problem) => instance::not_known(id),
+        // The plugin was not read: the volume's status says how it is.
+        Some(Err(_)) | None => {
             let sentence = format!("its plugin is not well: {}", volume.health.description);
             Finding::new(Cause::PluginDown, Actor::PluginOperator(id.clone()), sentence)
                 .next(next::plugin_status(id))
@@ -197,8 +210,8 @@ fn unwell(facts: &Facts, volume: &VolumeStatus) -> Option<Finding> {
     })
 }
 
-/// What blocks the volume, and every grant for it.
-fn kept(volume: &VolumeStatus) -> Option<Finding> {
+/// What keeps the volume as it is, and any claim from being granted.
+fn kept(facts: &Facts, volume: &VolumeStatus) -> Option<Finding> {
     let id = &volume.id;
     if let Some(record) = volume.unreadable.first() {
         return Some(unreadable_record(&record.problem()));
@@ -222,54 +235,7 @@ fn kept(volume: &VolumeStatus) -> Option<Finding> {
             hint::namespace_option(&volume.namespace)
         )));
     }
-    mounted(volume)
-}
-
-/// A mount that no claim covers; or, while the volume waits for that, a node that has not reported
-/// whether it has one.
-fn mounted(volume: &VolumeStatus) -> Option<Finding> {
-    let operation = volume.storage.as_ref().and_then(|storage| storage.operation.as_ref());
-    let waits =
-        operation.is_some_and(|operation| operation.waits_for == Some(StorageWait::Unmounted));
-    let is_mounted = !volume.unaccounted.is_empty();
-    let sentence = match (is_mounted, waits) {
-        (true, false) => {
-            "it is mounted where no claim covers it, so no other node is granted it, and it is \
-             neither deleted nor deregistered"
-        }
-        (true, true) => {
-            "it is mounted where no claim covers it, so its change at the storage waits: a \
-             workload may still write there"
-        }
-        (false, true) => {
-            "a node that may have it mounted has not said what it has mounted, so its change at \
-             the storage waits"
-        }
-        (false, false) => return None,
-    };
-    let actor = if is_mounted { Actor::You } else { Actor::NOBODY };
-    let doubts = volume.mounts.iter().map(ToString::to_string);
-    // An older service describes the mounts only in words.
-    let evidence: Vec<String> =
-        if volume.mounts.is_empty() { volume.unaccounted.clone() } else { doubts.collect() };
-    let finding = Finding::new(Cause::MountUnaccounted, actor, sentence).shown_by(evidence);
-    let next = volume.mounts.iter().map(|doubt| match &doubt.mount {
-        // By the name that the volume had at the mount.
-        Some(mount) => format!(
-            "berth node unmount {} {}{}   # once its workload there has ended",
-            hint::quoted(doubt.node.as_str()),
-            hint::quoted(mount.volume.as_str()),
-            hint::namespace_option(&mount.namespace)
-        ),
-        None => next::node_status(&doubt.node),
-    });
-    let finding = next.take(ALSO_MAX).fold(finding, Finding::next);
-    let command = format!(
-        "berth volume status {}{}   # names the node",
-        hint::quoted(volume.id.as_str()),
-        hint::namespace_option(&volume.namespace)
-    );
-    Some(finding.next_if_known(volume.mounts.is_empty().then_some(command)))
+    mounted::find(facts, volume)
 }
 
 /// No node may host the volume.

@@ -1,10 +1,13 @@
 //! The worst of several claims, and the finding about a refused request.
 
+use std::collections::BTreeMap;
+
 use berth_contract::code::Code;
 use berth_contract::message::claim::ClaimStatus;
 use berth_contract::message::query::RefusedRequest;
 use berth_contract::problem::Problem;
 use berth_domain::PluginId;
+use berth_domain::volume::State;
 
 use crate::cause::{Actor, Cause};
 use crate::claim::{self, Case};
@@ -14,10 +17,29 @@ use crate::next;
 use crate::record::is_none;
 use crate::span::ago;
 
+/// The most claims in line for one volume that are explained. Each is compared with all that hold
+/// the volume, and those behind wait for the same.
+const LINE_MAX: usize = 5;
+
+/// The claims that are explained: of those in line for a volume the first.
+pub fn explained(claims: &[ClaimStatus]) -> Vec<&ClaimStatus> {
+    let (mut line, mut explained): (Vec<_>, Vec<_>) =
+        claims.iter().partition(|one| one.state == State::Waiting);
+    line.sort_by_key(|one| one.epoch);
+    let mut lengths: BTreeMap<_, usize> = BTreeMap::new();
+    line.retain(|one| {
+        let length = lengths.entry((&one.namespace, &one.volume)).or_default();
+        *length += 1;
+        *length <= LINE_MAX
+    });
+    explained.extend(line);
+    explained
+}
+
 /// The claim with the first cause in the order, and its finding.
 pub fn worst<'a>(facts: &'a Facts, claims: &'a [ClaimStatus]) -> Option<(Case<'a>, Finding)> {
-    let findings = claims.iter().map(|claim| {
-        let case = Case { facts, claim };
+    let found = explained(claims).into_iter().map(|one| {
+        let case = Case { facts, claim: one };
         (case, claim::find(&case))
     });
     findings.min_by_key(|(case, finding)| (finding.cause, case.claim.since))
@@ -62,12 +84,12 @@ pub fn is_of_claim(refusal: &RefusedRequest) -> bool {
     step.starts_with("node.") || ["claim.take", "controller.publish", "agent.mount"].contains(&step)
 }
 
-/// The last request for a volume was refused, and none has been granted since.
-pub fn last_refusal(facts: &Facts, plugin: &PluginId, refusal: &RefusedRequest) -> Finding {
+/// The error of the last request for a volume: nothing has been granted since.
+pub fn last_refusal(facts: &Facts, plugin: Option<&PluginId>, refusal: &RefusedRequest) -> Finding {
     let RefusedRequest { at, step, code, message, trace, .. } = refusal;
     let actor = match code {
         Code::OldCall => Actor::NOBODY,
-        code if code.is_of_plugin() => Actor::PluginOperator(plugin.clone()),
+        code if code.is_of_plugin() => plugin.cloned().map_or(Actor::You, Actor::PluginOperator),
         _ => Actor::You,
     };
     let since = ago(*at, facts.now);
@@ -77,4 +99,27 @@ pub fn last_refusal(facts: &Facts, plugin: &PluginId, refusal: &RefusedRequest) 
     finding
         .next(format!("berth explain {code}"))
         .next_if_known(trace.as_ref().map(|trace| format!("berth trace {trace}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// Each of them is compared with every holder.
+    #[test]
+    fn of_a_long_line_the_first_are_explained() {
+        let claim = |index: usize, state: &str| -> ClaimStatus {
+            let claim = json!({"namespace": "default", "volume": "data", "state": state,
+                "alloc": format!("a{index}"), "node": "n1", "mode": "write", "epoch": 900 - index,
+                "since": "2026-11-21T12:00:00Z"});
+            serde_json::from_value(claim).unwrap()
+        };
+        let line = (0..800).map(|index| claim(index, "waiting"));
+        let claims: Vec<ClaimStatus> = line.chain([claim(800, "taken")]).collect();
+        let explained: Vec<&str> =
+            explained(&claims).iter().map(|claim| claim.alloc.as_str()).collect();
+        assert_eq!(explained, ["a800", "a799", "a798", "a797", "a796", "a795"]);
+    }
 }

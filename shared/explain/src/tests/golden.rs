@@ -120,7 +120,7 @@ fn an_agent_that_is_frozen_for_a_moment_is_not_silent_for_the_claims_age() {
     assert_eq!(of_alloc.finding.cause, Cause::AgentAway);
 }
 
-fn of_alloc(alloc: Value) -> Facts {
+pub fn of_alloc(alloc: Value) -> Facts {
     let mut facts = well();
     let id = AllocId::new("a").unwrap();
     facts.names = Names { alloc: Some(id.clone()), ..Names::default() };

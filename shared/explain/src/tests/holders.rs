@@ -46,11 +46,11 @@ fn a_release_that_goes_on_by_itself_hides_no_holder() {
             "waits_for": "a, which uses its attachment"}),
     ] {
         let holders = [claim(json!({})), leaving(going.clone())];
-        let sentence = sentence_for(AccessMode::MultiNodeMultiWriter, Mode::Write, &holders);
-        // Any number may share the volume, so it waits only for its turn.
-        assert_eq!(sentence, "it waits for its turn", "{going}");
-        let sentence = sentence_alone(&holders);
-        assert!(sentence.starts_with("a on node n1 has held the volume"), "{going}: {sentence}");
+        // Any number may share the volume as it is used: the waiter asks for another access.
+        let shared = told(AccessMode::MultiNodeMultiWriter, Mode::Write, &holders);
+        for told in [shared, told_alone(&holders)] {
+            assert!(told.starts_with("a on node n1 has held the volume"), "{going}: {told}");
+        }
     }
 }
 
@@ -74,10 +74,38 @@ fn who_may_share_the_volume_with_the_waiter_is_not_what_it_waits_for() {
     let one_writer = AccessMode::MultiNodeSingleWriter;
     let writer = leaving(json!({"alloc": "v"}));
     let gone = reader("r", "n8");
-    let sentence = sentence_for(one_writer, Mode::Write, &[gone.clone(), writer.clone()]);
-    assert!(sentence.starts_with("w waits for v"), "{sentence}");
-    let sentence = sentence_for(one_writer, Mode::Write, &[gone.clone(), reader("s", "n9")]);
-    assert!(sentence.starts_with("s on node n9 has held the volume"), "{sentence}");
-    let sentence = sentence_for(one_writer, Mode::Read, &[gone, writer]);
-    assert_eq!(sentence, "it waits for its turn");
+    let told_of = told(one_writer, Mode::Write, &[gone.clone(), writer.clone()]);
+    assert!(told_of.starts_with("w waits for v"), "{told_of}");
+    let told_of = told(one_writer, Mode::Write, &[gone.clone(), reader("s", "n9")]);
+    assert!(told_of.starts_with("s on node n9 has held the volume"), "{told_of}");
+    // A reader that comes after a writer in line waits for the same.
+    let first = claim(json!({"alloc": "f", "node": "n7", "state": "waiting", "epoch": 3}));
+    let told_of = told(one_writer, Mode::Read, &[gone, writer, first]);
+    assert!(told_of.starts_with("w waits for v"), "{told_of}");
+}
+
+/// Nothing holds the volume, so the turn of the first in line has come.
+#[test]
+fn who_is_first_in_line_is_told_what_its_own_node_lacks() {
+    let told = |change: fn(&mut Facts)| {
+        let waiting = |alloc: &str, epoch: u64| {
+            claim(
+                json!({"alloc": alloc, "state": "waiting", "waits_for": "its turn, which has come",
+                "epoch": epoch}),
+            )
+        };
+        let mut facts = well();
+        set_volume(&mut facts, &[waiting("b", 9), waiting("c", 8)], json!({}));
+        change(&mut facts);
+        let Diagnosis { finding, also, .. } = first(&facts);
+        (finding.cause, finding.who.to_string(), also)
+    };
+    assert_eq!(told(|_| {}).0, Cause::UnderWay);
+    let (cause, who, also) = told(|facts| set_node(facts, json!({"state": "down"})));
+    assert_eq!((cause, &*who), (Cause::NodeDown, "you"));
+    assert!(also[0].contains("b is behind c in line: node n1 is down"), "{also:?}");
+    let ill = |facts: &mut Facts| set_node(facts, json!({"instances": [instance("node", false)]}));
+    assert_eq!(told(ill).0, Cause::PluginDown);
+    let (cause, who, _) = told(|facts| set_plugin(facts, false));
+    assert_eq!((cause, &*who), (Cause::PluginDown, OPERATOR));
 }

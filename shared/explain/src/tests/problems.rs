@@ -1,5 +1,7 @@
 //! Error answers, as shown to the caller that asked for the volume.
 
+use berth_domain::access::Mode;
+
 use super::*;
 use crate::{find_problem, find_unusable};
 
@@ -47,7 +49,7 @@ fn a_volume_in_use_names_its_holder_and_no_option_of_another_program() {
     let line_for = |claims: &[Value]| {
         let mut facts = Facts { now: at(100), ..Facts::default() };
         set_volume(&mut facts, claims, json!({}));
-        find_unusable(&facts, &data(), &held).line()
+        find_unusable(&facts, &data(), (&n1(), Mode::Write), &held).line()
     };
     let line = line_for(&[claim(json!({}))]);
     let expected = "volume data is in use (BERTH0106): a on node n1 has held it for 100s; who \
@@ -68,12 +70,37 @@ fn a_volume_in_use_names_its_holder_and_no_option_of_another_program() {
         "next: `systemctl restart berth-node-agent` (on node n1)",
     ];
     assert!(parts.iter().all(|part| line.contains(part)), "{line}");
-    // The volume was given back meanwhile, or its claims could not be read.
-    for line in [line_for(&[]), find_unusable(&Facts::default(), &data(), &held).line()] {
+    // It was given back meanwhile, or cannot be read.
+    let use_of = (&n1(), Mode::Write);
+    for line in [told(&[]), find_unusable(&Facts::default(), &data(), use_of, &held).line()] {
         assert_eq!(line, "it says so (BERTH0106); who acts: you; next: `berth why volume/data`");
     }
     // An answer that is not about holders keeps its own advice.
-    let other =
-        find_unusable(&Facts::default(), &data(), &problem(json!({"code": Code::BadInput})));
+    let other = find_unusable(
+        &Facts::default(),
+        &data(),
+        use_of,
+        &problem(json!({"code": Code::BadInput})),
+    );
     assert!(other.line().ends_with("next: try `it`"), "{other:?}");
+}
+
+/// Of many nodes one may write: a reader is in no writer's way.
+#[test]
+fn only_a_claim_that_is_in_the_way_is_named() {
+    let used = json!({"access": "multi-node-single-writer", "attachment": "file-system"});
+    let reader = claim(json!({"alloc": "r", "node": "n2", "mode": "read", "wait": "node",
+        "waits_for": "the agent of node n2, which is down"}));
+    let writer = claim(json!({"alloc": "v", "node": "n3"}));
+    let own = claim(json!({"alloc": "docker", "state": "unpublishing", "step": "agent.detach",
+        "next_try": at(105), "waits_for": "agent.detach, again"}));
+    let mut facts = Facts { now: at(100), ..Facts::default() };
+    set_volume(&mut facts, &[reader, writer, own], json!({"in_use": used}));
+    let told = |code| {
+        let problem = problem(json!({ "code": code }));
+        find_unusable(&facts, &data(), (&n1(), Mode::Write), &problem).sentence
+    };
+    assert!(told(Code::Held).contains("v on node n3 has held it"), "{}", told(Code::Held));
+    let releasing = told(Code::Releasing);
+    assert!(releasing.contains("docker on node n1, unpublishing for"), "{releasing}");
 }
