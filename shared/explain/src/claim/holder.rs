@@ -43,8 +43,12 @@ pub fn turn(case: &Case<'_>) -> Option<Finding> {
             None => (None, &[][..]),
         },
     };
-    let behind = behind_holder(case.facts, access, claims, &waiter);
-    let found = behind.or_else(|| kept_first(case, first_in_line(claims)));
+    let facts = case.facts;
+    let tell = |found| tell_waiter(facts, found, &waiter);
+    let found = find_conflicting(facts, access, claims, (node, *mode))
+        .map(tell)
+        .or_else(|| kept_first(case, first_in_line(claims)))
+        .or_else(|| find_holder(facts, claims).map(tell));
     Some(found.unwrap_or_else(|| {
         let sentence = format!("it waits for {waits_for}");
         Finding::new(Cause::UnderWay, Actor::NOBODY, sentence)
@@ -56,19 +60,21 @@ fn first_in_line(claims: &[ClaimStatus]) -> Option<&ClaimStatus> {
     claims.iter().filter(|one| one.state == State::Waiting).min_by_key(|one| one.epoch)
 }
 
-/// Nothing holds the volume: what keeps the first in line, and those behind it, from their turn.
+/// Nothing holds the volume against it: what it lacks itself, or the first in line lacks.
 fn kept_first(case: &Case<'_>, first: Option<&ClaimStatus>) -> Option<Finding> {
-    let first = Case { claim: first.unwrap_or(case.claim), ..*case };
-    let found = find_own(&first)
-        .or_else(|| node::refuses_claims(&first))
-        .or_else(|| controller::is_lacking(&first))
-        .or_else(|| at_storage(&first))?;
-    if first.claim.alloc == case.claim.alloc {
-        return Some(found);
-    }
-    let sentence =
-        format!("{} is behind {} in line: {}", case.claim.alloc, first.claim.alloc, found.sentence);
-    Some(Finding { sentence, ..found })
+    let alloc = &case.claim.alloc;
+    lacks(case).or_else(|| {
+        let first = Case { claim: first.filter(|first| first.alloc != *alloc)?, ..*case };
+        let found = find_own(&first).or_else(|| lacks(&first))?;
+        let before = &first.claim.alloc;
+        let sentence = format!("{alloc} is behind {before} in line: {}", found.sentence);
+        Some(Finding { sentence, ..found })
+    })
+}
+
+/// What a claim lacks whose turn has come.
+fn lacks(case: &Case<'_>) -> Option<Finding> {
+    node::refuses_claims(case).or_else(|| controller::is_lacking(case)).or_else(|| at_storage(case))
 }
 
 /// A call at the storage that keeps the volume from every claim.
@@ -79,10 +85,19 @@ fn at_storage(case: &Case<'_>) -> Option<Finding> {
 }
 
 /// The holder that keeps the volume from such a use, and why; none when no claim holds the volume.
-/// Of the holders, those count that conflict with the use. If none does, the first in line comes
-/// before it; or it is of another access than the volume is used with, or the plugin has no room
-/// for one of the holders, and then each of them counts.
+/// If none conflicts with the use, it is of another access than the volume is used with, or the
+/// plugin has no room for one of the holders. Then each of them counts.
 pub fn find_in_the_way<'a>(
+    facts: &'a Facts,
+    access: Option<AccessMode>,
+    claims: &'a [ClaimStatus],
+    used: (&NodeId, Mode),
+) -> Option<(Case<'a>, Finding)> {
+    find_conflicting(facts, access, claims, used).or_else(|| find_holder(facts, claims))
+}
+
+/// The holder that conflicts with such a use, or else with the first in line, which comes before.
+fn find_conflicting<'a>(
     facts: &'a Facts,
     access: Option<AccessMode>,
     claims: &'a [ClaimStatus],
@@ -97,7 +112,6 @@ pub fn find_in_the_way<'a>(
     };
     conflicting_with(node, mode)
         .or_else(|| first_in_line(claims).and_then(|it| conflicting_with(&it.node, it.mode)))
-        .or_else(|| find_holder(facts, claims))
 }
 
 /// What keeps the holder of the volume, for an alloc that waits for it; none when no claim holds
@@ -108,7 +122,16 @@ pub fn behind_holder(
     claims: &[ClaimStatus],
     waiter: &Waiter<'_>,
 ) -> Option<Finding> {
-    let (holder, mut finding) = find_in_the_way(facts, access, claims, (waiter.node, waiter.mode))?;
+    let found = find_in_the_way(facts, access, claims, (waiter.node, waiter.mode))?;
+    Some(tell_waiter(facts, found, waiter))
+}
+
+/// The same, for the waiter.
+fn tell_waiter(
+    facts: &Facts,
+    (holder, mut finding): (Case<'_>, Finding),
+    waiter: &Waiter<'_>,
+) -> Finding {
     let ClaimStatus { alloc, node, state, .. } = holder.claim;
     let Waiter { alloc: waiter, waits_for, .. } = waiter;
     let since = ago(holder.claim.since, facts.now);
@@ -117,13 +140,13 @@ pub fn behind_holder(
             "{alloc} on node {node} has held the volume for {since}; {waiter} is granted it in its \
              turn"
         );
-        let evidence = format!("{waiter} waits for {waits_for}");
-        return Some(Finding { sentence, who: Actor::NOBODY, ..finding }.shown_by([evidence]));
+        let told = format!("{waiter} waits for {waits_for}");
+        return Finding { sentence, who: Actor::NOBODY, ..finding }.shown_by([told]);
     }
     finding.sentence = format!("{waiter} waits for {alloc}: {}", finding.sentence);
-    let evidence = format!("{alloc} holds the volume on {node}: {state} for {since}");
-    finding.evidence.insert(0, evidence);
-    Some(finding)
+    let told = format!("{alloc} holds the volume on {node}: {state} for {since}");
+    finding.evidence.insert(0, told);
+    finding
 }
 
 /// The claim that keeps the volume from others, and why. Of several holders, the one with the first

@@ -88,14 +88,12 @@ fn who_may_share_the_volume_with_the_waiter_is_not_what_it_waits_for() {
 #[test]
 fn who_is_first_in_line_is_told_what_its_own_node_lacks() {
     let told = |change: fn(&mut Facts)| {
-        let waiting = |alloc: &str, epoch: u64| {
-            claim(
-                json!({"alloc": alloc, "state": "waiting", "waits_for": "its turn, which has come",
-                "epoch": epoch}),
-            )
+        let waiting = |alloc: &str, epoch: u64, node: &str| {
+            claim(json!({"alloc": alloc, "state": "waiting", "waits_for": "its turn",
+                "epoch": epoch, "node": node}))
         };
         let mut facts = well();
-        set_volume(&mut facts, &[waiting("b", 9), waiting("c", 8)], json!({}));
+        set_volume(&mut facts, &[waiting("b", 9, "n2"), waiting("c", 8, "n1")], json!({}));
         change(&mut facts);
         let Diagnosis { finding, also, .. } = first(&facts);
         (finding.cause, finding.who.to_string(), also)
@@ -108,4 +106,13 @@ fn who_is_first_in_line_is_told_what_its_own_node_lacks() {
     assert_eq!(told(ill).0, Cause::PluginDown);
     let (cause, who, _) = told(|facts| set_plugin(facts, false));
     assert_eq!((cause, &*who), (Cause::PluginDown, OPERATOR));
+    // What holds the volume shares it: its own node is all that keeps the volume from `d`.
+    let access = AccessMode::MultiNodeMultiWriter;
+    let used = Capability { access, attachment: AttachmentMode::FileSystem };
+    let waiting = claim(json!({"alloc": "d", "node": "n8", "state": "waiting"}));
+    let mut facts = well();
+    set_volume(&mut facts, &[claim(json!({})), waiting], json!({"in_use": used}));
+    facts.nodes.insert(NodeId::new("n8").unwrap(), Ok(read(down("n8"))));
+    let sentence = first(&facts).finding.sentence;
+    assert!(sentence.starts_with("node n8 is down"), "{sentence}");
 }
