@@ -9,7 +9,7 @@ use crate::facts::Facts;
 use crate::finding::Finding;
 use crate::{next, node};
 
-/// The most mounts that one finding has commands for.
+/// Mounts that one finding has commands for, at most.
 const NAMED_MAX: usize = 5;
 
 /// A mount that no claim covers; or, while that is waited for, a node that has not said whether it
@@ -37,13 +37,13 @@ pub fn find(facts: &Facts, volume: &VolumeStatus) -> Option<Finding> {
         return Some(Finding { sentence: format!("{sentence}: {}", down.sentence), ..down });
     }
     let who = if is_mounted { Actor::You } else { Actor::NOBODY };
-    let told = volume.mounts.iter().map(ToString::to_string);
-    // An older service says it in words only.
-    let told: Vec<String> =
-        if volume.mounts.is_empty() { volume.unaccounted.clone() } else { told.collect() };
-    let finding = Finding::new(Cause::MountUnaccounted, who, sentence).shown_by(told);
+    let doubts = volume.mounts.iter().map(ToString::to_string);
+    // An older service describes the mounts only in words.
+    let evidence: Vec<String> =
+        if volume.mounts.is_empty() { volume.unaccounted.clone() } else { doubts.collect() };
+    let finding = Finding::new(Cause::MountUnaccounted, who, sentence).shown_by(evidence);
     let next = volume.mounts.iter().map(|doubt| match &doubt.mount {
-        // Named as the volume was when it was mounted.
+        // By the name that the volume had at the mount.
         Some(mount) => format!(
             "berth node unmount {} {}{}   # once its workload there has ended",
             hint::quoted(doubt.node.as_str()),
@@ -53,19 +53,19 @@ pub fn find(facts: &Facts, volume: &VolumeStatus) -> Option<Finding> {
         None => next::node_status(&doubt.node),
     });
     let finding = next.take(NAMED_MAX).fold(finding, Finding::next);
-    let named = format!(
+    let status_command = format!(
         "berth volume status {}{}   # names the node",
         hint::quoted(volume.id.as_str()),
         hint::namespace_option(&volume.namespace)
     );
-    Some(finding.next_if_known(volume.mounts.is_empty().then_some(named)))
+    Some(finding.next_if_known(volume.mounts.is_empty().then_some(status_command)))
 }
 
-/// That each node is down that has to unmount it, or to say what it has mounted.
+/// The finding about the first node, if all nodes with a mount or in doubt are down.
 fn find_down(facts: &Facts, volume: &VolumeStatus) -> Option<Finding> {
-    let down = volume.mounts.iter().map(|doubt| {
+    let findings = volume.mounts.iter().map(|doubt| {
         let node = facts.nodes.get(&doubt.node)?;
         node::keeps_unmount(facts, &doubt.node, node)
     });
-    down.collect::<Option<Vec<_>>>()?.into_iter().next()
+    findings.collect::<Option<Vec<_>>>()?.into_iter().next()
 }

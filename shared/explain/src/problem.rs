@@ -1,7 +1,6 @@
 //! What an error answer means to the caller.
 //!
-//! The answer itself has the words and the next step. Its code says which cause it is, and who
-//! acts.
+//! The answer itself has the sentence and the next step. [`judge`] finds its cause and who acts.
 
 use berth_contract::code::Code;
 use berth_contract::message::claim::ClaimStatus;
@@ -38,9 +37,9 @@ pub const fn is_of_holders(code: Code) -> bool {
     matches!(code, Code::Held | Code::AccessInUse | Code::Waiting | Code::Releasing)
 }
 
-/// Why the caller cannot use the volume on this node and so: its claims keep it, if they were read;
-/// otherwise what the error answer says. The answer's own advice on holders is for callers that can
-/// wait.
+/// Why the caller cannot use the volume on this node in this mode: because of its holders, if they
+/// were read; otherwise what the error answer says. The answer's own advice about holders is for
+/// callers that can wait.
 pub fn find_unusable(
     facts: &Facts,
     key: &VolumeKey,
@@ -50,18 +49,18 @@ pub fn find_unusable(
     let volume = facts.volumes.get(key).and_then(|volume| volume.as_ref().ok());
     let volume = volume.filter(|_| is_of_holders(problem.code));
     let holder = volume.and_then(|VolumeStatus { claims, in_use, .. }| {
-        // It is the caller's own earlier claim that is in the way.
-        let leaves = |claim: &&ClaimStatus| {
+        let is_released_here = |claim: &&ClaimStatus| {
             let is_leaving = matches!(claim.state, State::Unpublishing | State::NodeDetached);
             is_leaving && claim.node == *node
         };
+        // The caller's own earlier claim is in the way.
         if problem.code == Code::Releasing {
-            return find_holder(facts, claims.iter().filter(leaves));
+            return find_holder(facts, claims.iter().filter(is_released_here));
         }
-        find_in_the_way(facts, in_use.map(|used| used.access), claims, (node, mode))
+        find_in_the_way(facts, in_use.map(|usage| usage.access), claims, (node, mode))
     });
     match holder {
-        Some((holder, found)) => held(&holder, found, problem),
+        Some((holder, finding)) => explain_holder(&holder, finding, problem),
         None if is_of_holders(problem.code) => Finding {
             next: vec![next::why_volume(&key.volume, &key.namespace)],
             ..find_problem(problem)

@@ -35,6 +35,16 @@ const TEMPORARY_MAX: Duration = Duration::from_secs(300);
 /// Holders that a finding names, at most.
 const HOLDERS_MAX: usize = 5;
 
+/// A creation of which an earlier call, which was not answered, may have made something.
+struct CreationInDoubt {
+    /// What may have been made, and the CLI's noun for it.
+    kind: &'static str,
+    /// The command that removes the record, and leaves at the storage what was made.
+    give_up: String,
+    /// How Berth gets to know what was made.
+    registered: &'static str,
+}
+
 /// The next call of a change at the storage, for a volume or a snapshot.
 struct ChangeCase<'a> {
     facts: &'a Facts,
@@ -52,8 +62,7 @@ struct ChangeCase<'a> {
     at_nodes: bool,
     /// The nodes whose agents still have to make it.
     nodes: &'a [NodeId],
-    /// A creation of which an earlier call, which was not answered, may have made the volume.
-    in_doubt: bool,
+    doubt: Option<CreationInDoubt>,
 }
 
 /// The state of a volume that is not simply ready, and when it began.
@@ -134,7 +143,7 @@ pub fn find_snapshot(facts: &Facts, snapshot: &SnapshotStub) -> Option<Finding> 
                 failure,
                 at_nodes: false,
                 nodes: &[],
-                in_doubt: false,
+                doubt: snapshot_in_doubt(snapshot),
             };
             Some(match (snapshot.waits_for, state, failure) {
                 (Some(waits_for), ..) => work.waits_for(waits_for),
@@ -143,6 +152,24 @@ pub fn find_snapshot(facts: &Facts, snapshot: &SnapshotStub) -> Option<Finding> 
             })
         }
     }
+}
+
+fn volume_in_doubt(volume: &VolumeStatus, operation: &OperationStatus) -> Option<CreationInDoubt> {
+    let is_in_doubt = operation.uncertain && operation.operation == OperationKind::Create;
+    is_in_doubt.then(|| CreationInDoubt {
+        kind: "volume",
+        give_up: format!("berth volume deregister {} --force", volume_argument(&key(volume))),
+        registered: "registered by its external id",
+    })
+}
+
+fn snapshot_in_doubt(snapshot: &SnapshotStub) -> Option<CreationInDoubt> {
+    let is_in_doubt = snapshot.uncertain && snapshot.state == SnapshotState::Creating;
+    is_in_doubt.then(|| CreationInDoubt {
+        kind: "snapshot",
+        give_up: format!("{} --forget --yes", delete_command(snapshot)),
+        registered: "adopted",
+    })
 }
 
 fn key(volume: &VolumeStatus) -> VolumeKey {
@@ -194,7 +221,7 @@ fn find_operation(facts: &Facts, volume: &VolumeStatus, operation: &OperationSta
         failure: operation.failure.as_ref(),
         at_nodes,
         nodes: if at_nodes { &operation.nodes_left } else { &[] },
-        in_doubt: operation.uncertain && operation.operation == OperationKind::Create,
+        doubt: volume_in_doubt(volume, operation),
     };
     match operation.waits_for {
         Some(StorageWait::Controller) => work.waits_for(StorageWait::Controller),
@@ -221,7 +248,7 @@ fn waits(
     let stops = |when: &str| {
         let on_left = |node: &NodeId| operation.nodes_left.contains(node);
         let blocking = holders.clone().filter(|claim| is_offline || on_left(&claim.node));
-        // The alloc of a claim that is being released has ended.
+        // The alloc of a claim that is being released has ended already.
         let blocking = blocking
             .filter(|claim| !matches!(claim.state, State::Unpublishing | State::NodeDetached));
         let stop = blocking.map(|claim| next::stop_alloc(&claim.alloc, &claim.namespace, when));
@@ -279,9 +306,9 @@ impl ChangeCase<'_> {
         (!self.calling).then(|| service::no_watcher(self.facts, &self.name))?
     }
 
-    /// A node that has to make the call is not there.
+    /// A node that has to make the call is away.
     fn node_away(&self) -> Option<Finding> {
-        let mut found = self.nodes.iter().filter_map(|id| {
+        let mut findings = self.nodes.iter().filter_map(|id| {
             let node = self.facts.nodes.get(id)?;
             let is_gone = node.as_ref().is_ok_and(|node| node.gone.is_some());
             let of_node = node::keeps_unmount(self.facts, id, node);
@@ -290,9 +317,9 @@ impl ChangeCase<'_> {
                 node::agent_away(node.as_ref().ok()?, agent.as_ref().err()?)
             })
         });
-        let found = found.next()?;
-        let sentence = format!("{}: {}", self.name, found.sentence);
-        Some(Finding { sentence, ..found }.shown_by(self.evidence()))
+        let finding = findings.next()?;
+        let sentence = format!("{}: {}", self.name, finding.sentence);
+        Some(Finding { sentence, ..finding }.shown_by(self.evidence()))
     }
 
     fn missing_right(&self) -> Option<Finding> {
@@ -378,12 +405,12 @@ impl ChangeCase<'_> {
             );
             return Some(finding(Cause::NoRoom, self.operator(), sentence).next(capacity));
         }
-        let what = format!("plugin {plugin}{on} answers {rpc} with {code}");
+        let sentence = format!("plugin {plugin}{on} answers {rpc} with {code}");
         Some(if code.is_temporary() && self.is_young() {
-            let sentence = format!("{what}, which it calls temporary; it is asked again");
+            let sentence = format!("{sentence}, which it calls temporary; it is asked again");
             finding(Cause::PluginRetries, self.nobody(), sentence).next(process)
-        } else if self.in_doubt {
-            self.refused_in_doubt(&sentence)
+        } else if let Some(doubt) = &self.doubt {
+            self.refused_in_doubt(&sentence, doubt)
         } else {
             let sentence = format!("{sentence}: that is to be mended in the storage");
             finding(Cause::PluginRefuses, self.operator(), sentence).next(process)
@@ -407,25 +434,25 @@ impl ChangeCase<'_> {
         self.facts.now.since(self.since) < TEMPORARY_MAX
     }
 
-    /// The plugin refuses to create the volume, and may have created it already. Berth neither
-    /// gives the creation up nor calls it failed, because a volume without an owner could be left.
-    fn refused_in_doubt(&self, what: &str) -> Finding {
+    /// The plugin refuses to create it, and may have created it already. Berth neither gives the
+    /// creation up nor calls it failed, because what was created would be left without an owner.
+    fn refused_in_doubt(&self, refusal: &str, doubt: &CreationInDoubt) -> Finding {
+        let CreationInDoubt { kind, give_up, registered } = doubt;
         let sentence = format!(
-            "{}: {what}, and an earlier call, which it did not answer, may have made the volume: \
-             it is asked until it names the volume",
+            "{}: {refusal}, and an earlier call, which it did not answer, may have made the \
+             {kind}: it is asked until it names the {kind}",
             self.name
         );
         let plugin = hint::quoted(self.plugin.as_str());
         Finding::new(Cause::CreationInDoubt, Actor::You, sentence)
             .shown_by(self.evidence())
             .next(format!(
-                "berth volume list --external {plugin}   # whether it is there; its log may say \
+                "berth {kind} list --external {plugin}   # whether it is there; its log may say \
                  why it refuses"
             ))
             .next(format!(
-                "berth volume deregister {} --force   # to give it up: what was made is left at \
-                 the storage, to be deleted there, or registered by its external id",
-                volume_argument(&self.key)
+                "{give_up}   # to give it up: what was made is left at the storage, to be deleted \
+                 there, or {registered}"
             ))
     }
 

@@ -119,6 +119,7 @@ pub fn show_snapshot(
         tries: snapshot.progress.calls.tries,
         next_try: snapshot.progress.calls.next_try,
         failure: snapshot.progress.calls.failure.as_deref().cloned(),
+        uncertain: snapshot.progress.uncertain,
         waits_for: waits.then_some(StorageWait::Controller),
         create_index: snapshot.create_index,
         modify_index: subtree.head,

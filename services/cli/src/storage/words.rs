@@ -127,6 +127,7 @@ mod tests {
             tries,
             next_try: None,
             failure: error.map(Into::into),
+            uncertain: false,
             waits_for: None,
             create_index: 5,
             modify_index: 7,

@@ -230,6 +230,7 @@ pub fn snapshots() -> Vec<SnapshotStub> {
         tries: 0,
         next_try: None,
         failure: None,
+        uncertain: false,
         waits_for: None,
         create_index: 40,
         modify_index: 44,

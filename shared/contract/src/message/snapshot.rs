@@ -211,6 +211,9 @@ pub struct SnapshotStub {
     /// Why the last call that did not succeed did not.
     #[serde(flatten)]
     pub failure: Option<CallFailure>,
+    /// Whether an earlier call that was not answered may have changed something at the storage.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub uncertain: bool,
     /// What it waits for, if no time and no retry ends the wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waits_for: Option<StorageWait>,

@@ -338,6 +338,7 @@ fn snapshots() {
         tries: 2,
         next_try: Some(sample::at(4)),
         failure: Some("controller.snapshot: UNAVAILABLE: the backend is away".into()),
+        uncertain: state == SnapshotState::Creating,
         waits_for: Some(storage::StorageWait::Controller),
         create_index: 40,
         modify_index: 42,

@@ -29,7 +29,7 @@ pub struct Case<'a> {
 }
 
 impl<'a> Case<'a> {
-    /// Granted, and still wanted. The claims of a node that was declared gone are released.
+    /// Whether the claim is granted, and is to stay: its alloc wants it, and its node is not gone.
     pub fn is_granted(&self) -> bool {
         let ClaimStatus { state, step, .. } = self.claim;
         *state == State::Taken && step.is_none() && self.gone_by().is_none()
@@ -118,7 +118,7 @@ impl<'a> Case<'a> {
         (alloc.state != AllocState::Live).then_some(alloc.since)
     }
 
-    /// A controller's operation for the volume, with its node; one that hangs comes first.
+    /// A controller's operation for the volume, with its node; first one that hangs.
     pub fn controller_work(&self) -> Option<(&'a NodeId, &'a WorkStatus)> {
         let ClaimStatus { namespace, volume, .. } = self.claim;
         let agents = self.facts.agents.iter().filter_map(|(id, agent)| {
@@ -139,9 +139,9 @@ impl<'a> Case<'a> {
         Actor::Nobody { by }
     }
 
-    /// The actor, where what failed is none of the plugin's answers. What may pass by itself is
-    /// left alone for a while.
-    pub fn patient(&self, (cause, who): (Cause, Actor)) -> (Cause, Actor) {
+    /// The actor, if a call failed without an error of the plugin. A failure that may pass by itself
+    /// is left to retries at first.
+    pub fn leave_to_retries(&self, (cause, who): (Cause, Actor)) -> (Cause, Actor) {
         match who {
             Actor::Nobody { .. } if self.is_new() => (cause, self.nobody()),
             Actor::Nobody { .. } => (cause, Actor::You),
@@ -149,12 +149,12 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// Whether what goes wrong may still pass by itself.
+    /// Whether a failure is so young that it is left to retries.
     fn is_new(&self) -> bool {
         self.now().since(self.claim.since) < TEMPORARY_MAX
     }
 
-    /// The tries, the wait and the error on the claim's record.
+    /// The tries, the wait and the error of the claim's record.
     pub fn evidence(&self) -> Vec<String> {
         let claim = self.claim;
         let tries = (claim.tries > 0).then(|| format!("{} tries", claim.tries));
@@ -191,9 +191,9 @@ pub fn refused(case: &Case<'_>, failure: &CallFailure, node: Option<&NodeId>) ->
     let rpc = failure.facts.rpc.as_deref().unwrap_or("the call");
     let plugin = case.plugin_name();
     let on = node.map(|node| format!(" on node {node}")).unwrap_or_default();
-    let what = format!("{plugin}{on} answers {rpc} with {code}");
+    let sentence = format!("{plugin}{on} answers {rpc} with {code}");
     let finding = if code.is_temporary() && case.is_new() {
-        let sentence = format!("{what}, which it calls temporary; it is asked again");
+        let sentence = format!("{sentence}, which it calls temporary; it is asked again");
         Finding::new(Cause::PluginRetries, case.nobody(), sentence)
     } else {
         let sentence = format!("{sentence}: that is to be mended in the storage");

@@ -18,9 +18,9 @@ use crate::{failure as of_failure, instance, next};
 /// No controller of the plugin is healthy.
 pub fn down(case: &Case<'_>) -> Option<Finding> {
     let id = case.plugin_id()?;
-    let found = match case.facts.plugins.get(id)? {
-        Ok(found) => found,
-        // That it was not read says nothing of it.
+    let plugin_status = match case.facts.plugins.get(id)? {
+        Ok(plugin_status) => plugin_status,
+        // A failed read says nothing about the plugin.
         Err(problem) => {
             return is_none(problem).then(|| instance::not_known(id).shown_by(case.evidence()));
         }
@@ -30,8 +30,7 @@ pub fn down(case: &Case<'_>) -> Option<Finding> {
         .then(|| instance::down(plugin_status, Half::Controller).shown_by(case.evidence()))
 }
 
-/// The same for a claim that is not granted yet, which a plugin that attaches needs a controller
-/// for.
+/// No controller is healthy, and the plugin needs one to attach the volume to the node.
 pub fn is_lacking(case: &Case<'_>) -> Option<Finding> {
     down(case).filter(|_| case.plugin().is_none_or(|plugin| plugin.attaches))
 }
@@ -61,13 +60,14 @@ pub fn trouble(case: &Case<'_>) -> Option<Finding> {
         case.plugin_name(),
         ago(claim.since, case.now())
     );
-    let judged = judge_at_controller(failure, case.plugin_id()).map(|it| case.patient(it));
-    let (cause, who) = judged.unwrap_or((Cause::PluginRefuses, case.plugin_operator()));
+    let judged =
+        judge_at_controller(failure, case.plugin_id()).map(|judged| case.leave_to_retries(judged));
+    let (kind, actor) = judged.unwrap_or((Cause::PluginRefuses, case.plugin_operator()));
     let explain = failure.facts.code.map(|code| format!("berth explain {}", Code::from(code)));
     Some(
-        Finding::new(cause, who, sentence)
+        Finding::new(kind, actor, sentence)
             .shown_by(case.evidence())
-            .next_if_known(explain.filter(|_| cause != Cause::PluginRefuses))
+            .next_if_known(explain.filter(|_| kind != Cause::PluginRefuses))
             .next_if_known(case.plugin_id().map(next::plugin_status)),
     )
 }

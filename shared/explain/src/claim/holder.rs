@@ -1,8 +1,8 @@
 //! Explains why a claim waits: what keeps the holders of the volume from giving it up.
 //!
-//! **Promises** that of several holders one is named that must give the volume up, or that is kept
-//! from it: no claim that the waiter could share the volume with while another one does not, and
-//! none that goes by itself.
+//! **Promises** that it names a holder that must give the volume up, or is kept from it. It names a
+//! holder that the waiter could share the volume with, or a release that continues by itself, only
+//! if no other holder is left.
 
 use berth_contract::message::claim::{ClaimStatus, ClaimWait};
 use berth_domain::access::{AccessMode, Mode, admit};
@@ -27,7 +27,8 @@ pub struct Waiter<'a> {
     pub waits_for: &'a str,
 }
 
-/// A waiting claim: the cause is what keeps the volume's holder.
+/// Explains a waiting claim: by the holder that it conflicts with, by what it or the first in line
+/// lacks, or by any holder.
 pub fn turn(case: &Case<'_>) -> Option<Finding> {
     let ClaimStatus { state, wait, waits_for, alloc, node, mode, .. } = case.claim;
     // The turn of an alloc that has ended does not come.
@@ -44,12 +45,12 @@ pub fn turn(case: &Case<'_>) -> Option<Finding> {
         },
     };
     let facts = case.facts;
-    let tell = |found| tell_waiter(facts, found, &waiter);
-    let found = find_conflicting(facts, access, claims, (node, *mode))
-        .map(tell)
-        .or_else(|| kept_first(case, first_in_line(claims)))
-        .or_else(|| find_holder(facts, claims).map(tell));
-    Some(found.unwrap_or_else(|| {
+    let explain_to_waiter = |found| explain_to_waiter(facts, found, &waiter);
+    let finding = find_conflicting(facts, access, claims, (node, *mode))
+        .map(explain_to_waiter)
+        .or_else(|| find_lack(case, first_in_line(claims)))
+        .or_else(|| find_holder(facts, claims).map(explain_to_waiter));
+    Some(finding.unwrap_or_else(|| {
         let sentence = format!("it waits for {waits_for}");
         Finding::new(Cause::UnderWay, Actor::NOBODY, sentence)
     }))
@@ -57,46 +58,47 @@ pub fn turn(case: &Case<'_>) -> Option<Finding> {
 
 /// The claim whose turn is next.
 fn first_in_line(claims: &[ClaimStatus]) -> Option<&ClaimStatus> {
-    claims.iter().filter(|one| one.state == State::Waiting).min_by_key(|one| one.epoch)
+    let waiting = claims.iter().filter(|claim| claim.state == State::Waiting);
+    waiting.min_by_key(|claim| claim.epoch)
 }
 
-/// Nothing holds the volume against it: what it lacks itself, or the first in line lacks.
-fn kept_first(case: &Case<'_>, first: Option<&ClaimStatus>) -> Option<Finding> {
+/// What a claim lacks that conflicts with no holder, or else what the first in line lacks.
+fn find_lack(case: &Case<'_>, first: Option<&ClaimStatus>) -> Option<Finding> {
     let alloc = &case.claim.alloc;
-    lacks(case).or_else(|| {
+    find_own_lack(case).or_else(|| {
         let first = Case { claim: first.filter(|first| first.alloc != *alloc)?, ..*case };
-        let found = find_own(&first).or_else(|| lacks(&first))?;
-        let before = &first.claim.alloc;
-        let sentence = format!("{alloc} is behind {before} in line: {}", found.sentence);
-        Some(Finding { sentence, ..found })
+        let finding = find_own(&first).or_else(|| find_own_lack(&first))?;
+        let first_alloc = &first.claim.alloc;
+        let sentence = format!("{alloc} is behind {first_alloc} in line: {}", finding.sentence);
+        Some(Finding { sentence, ..finding })
     })
 }
 
-/// What a claim lacks whose turn has come.
-fn lacks(case: &Case<'_>) -> Option<Finding> {
+/// What keeps a claim from its grant although its turn has come.
+fn find_own_lack(case: &Case<'_>) -> Option<Finding> {
     node::refuses_claims(case).or_else(|| controller::is_lacking(case)).or_else(|| at_storage(case))
 }
 
-/// A call at the storage that keeps the volume from every claim.
+/// A call at the storage that blocks every grant.
 fn at_storage(case: &Case<'_>) -> Option<Finding> {
     let volume = case.volume()?;
     let is_calling = volume.storage.as_ref()?.operation.as_ref()?.calling;
     storage::find_change(case.facts, volume).filter(|_| is_calling)
 }
 
-/// The holder that keeps the volume from such a use, and why; none when no claim holds the volume.
-/// If none conflicts with the use, it is of another access than the volume is used with, or the
-/// plugin has no room for one of the holders. Then each of them counts.
+/// The holder that keeps the volume from a use on this node in this mode, and why; none if no claim
+/// holds the volume. If no holder conflicts, the use needs another access mode, or the plugin has
+/// no room for another node: then any holder counts.
 pub fn find_in_the_way<'a>(
     facts: &'a Facts,
     access: Option<AccessMode>,
     claims: &'a [ClaimStatus],
-    used: (&NodeId, Mode),
+    usage: (&NodeId, Mode),
 ) -> Option<(Case<'a>, Finding)> {
-    find_conflicting(facts, access, claims, used).or_else(|| find_holder(facts, claims))
+    find_conflicting(facts, access, claims, usage).or_else(|| find_holder(facts, claims))
 }
 
-/// The holder that conflicts with such a use, or else with the first in line, which comes before.
+/// The holder that conflicts with this use, or else with the first in line, which is granted first.
 fn find_conflicting<'a>(
     facts: &'a Facts,
     access: Option<AccessMode>,
@@ -104,18 +106,20 @@ fn find_conflicting<'a>(
     (node, mode): (&NodeId, Mode),
 ) -> Option<(Case<'a>, Finding)> {
     let conflicting_with = |node: &NodeId, mode: Mode| {
-        let conflicts = |access, held: &ClaimStatus| {
-            admit(access, mode, &node, [(&held.node, held.mode)]).is_err()
+        let conflicts = |holder: &&ClaimStatus| {
+            access.is_none_or(|access| {
+                admit(access, mode, &node, [(&holder.node, holder.mode)]).is_err()
+            })
         };
-        let holds = |held: &&ClaimStatus| access.is_none_or(|access| conflicts(access, held));
-        find_holder(facts, claims.iter().filter(holds))
+        find_holder(facts, claims.iter().filter(conflicts))
     };
-    conflicting_with(node, mode)
-        .or_else(|| first_in_line(claims).and_then(|it| conflicting_with(&it.node, it.mode)))
+    conflicting_with(node, mode).or_else(|| {
+        first_in_line(claims).and_then(|first| conflicting_with(&first.node, first.mode))
+    })
 }
 
-/// What keeps the holder of the volume, for an alloc that waits for it; none when no claim holds
-/// the volume.
+/// What keeps the holder of the volume, for an alloc that waits for it; none if no claim holds the
+/// volume.
 pub fn behind_holder(
     facts: &Facts,
     access: Option<AccessMode>,
@@ -123,11 +127,11 @@ pub fn behind_holder(
     waiter: &Waiter<'_>,
 ) -> Option<Finding> {
     let found = find_in_the_way(facts, access, claims, (waiter.node, waiter.mode))?;
-    Some(tell_waiter(facts, found, waiter))
+    Some(explain_to_waiter(facts, found, waiter))
 }
 
-/// The same, for the waiter.
-fn tell_waiter(
+/// Words a holder's finding for the waiter.
+fn explain_to_waiter(
     facts: &Facts,
     (holder, mut finding): (Case<'_>, Finding),
     waiter: &Waiter<'_>,
@@ -140,12 +144,12 @@ fn tell_waiter(
             "{alloc} on node {node} has held the volume for {since}; {waiter} is granted it in its \
              turn"
         );
-        let told = format!("{waiter} waits for {waits_for}");
-        return Finding { sentence, who: Actor::NOBODY, ..finding }.shown_by([told]);
+        let evidence = format!("{waiter} waits for {waits_for}");
+        return Finding { sentence, who: Actor::NOBODY, ..finding }.shown_by([evidence]);
     }
     finding.sentence = format!("{waiter} waits for {alloc}: {}", finding.sentence);
-    let told = format!("{alloc} holds the volume on {node}: {state} for {since}");
-    finding.evidence.insert(0, told);
+    let evidence = format!("{alloc} holds the volume on {node}: {state} for {since}");
+    finding.evidence.insert(0, evidence);
     finding
 }
 

@@ -15,9 +15,9 @@ use crate::span::ago;
 
 /// Time from the grant until a mount usually begins.
 const MOUNT_BEGINS: Duration = Duration::from_secs(5);
-/// By when a caller has asked again for a mount that failed for a while.
-const ASKED_AGAIN: Duration = Duration::from_secs(120);
-/// Said where the agent gives no reason.
+/// Time after a temporary error in which the caller of a mount usually asks again.
+const RETRY_BEGINS: Duration = Duration::from_secs(120);
+/// The text if the agent gives no reason.
 const NO_REASON: &str = "no reason is known";
 
 /// The node's operation, as a participle.
@@ -63,8 +63,8 @@ pub fn work(case: &Case<'_>) -> Option<Finding> {
     }
     let (failure, evidence) = last_failure(case)?;
     if let Some(finding) = refused(case, &failure, Some(node)) {
-        let finding = left_alone(case).unwrap_or(finding);
-        return Some(finding.shown_by([told]));
+        let finding = not_repeated(case).unwrap_or(finding);
+        return Some(finding.shown_by([evidence]));
     }
     let sentence = format!("node {node} could not mount the volume: {failure}");
     let finding = Finding::new(Cause::MountFails, Actor::You, sentence).shown_by([evidence]);
@@ -72,11 +72,11 @@ pub fn work(case: &Case<'_>) -> Option<Finding> {
     Some(finding.next_if_known(advice).next(next::node_status(node)))
 }
 
-/// The plugin's error was temporary, and since then nobody has asked for the mount.
-fn left_alone(case: &Case<'_>) -> Option<Finding> {
+/// The plugin's error was temporary, and no program has asked for the mount again.
+fn not_repeated(case: &Case<'_>) -> Option<Finding> {
     let failure = case.failure()?;
     let is_temporary = failure.failure.facts.grpc.is_some_and(GrpcCode::is_temporary);
-    if !is_temporary || case.now().since(failure.at) < ASKED_AGAIN {
+    if !is_temporary || case.now().since(failure.at) < RETRY_BEGINS {
         return None;
     }
     let ClaimStatus { node, alloc, namespace, .. } = case.claim;
@@ -90,7 +90,7 @@ fn left_alone(case: &Case<'_>) -> Option<Finding> {
     Some(finding.next(next::stop_alloc(alloc, namespace, "if it does not run")))
 }
 
-/// The last failure to mount: from the agent, or else from its last report.
+/// The last failure to mount: from the agent's status, otherwise from its last report on the claim.
 fn last_failure(case: &Case<'_>) -> Option<(CallFailure, String)> {
     let node = &case.claim.node;
     if let Some(failure) = case.failure() {

@@ -156,10 +156,11 @@ pub fn trouble(case: &Case<'_>) -> Option<Finding> {
     }
     let sentence =
         format!("node {node} could not unmount it, for {}", ago(claim.since, case.now()));
-    // An older record does not say where it failed.
-    let judged = judge_failure(failure, case.plugin_id()).map(|it| case.patient(it).1);
-    let who = judged.unwrap_or_else(|| case.plugin_operator());
-    let finding = Finding::new(Cause::MountFails, who, sentence);
+    // A record of an older version does not say which program failed.
+    let judged =
+        judge_failure(failure, case.plugin_id()).map(|judged| case.leave_to_retries(judged).1);
+    let actor = judged.unwrap_or_else(|| case.plugin_operator());
+    let finding = Finding::new(Cause::MountFails, actor, sentence);
     Some(finding.shown_by(case.evidence()).next(next::node_status(node)))
 }
 

@@ -67,7 +67,7 @@ fn of_record(facts: &Facts, alloc: &AllocStatus, subject: &str) -> Diagnosis {
 
 /// The alloc failed, and all its volumes are free: only the reason remains to be shown.
 fn failed(facts: &Facts, alloc: &AllocStatus) -> Finding {
-    if let Some(refusal) = alloc.last_refusal.as_ref().filter(|one| is_of_claim(one)) {
+    if let Some(refusal) = alloc.last_refusal.as_ref().filter(|refusal| is_of_claim(refusal)) {
         // The volume may be gone with the alloc.
         let volume = refusal.volume.as_ref().and_then(|id| facts.volume(id)?.as_ref().ok());
         let (since, message) = (ago(refusal.at, facts.now), &refusal.message);
@@ -190,9 +190,10 @@ fn refused(facts: &Facts, alloc: &AllocStatus, id: &VolumeId, obstacle: &Obstacl
 fn not_asked_for(facts: &Facts, alloc: &AllocStatus, id: &VolumeId) -> Finding {
     let volume = facts.volume(id).and_then(|volume| volume.as_ref().ok());
     let refusal = alloc.last_refusal.as_ref();
-    let refusal =
-        refusal.filter(|one| is_of_claim(one) && one.volume.as_ref().is_none_or(|of| of == id));
-    if let Some((volume, refusal)) = known.zip(refusal) {
+    let refusal = refusal.filter(|refusal| {
+        is_of_claim(refusal) && refusal.volume.as_ref().is_none_or(|volume| volume == id)
+    });
+    if let Some((volume, refusal)) = volume.zip(refusal) {
         return last_refusal(facts, Some(&volume.plugin), refusal).next(next::stop_alloc(
             &alloc.id,
             &facts.namespace,

@@ -35,10 +35,10 @@ pub fn diagnose(facts: &Facts, id: &NodeId) -> Option<Diagnosis> {
         .or_else(|| worst::worst_finding(facts, &read_claims, |cause| cause < Cause::UnderWay))
         .unwrap_or_else(|| well(facts, node, claims));
     let (state, since) = state(node);
-    let mut told = Diagnosis { since: Some(since), ..Diagnosis::new(subject, state, finding) };
-    told.also = worst::explained(&known)
+    let mut diagnosis = Diagnosis { since: Some(since), ..Diagnosis::new(subject, state, finding) };
+    diagnosis.also = worst::explained(&read_claims)
         .into_iter()
-        .filter_map(|one| also(facts, one))
+        .filter_map(|claim| also(facts, claim))
         .take(ALSO_MAX)
         .collect();
     if let Some(Err(problem)) = facts.agents.get(id) {
@@ -62,9 +62,9 @@ fn well(facts: &Facts, node: &NodeStatus, claims: Option<&Vec<ClaimStatus>>) -> 
     let agent = facts.agents.get(&node.id).and_then(|agent| agent.as_ref().ok());
     let answers = if agent.is_some() { "its agent answers" } else { "its agent was not asked" };
     let mounts = agent.map_or("not known".to_owned(), |agent| agent.mounts.len().to_string());
-    let plugins = node.instances.iter().filter(|one| one.half == Half::Node).count();
+    let plugins = node.instances.iter().filter(|instance| instance.half == Half::Node).count();
     let claims = claims.map_or("not known".to_owned(), |claims| claims.len().to_string());
-    let told = format!(
+    let sentence = format!(
         "{answers}, plugins: {plugins}, all healthy, claims: {claims}, mounts: {mounts}; \
          nothing to do"
     );

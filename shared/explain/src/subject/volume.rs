@@ -95,9 +95,9 @@ fn of_record(facts: &Facts, volume: &VolumeStatus, subject: &str) -> Diagnosis {
         }
     }
     if !volume.claims.is_empty() {
-        add_refusal(facts, volume, &mut told);
+        add_refusal(facts, volume, &mut decisive);
     }
-    add_snapshots(facts, volume, &mut told);
+    add_snapshots(facts, volume, &mut decisive);
     if let Some(closing) = &volume.closing {
         decisive.state += ", being deregistered";
         decisive.since = decisive.since.or(Some(closing.since));
@@ -108,20 +108,20 @@ fn of_record(facts: &Facts, volume: &VolumeStatus, subject: &str) -> Diagnosis {
     decisive
 }
 
-/// The change that the storage refused: it is no cause of what claims wait for, so it decides only
-/// if nothing is wrong with them.
-fn add_refusal(facts: &Facts, volume: &VolumeStatus, told: &mut Diagnosis) {
+/// Adds the change that the storage refused. No claim waits for it, so it decides only if nothing
+/// is wrong with the claims.
+fn add_refusal(facts: &Facts, volume: &VolumeStatus, diagnosis: &mut Diagnosis) {
     let Some(refusal) = storage::find_refusal(facts, volume) else { return };
-    if told.finding.cause == Cause::Nothing {
-        told.finding = refusal;
+    if diagnosis.finding.cause == Cause::Nothing {
+        diagnosis.finding = refusal;
     } else {
-        told.also.push(refusal.sentence);
+        diagnosis.also.push(refusal.sentence);
     }
 }
 
-/// The snapshots that are not ready: the cause of nothing else, so they decide only if nothing is
-/// wrong with the volume.
-fn add_snapshots(facts: &Facts, volume: &VolumeStatus, told: &mut Diagnosis) {
+/// Adds the snapshots that are not ready. They cause no other fault, so they decide only if the
+/// volume itself is well.
+fn add_snapshots(facts: &Facts, volume: &VolumeStatus, diagnosis: &mut Diagnosis) {
     let key = VolumeKey::new(volume.namespace.clone(), volume.id.clone());
     let Some(Ok(snapshots)) = facts.snapshots.get(&key) else { return };
     let findings = snapshots.iter().filter_map(|snapshot| storage::find_snapshot(facts, snapshot));
@@ -161,7 +161,7 @@ fn also(facts: &Facts, claims: &[ClaimStatus], decisive: &ClaimStatus) -> Vec<St
 /// What the volume's own status shows an operator, apart from its claims.
 pub fn find_volume(now: Timestamp, volume: &VolumeStatus) -> Option<Finding> {
     let facts = Facts { now, ..Facts::default() };
-    let is_created = volume.storage.as_ref().is_none_or(|it| it.stage != Stage::Failed);
+    let is_created = volume.storage.as_ref().is_none_or(|storage| storage.stage != Stage::Failed);
     kept(&facts, volume)
         .or_else(|| unwell(&facts, volume).filter(|_| is_created))
         .or_else(|| storage::find_change(&facts, volume))
@@ -199,9 +199,9 @@ fn unwell(facts: &Facts, volume: &VolumeStatus) -> Option<Finding> {
         return None;
     }
     Some(match facts.plugins.get(id) {
-        Some(Ok(found)) => plugin::worst_half(facts, found),
+        Some(Ok(plugin_status)) => plugin::worst_half(facts, plugin_status),
         Some(Err(problem)) if is_none(problem) => instance::not_known(id),
-        // The plugin was not read: the volume's status says how it is.
+        // The plugin was not read: the volume's status has its health.
         Some(Err(_)) | None => {
             let sentence = format!("its plugin is not well: {}", volume.health.description);
             Finding::new(Cause::PluginDown, Actor::PluginOperator(id.clone()), sentence)
@@ -210,7 +210,7 @@ fn unwell(facts: &Facts, volume: &VolumeStatus) -> Option<Finding> {
     })
 }
 
-/// What keeps the volume as it is, and any claim from being granted.
+/// What blocks the volume, and every grant for it.
 fn kept(facts: &Facts, volume: &VolumeStatus) -> Option<Finding> {
     let id = &volume.id;
     if let Some(record) = volume.unreadable.first() {

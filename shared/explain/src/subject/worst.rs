@@ -17,18 +17,18 @@ use crate::next;
 use crate::record::is_none;
 use crate::span::ago;
 
-/// The most claims in line for one volume that are explained. Each is compared with all that hold
-/// the volume, and those behind wait for the same.
+/// Claims in line for one volume that are explained, at most. Each is compared with all holders,
+/// and those behind wait for the same.
 const LINE_MAX: usize = 5;
 
-/// The claims that are explained: of those in line for a volume the first.
+/// The claims to explain: all holders, and the first in line for each volume.
 pub fn explained(claims: &[ClaimStatus]) -> Vec<&ClaimStatus> {
     let (mut line, mut explained): (Vec<_>, Vec<_>) =
-        claims.iter().partition(|one| one.state == State::Waiting);
-    line.sort_by_key(|one| one.epoch);
+        claims.iter().partition(|claim| claim.state == State::Waiting);
+    line.sort_by_key(|claim| claim.epoch);
     let mut lengths: BTreeMap<_, usize> = BTreeMap::new();
-    line.retain(|one| {
-        let length = lengths.entry((&one.namespace, &one.volume)).or_default();
+    line.retain(|claim| {
+        let length = lengths.entry((&claim.namespace, &claim.volume)).or_default();
         *length += 1;
         *length <= LINE_MAX
     });
@@ -38,8 +38,8 @@ pub fn explained(claims: &[ClaimStatus]) -> Vec<&ClaimStatus> {
 
 /// The claim with the first cause in the order, and its finding.
 pub fn worst<'a>(facts: &'a Facts, claims: &'a [ClaimStatus]) -> Option<(Case<'a>, Finding)> {
-    let found = explained(claims).into_iter().map(|one| {
-        let case = Case { facts, claim: one };
+    let findings = explained(claims).into_iter().map(|claim| {
+        let case = Case { facts, claim };
         (case, claim::find(&case))
     });
     findings.min_by_key(|(case, finding)| (finding.cause, case.claim.since))
@@ -84,7 +84,7 @@ pub fn is_of_claim(refusal: &RefusedRequest) -> bool {
     step.starts_with("node.") || ["claim.take", "controller.publish", "agent.mount"].contains(&step)
 }
 
-/// The error of the last request for a volume: nothing has been granted since.
+/// The last request for a volume was refused, and none has been granted since.
 pub fn last_refusal(facts: &Facts, plugin: Option<&PluginId>, refusal: &RefusedRequest) -> Finding {
     let RefusedRequest { at, step, code, message, trace, .. } = refusal;
     let actor = match code {

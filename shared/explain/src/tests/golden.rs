@@ -1,6 +1,7 @@
 //! Answers that were once wrong: the facts of a real system, and who must act.
 
 use super::*;
+use crate::find_snapshot;
 
 /// What the answer must contain.
 struct Expected {
@@ -229,4 +230,32 @@ fn a_creation_in_doubt_that_is_refused_names_the_way_out() {
         !diagnosis.finding.next.iter().any(|command| command.contains("restart")),
         "{diagnosis:#?}"
     );
+}
+
+/// The driver cut the snapshot too late, and does not recognise the retry.
+#[test]
+fn a_snapshot_in_doubt_that_is_refused_names_the_way_out() {
+    let explain = |change: Value| {
+        let failure = json!({"code": Code::PluginFailed, "rpc": "CreateSnapshot",
+            "grpc": "ALREADY_EXISTS", "node": "n1"});
+        let stub = json!({"namespace": "default", "volume": "data", "snapshot": "monday",
+            "state": "creating", "since": at(0), "plugin": "p", "tries": 3, "uncertain": true,
+            "error": "it is there", "failure": failure, "modify_index": 1});
+        let stub = serde_json::from_value(with(stub, change)).unwrap();
+        find_snapshot(&well(), &stub).unwrap()
+    };
+    let finding = explain(json!({}));
+    assert_eq!((finding.cause, &finding.who), (Cause::CreationInDoubt, &Actor::You), "{finding:?}");
+    assert!(finding.sentence.contains("may have made the snapshot"), "{finding:?}");
+    let [list, give_up] = &finding.next[..] else { panic!("{finding:?}") };
+    assert!(list.starts_with("berth snapshot list --external p "), "{list}");
+    assert!(give_up.starts_with("berth snapshot delete data@monday --forget --yes "), "{give_up}");
+    assert!(give_up.contains("left at the storage"), "{give_up}");
+    let of_group = explain(json!({"group": ["data", "logs"]}));
+    let give_up = "berth snapshot group delete data@monday --forget --yes ";
+    assert!(of_group.next[1].starts_with(give_up), "{of_group:?}");
+    // Nothing may be at the storage, or a deletion is refused.
+    for change in [json!({"uncertain": false}), json!({"state": "deleting"})] {
+        assert_eq!(explain(change).cause, Cause::PluginRefuses);
+    }
 }

@@ -47,9 +47,12 @@ fn a_release_that_goes_on_by_itself_hides_no_holder() {
     ] {
         let holders = [claim(json!({})), leaving(going.clone())];
         // Any number may share the volume as it is used: the waiter asks for another access.
-        let shared = told(AccessMode::MultiNodeMultiWriter, Mode::Write, &holders);
-        for told in [shared, told_alone(&holders)] {
-            assert!(told.starts_with("a on node n1 has held the volume"), "{going}: {told}");
+        let shared = sentence_for(AccessMode::MultiNodeMultiWriter, Mode::Write, &holders);
+        for sentence in [shared, sentence_alone(&holders)] {
+            assert!(
+                sentence.starts_with("a on node n1 has held the volume"),
+                "{going}: {sentence}"
+            );
         }
     }
 }
@@ -74,20 +77,20 @@ fn who_may_share_the_volume_with_the_waiter_is_not_what_it_waits_for() {
     let one_writer = AccessMode::MultiNodeSingleWriter;
     let writer = leaving(json!({"alloc": "v"}));
     let gone = reader("r", "n8");
-    let told_of = told(one_writer, Mode::Write, &[gone.clone(), writer.clone()]);
-    assert!(told_of.starts_with("w waits for v"), "{told_of}");
-    let told_of = told(one_writer, Mode::Write, &[gone.clone(), reader("s", "n9")]);
-    assert!(told_of.starts_with("s on node n9 has held the volume"), "{told_of}");
+    let sentence = sentence_for(one_writer, Mode::Write, &[gone.clone(), writer.clone()]);
+    assert!(sentence.starts_with("w waits for v"), "{sentence}");
+    let sentence = sentence_for(one_writer, Mode::Write, &[gone.clone(), reader("s", "n9")]);
+    assert!(sentence.starts_with("s on node n9 has held the volume"), "{sentence}");
     // A reader that comes after a writer in line waits for the same.
     let first = claim(json!({"alloc": "f", "node": "n7", "state": "waiting", "epoch": 3}));
-    let told_of = told(one_writer, Mode::Read, &[gone, writer, first]);
-    assert!(told_of.starts_with("w waits for v"), "{told_of}");
+    let sentence = sentence_for(one_writer, Mode::Read, &[gone, writer, first]);
+    assert!(sentence.starts_with("w waits for v"), "{sentence}");
 }
 
 /// Nothing holds the volume, so the turn of the first in line has come.
 #[test]
 fn who_is_first_in_line_is_told_what_its_own_node_lacks() {
-    let told = |change: fn(&mut Facts)| {
+    let explain_first = |change: fn(&mut Facts)| {
         let waiting = |alloc: &str, epoch: u64, node: &str| {
             claim(json!({"alloc": alloc, "state": "waiting", "waits_for": "its turn",
                 "epoch": epoch, "node": node}))
@@ -98,13 +101,13 @@ fn who_is_first_in_line_is_told_what_its_own_node_lacks() {
         let Diagnosis { finding, also, .. } = first(&facts);
         (finding.cause, finding.who.to_string(), also)
     };
-    assert_eq!(told(|_| {}).0, Cause::UnderWay);
-    let (cause, who, also) = told(|facts| set_node(facts, json!({"state": "down"})));
+    assert_eq!(explain_first(|_| {}).0, Cause::UnderWay);
+    let (cause, who, also) = explain_first(|facts| set_node(facts, json!({"state": "down"})));
     assert_eq!((cause, &*who), (Cause::NodeDown, "you"));
     assert!(also[0].contains("b is behind c in line: node n1 is down"), "{also:?}");
     let ill = |facts: &mut Facts| set_node(facts, json!({"instances": [instance("node", false)]}));
-    assert_eq!(told(ill).0, Cause::PluginDown);
-    let (cause, who, _) = told(|facts| set_plugin(facts, false));
+    assert_eq!(explain_first(ill).0, Cause::PluginDown);
+    let (cause, who, _) = explain_first(|facts| set_plugin(facts, false));
     assert_eq!((cause, &*who), (Cause::PluginDown, OPERATOR));
     // What holds the volume shares it: its own node is all that keeps the volume from `d`.
     let access = AccessMode::MultiNodeMultiWriter;

@@ -70,18 +70,14 @@ fn a_volume_in_use_names_its_holder_and_no_option_of_another_program() {
         "next: `systemctl restart berth-node-agent` (on node n1)",
     ];
     assert!(parts.iter().all(|part| line.contains(part)), "{line}");
-    // It was given back meanwhile, or cannot be read.
-    let use_of = (&n1(), Mode::Write);
-    for line in [told(&[]), find_unusable(&Facts::default(), &data(), use_of, &held).line()] {
+    // The volume was given back meanwhile, or its claims could not be read.
+    let usage = (&n1(), Mode::Write);
+    for line in [line_for(&[]), find_unusable(&Facts::default(), &data(), usage, &held).line()] {
         assert_eq!(line, "it says so (BERTH0106); who acts: you; next: `berth why volume/data`");
     }
     // An answer that is not about holders keeps its own advice.
-    let other = find_unusable(
-        &Facts::default(),
-        &data(),
-        use_of,
-        &problem(json!({"code": Code::BadInput})),
-    );
+    let other =
+        find_unusable(&Facts::default(), &data(), usage, &problem(json!({"code": Code::BadInput})));
     assert!(other.line().ends_with("next: try `it`"), "{other:?}");
 }
 
@@ -96,11 +92,15 @@ fn only_a_claim_that_is_in_the_way_is_named() {
         "next_try": at(105), "waits_for": "agent.detach, again"}));
     let mut facts = Facts { now: at(100), ..Facts::default() };
     set_volume(&mut facts, &[reader, writer, own], json!({"in_use": used}));
-    let told = |code| {
+    let sentence_for = |code| {
         let problem = problem(json!({ "code": code }));
         find_unusable(&facts, &data(), (&n1(), Mode::Write), &problem).sentence
     };
-    assert!(told(Code::Held).contains("v on node n3 has held it"), "{}", told(Code::Held));
-    let releasing = told(Code::Releasing);
+    assert!(
+        sentence_for(Code::Held).contains("v on node n3 has held it"),
+        "{}",
+        sentence_for(Code::Held)
+    );
+    let releasing = sentence_for(Code::Releasing);
     assert!(releasing.contains("docker on node n1, unpublishing for"), "{releasing}");
 }
