@@ -15,7 +15,6 @@ use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
 use berth_contract::verb::{self, PluginOnNode};
 use berth_domain::limits::{LIST_MAX, PLUGIN_ENTRIES_MAX, PLUGIN_PAGES_MAX};
-use berth_domain::plugin::Half;
 use berth_domain::volume::storage::Topology;
 use berth_domain::{NodeId, PluginId};
 use tokio::time::Instant;
@@ -66,11 +65,8 @@ impl Listed {
 
 /// The topology of a controller's node.
 fn topology_of(state: &State, plugin: &PluginId, host: &NodeId) -> Option<Topology> {
-    let topologies = state.with_plugin(plugin, |plugin, _| {
-        let beside = plugin.instances.get(&(host.clone(), Half::Node))?;
-        Some(beside.node.as_ref()?.topology.clone())
-    });
-    topologies.flatten().filter(|topology| !topology.is_empty())
+    let topology = state.with_plugin(plugin, |plugin, _| plugin.topology_of(host).cloned());
+    topology.flatten().filter(|topology| !topology.is_empty())
 }
 
 /// Asks one controller a question, on this node or any.

@@ -126,7 +126,7 @@ impl Plugin {
     }
 
     /// Where the plugin says that the node is; none before it has said so.
-    fn topology_of(&self, node: &NodeId) -> Option<&BTreeMap<String, String>> {
+    pub fn topology_of(&self, node: &NodeId) -> Option<&BTreeMap<String, String>> {
         let instance = self.instances.get(&(node.clone(), Half::Node))?;
         Some(&instance.node.as_ref()?.topology)
     }

@@ -139,8 +139,8 @@ impl<'a> Case<'a> {
         Actor::Nobody { by }
     }
 
-    /// The actor, if a call failed without an error of the plugin. A failure that may pass by itself
-    /// is left to retries at first.
+    /// The actor, if a call failed without an error of the plugin. A failure that may pass by
+    /// itself is left to retries at first.
     pub fn leave_to_retries(&self, (cause, who): (Cause, Actor)) -> (Cause, Actor) {
         match who {
             Actor::Nobody { .. } if self.is_new() => (cause, self.nobody()),
