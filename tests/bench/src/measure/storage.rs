@@ -58,6 +58,8 @@ pub async fn measure(effort: &Effort) -> Result<Vec<Row>, Fatal> {
     let log = site.path("calls");
     // Healthy at the registry is not yet healthy at the claim service.
     wait::until("a volume is created", PATIENCE, || storage.create("first")).await;
+    // A deletion is refused until the node has reported its mounts.
+    wait::until("a volume is deleted", PATIENCE, || storage.delete("first")).await;
     // The first operations find everything cold.
     alone(&storage, "warm", 3).await?;
     let before = std::fs::metadata(&log)?.len();
