@@ -17,8 +17,7 @@ use crate::caller::Caller;
 use crate::store::records::{is_known_to, no_such_alloc};
 use crate::store::state::{State, StateInner};
 
-/// One alloc with its claims, from the leader. `own` is the node that the sender acts for, if it
-/// acts for one.
+/// One alloc with its claims, from the leader.
 pub async fn alloc_status(
     state: &State,
     namespace: &Namespace,
@@ -26,12 +25,12 @@ pub async fn alloc_status(
     caller: &Caller,
 ) -> Result<AllocStatus, Problem> {
     let deadline = caller.deadline;
-    let own = caller.own_node();
+    let own_node = caller.own_node();
     let id = query.id;
     let reader = Reader::new(query.newer, deadline);
-    state.wait_for_newer_status(reader, namespace, &id, own.as_ref()).await?;
+    state.wait_for_newer_status(reader, namespace, &id, own_node.as_ref()).await?;
     let (revision, alloc) = state.read_alloc(namespace, &id).await?;
-    let alloc = alloc.filter(|alloc| is_known_to(alloc, own.as_ref()));
+    let alloc = alloc.filter(|alloc| is_known_to(alloc, own_node.as_ref()));
     let alloc = alloc.ok_or_else(|| no_such_alloc(&id))?;
     let caught_up = state.catch_up_with_leader(reader, &state.volumes, ">");
     let refusal = state.last_refusal(namespace, None, Some(&id), deadline);
@@ -73,8 +72,8 @@ fn unowned_since(alloc: &Alloc) -> Option<Timestamp> {
     alloc.owner.as_ref().filter(|_| alloc.is_unowned())?.unowned_since
 }
 
-/// The revision of the alloc's record plus the newest ones of its volumes. None of them falls while
-/// the alloc has a claim there.
+/// The sum of the alloc's revision and the heads of its volumes. No head falls while the alloc has
+/// a claim there.
 fn status_index(state: &StateInner, namespace: &Namespace, alloc: &Alloc, revision: u64) -> u64 {
     state.volumes.mirror.read(|volumes| {
         let key = |volume| VolumeKey::new(namespace.clone(), volume);
@@ -86,17 +85,18 @@ fn status_index(state: &StateInner, namespace: &Namespace, alloc: &Alloc, revisi
 
 impl StateInner {
     /// Waits until the alloc or one of its volumes is newer than the reader has seen, or the wait
-    /// is over. An alloc that was removed is newer than any; one that never existed is waited for.
+    /// is over. A missing alloc counts as newer if the reader has seen it.
     async fn wait_for_newer_status(
         &self,
         reader: Reader,
         namespace: &Namespace,
         id: &AllocId,
-        own: Option<&NodeId>,
+        own_node: Option<&NodeId>,
     ) -> Result<(), Problem> {
         let index = || {
             let record = self.allocs.mirror.read(|allocs| {
-                let record = allocs.get(namespace, id).filter(|(_, alloc)| is_known_to(alloc, own));
+                let record =
+                    allocs.get(namespace, id).filter(|(_, alloc)| is_known_to(alloc, own_node));
                 record.map(|(revision, alloc)| (revision, alloc.clone()))
             });
             record.map(|(revision, alloc)| status_index(self, namespace, &alloc, revision))
@@ -105,18 +105,18 @@ impl StateInner {
         self.wait_for_alloc_change(reader, is_newer).await
     }
 
-    /// Waits until `is_so` holds, and tests it after each change of an alloc or a volume.
+    /// Waits until `is_met` holds, and tests it after each change of an alloc or a volume.
     pub(super) async fn wait_for_alloc_change(
         &self,
         reader: Reader,
-        is_so: impl Fn(u64) -> bool,
+        is_met: impl Fn(u64) -> bool,
     ) -> Result<(), Problem> {
         let (mut allocs, mut volumes) =
             (self.allocs.mirror.subscribe(), self.volumes.mirror.subscribe());
         let arrival = |than| {
-            let is_so = &is_so;
+            let is_met = &is_met;
             async move {
-                while !is_so(than) {
+                while !is_met(than) {
                     // The mirrors live as long as the state, so neither of these can fail.
                     tokio::select! {
                         _ = allocs.changed() => {}
@@ -125,7 +125,7 @@ impl StateInner {
                 }
             }
         };
-        await_newer(reader.newer, reader.until, &is_so, arrival).await
+        await_newer(reader.newer, reader.until, &is_met, arrival).await
     }
 }
 
@@ -142,9 +142,11 @@ pub async fn list_allocs(
     let show_page = |allocs: &Allocs| {
         let matching = allocs
             .iter()
-            .filter(|(their, ..)| namespace.covers(their))
-            .filter(|(their, id, _)| {
-                after.as_ref().is_none_or(|(namespace, alloc)| (*their, *id) > (namespace, alloc))
+            .filter(|(alloc_namespace, ..)| namespace.covers(alloc_namespace))
+            .filter(|(alloc_namespace, id, _)| {
+                after.as_ref().is_none_or(|(last_namespace, last_id)| {
+                    (*alloc_namespace, *id) > (last_namespace, last_id)
+                })
             })
             .filter(|(_, id, alloc)| matches(&query, id, alloc))
             .map(|(namespace, id, _)| (namespace, id));
@@ -154,16 +156,19 @@ pub async fn list_allocs(
         };
         let token = |(namespace, id): &(&Namespace, &AllocId)| key::alloc(namespace, id);
         let page = page(matching, Room::for_page(&query.page), show, token);
-        let unreadable = allocs.unreadable().filter(|(their, id, _)| {
-            namespace.covers(their) && id.as_str().starts_with(&query.prefix)
+        let unreadable = allocs.unreadable().filter(|(alloc_namespace, id, _)| {
+            namespace.covers(alloc_namespace) && id.as_str().starts_with(&query.prefix)
         });
         (page, first_unreadable(unreadable.map(|(.., record)| record)))
     };
     let concerns = |allocs: &Allocs, than: u64| {
-        allocs.changes().has_since(than, |AllocChange { namespace: their, id, before, after }| {
-            namespace.covers(their)
-                && [before, after].into_iter().flatten().any(|alloc| matches(&query, id, alloc))
-        })
+        allocs.changes().has_since(
+            than,
+            |AllocChange { namespace: alloc_namespace, id, before, after }| {
+                namespace.covers(alloc_namespace)
+                    && [before, after].into_iter().flatten().any(|alloc| matches(&query, id, alloc))
+            },
+        )
     };
     let (index, (page, unreadable)) =
         state.snapshot(reader, &state.allocs, concerns, show_page).await?;

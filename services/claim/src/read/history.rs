@@ -26,7 +26,7 @@ const ANSWER_MARGIN: Duration = Duration::from_millis(250);
 /// Events on one page, unless the request names another limit.
 const PAGE_DEFAULT: usize = 100;
 
-/// The direction in which a page leads, by its token.
+/// Where a page begins, and in which direction it is read, by its token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Direction {
     /// To events before this sequence.
@@ -36,7 +36,7 @@ enum Direction {
 }
 
 impl Direction {
-    fn read(token: &str) -> Option<Self> {
+    fn parse(token: &str) -> Option<Self> {
         if let Some(before) = token.strip_prefix("older.") {
             return Some(Self::Older(before.parse().ok()?));
         }
@@ -75,7 +75,7 @@ pub async fn list_events(
     };
     let text = searched_text(&query);
     let keep = |message: &Message| {
-        // A message that fits no page is no event of Berth's.
+        // Every event of Berth's fits a page.
         message.body.len() <= limits::PAGE_BYTES_MAX
             && contains(&message.body, &text)
             && EventBody::read(&message.body).is_some_and(|body| matches(&query, body.event()))
@@ -109,7 +109,7 @@ fn check(namespace: &Namespace, query: &ListEvents) -> Result<Option<Direction>,
         let (path, problem) = (path.to_owned(), problem.to_owned());
         faults.push(Fault { path, problem, line: None });
     };
-    let direction = query.page.after.as_deref().map(Direction::read);
+    let direction = query.page.after.as_deref().map(Direction::parse);
     if direction == Some(None) {
         fault("after", "is no `next` and no `end` of a page of events");
     }
@@ -141,37 +141,36 @@ fn filters(namespace: &Namespace, query: &ListEvents) -> Vec<String> {
     subjects.into_iter().collect()
 }
 
-fn filters_of_kind(of: EventsOf<'_>, kind: EventKind, query: &ListEvents) -> Vec<String> {
+fn filters_of_kind(scope: EventsOf<'_>, kind: EventKind, query: &ListEvents) -> Vec<String> {
     let name = Some(kind.as_str());
     match kind {
         EventKind::Request if !query.volumes.is_empty() => {
-            query.volumes.iter().map(|volume| refusal_filter(of, Some(volume), None)).collect()
+            query.volumes.iter().map(|volume| refusal_filter(scope, Some(volume), None)).collect()
         }
         EventKind::Request if !query.allocs.is_empty() => {
-            query.allocs.iter().map(|alloc| refusal_filter(of, None, Some(alloc))).collect()
+            query.allocs.iter().map(|alloc| refusal_filter(scope, None, Some(alloc))).collect()
         }
-        EventKind::Request => vec![refusal_filter(of, None, None)],
+        EventKind::Request => vec![refusal_filter(scope, None, None)],
         EventKind::Volume | EventKind::Snapshot | EventKind::Claim | EventKind::Call => {
-            each(of, name, query.volumes.iter().map(VolumeId::as_str))
+            each(scope, name, query.volumes.iter().map(VolumeId::as_str))
         }
-        EventKind::Alloc => each(of, name, query.allocs.iter().map(AllocId::as_str)),
-        EventKind::Plugin => each(of, name, query.plugin.iter().map(PluginId::as_str)),
-        EventKind::Node => each(of, name, query.node.iter().map(NodeId::as_str)),
+        EventKind::Alloc => each(scope, name, query.allocs.iter().map(AllocId::as_str)),
+        EventKind::Plugin => each(scope, name, query.plugin.iter().map(PluginId::as_str)),
+        EventKind::Node => each(scope, name, query.node.iter().map(NodeId::as_str)),
     }
 }
 
 /// A filter for each id; one for all ids if none is given.
 fn each<'a>(
-    of: EventsOf<'_>,
+    scope: EventsOf<'_>,
     kind: Option<&str>,
     ids: impl Iterator<Item = &'a str>,
 ) -> Vec<String> {
-    let filters: Vec<String> = ids.map(|id| event_filter(of, kind, Some(id))).collect();
-    if filters.is_empty() { vec![event_filter(of, kind, None)] } else { filters }
+    let filters: Vec<String> = ids.map(|id| event_filter(scope, kind, Some(id))).collect();
+    if filters.is_empty() { vec![event_filter(scope, kind, None)] } else { filters }
 }
 
-/// A text that the JSON of each wanted event contains; most events do not contain it, and need no
-/// decoding.
+/// A text that the JSON of each wanted event contains. An event without it need not be decoded.
 fn searched_text(query: &ListEvents) -> Vec<u8> {
     let alloc = || match query.allocs.as_slice() {
         [alloc] => Some(alloc.as_str()),
@@ -192,7 +191,7 @@ fn matches(query: &ListEvents, event: &Event) -> bool {
         wanted.is_empty() || actual.is_some_and(|actual| wanted.contains(actual))
     }
     let of_trace = |trace: &String| {
-        [&event.trace, &event.claim_trace].into_iter().any(|own| own.as_ref() == Some(trace))
+        [&event.trace, &event.claim_trace].into_iter().any(|actual| actual.as_ref() == Some(trace))
     };
     is_one_of(&query.volumes, event.volume.as_ref())
         && is_one_of(&query.allocs, event.alloc.as_ref())

@@ -51,8 +51,8 @@ pub async fn list_placements(
     place(state, namespace.clone(), query, limits::PAGE_BYTES_MAX, deadline).await
 }
 
-/// For each of several workloads, where it could run, as by a request of its own. All answers are
-/// in one message, so each gets a share of its bytes.
+/// Answers several placement requests in one message. Each answer gets a share of the message's
+/// bytes.
 pub async fn place_many(
     state: &State,
     namespace: &Namespace,
@@ -60,11 +60,11 @@ pub async fn place_many(
     caller: &Caller,
 ) -> Result<PlacementAnswers, Problem> {
     let deadline = caller.deadline;
-    let (many, mut bytes_left) = (request.placements.len(), limits::PAGE_BYTES_MAX);
+    let (count, mut bytes_left) = (request.placements.len(), limits::PAGE_BYTES_MAX);
     let mut answers = Vec::new();
     for (at, query) in request.placements.into_iter().enumerate() {
         let query = ListPlacements { newer: LongPoll::default(), ..query };
-        let done = match bytes_left / (many - at) {
+        let done = match bytes_left / (count - at) {
             0 => Err(Problem::new(Code::Overloaded, "the answers before this one fill the reply")
                 .retryable()
                 .next("ask for fewer at once")),
@@ -98,8 +98,8 @@ async fn place(
     if lookup.query.newer.than != Some(first.index) {
         return Ok(first);
     }
-    let is_another = |than: u64| lookup.answer(state).map_or(true, |answer| answer.index != than);
-    state.wait_for_placement(reader, is_another).await?;
+    let has_changed = |seen: u64| lookup.answer(state).map_or(true, |answer| answer.index != seen);
+    state.wait_for_placement(reader, has_changed).await?;
     state.catch_up_for_placement(reader).await?;
     lookup.answer(state)
 }
@@ -119,15 +119,15 @@ impl StateInner {
     async fn wait_for_placement(
         &self,
         reader: Reader,
-        is_another: impl Fn(u64) -> bool,
+        has_changed: impl Fn(u64) -> bool,
     ) -> Result<(), Problem> {
         let mut volumes = self.volumes.mirror.subscribe();
         let mut nodes = self.nodes.mirror.subscribe();
         let mut plugins = self.plugins.mirror.subscribe();
-        let arrival = |than| {
-            let is_another = &is_another;
+        let arrival = |seen| {
+            let has_changed = &has_changed;
             async move {
-                while !is_another(than) {
+                while !has_changed(seen) {
                     // The mirrors live as long as the state, so none of these can fail.
                     tokio::select! {
                         _ = volumes.changed() => {}
@@ -140,6 +140,13 @@ impl StateInner {
         };
         await_newer(reader.newer, reader.until, |_| false, arrival).await
     }
+}
+
+struct PlacementLookup {
+    namespace: Namespace,
+    query: ListPlacements,
+    after: Option<NodeId>,
+    room: Room,
 }
 
 impl PlacementLookup {
@@ -210,13 +217,6 @@ fn plugin_of<'a>(requested: &RequestedVolume<'a>) -> Option<&'a PluginId> {
     requested.volume?.spec.as_ref().map(|spec| &spec.plugin)
 }
 
-struct PlacementLookup {
-    namespace: Namespace,
-    query: ListPlacements,
-    after: Option<NodeId>,
-    room: Room,
-}
-
 /// A lookup, with what it reads at one moment.
 struct PlacementView<'a> {
     lookup: &'a PlacementLookup,
@@ -273,9 +273,9 @@ impl PlacementView<'_> {
             let mut obstacles: Vec<Obstacle> = obstacles.collect();
             for (id, plugin) in wanted.iter().map(|requested| (requested.id, plugin_of(requested)))
             {
-                let volume = volumes.get(&key(id)).and_then(Subtree::first_unreadable);
-                let at = nodes.unreadable().get(node);
-                let unreadable = volume.or(at).map(UnreadableRecord::problem);
+                let volume_record = volumes.get(&key(id)).and_then(Subtree::first_unreadable);
+                let node_record = nodes.unreadable().get(node);
+                let unreadable = volume_record.or(node_record).map(UnreadableRecord::problem);
                 let unreadable_on_node = || {
                     let refusal = check_node_readable(nodes, plugins, plugin?, node).err()?;
                     Some(refuse::to_problem(&key(id), &refusal.into()))
@@ -305,8 +305,8 @@ impl PlacementView<'_> {
     }
 }
 
-/// Whether a claim that waits gets past the obstacle without intervention. A volume that is not
-/// registered is waited for, but not promised.
+/// Whether a claim that waits gets past the obstacle without intervention. A claim may wait for a
+/// missing volume, but nothing says that it will be registered.
 fn may_fit_later(obstacle: &Obstacle) -> bool {
     obstacle.can_wait && obstacle.code != Code::NoSuchVolume
 }
@@ -318,19 +318,19 @@ fn slots(
     plugins: &Instances,
     node: &NodeId,
 ) -> Vec<PluginSlots> {
-    let named: BTreeSet<&PluginId> = wanted.iter().filter_map(plugin_of).collect();
-    let room = named.into_iter().map(|plugin| {
+    let plugin_ids: BTreeSet<&PluginId> = wanted.iter().filter_map(plugin_of).collect();
+    let slots = plugin_ids.into_iter().map(|plugin| {
         let used = volumes.load().count(plugin, node);
         let instance =
             plugins.get(plugin).and_then(|all| all.instances.get(&(node.clone(), Half::Node)));
         // Zero means no bound (CSI 1.12, `NodeGetInfoResponse.max_volumes_per_node`).
-        let most = instance
+        let max_volumes = instance
             .and_then(|instance| instance.node.as_ref()?.max_volumes)
-            .filter(|most| *most > 0);
-        let free = most.map(|most| most.saturating_sub(used));
+            .filter(|max_volumes| *max_volumes > 0);
+        let free = max_volumes.map(|max_volumes| max_volumes.saturating_sub(used));
         PluginSlots { plugin: plugin.clone(), free, used }
     });
-    room.collect()
+    slots.collect()
 }
 
 fn obstacle(volume: VolumeId, problem: Problem, can_wait: bool) -> Obstacle {

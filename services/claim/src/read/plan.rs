@@ -146,7 +146,6 @@ fn view(spec: &VolumeSpec, claim: &Claim, alloc: &Alloc, take: &Take) -> Option<
 
 #[cfg(test)]
 mod tests {
-
     use berth_domain::access::{AccessMode, AttachmentMode, Capability};
     use berth_domain::volume::State;
     use berth_domain::{NodeId, Timestamp};

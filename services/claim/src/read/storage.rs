@@ -1,4 +1,4 @@
-//! The life of a volume at its storage, in the form of a reply.
+//! The stage, operation and snapshots of a volume at its storage, as replies show them.
 
 use berth_contract::message::snapshot::SnapshotStub;
 use berth_contract::message::storage::{
@@ -11,7 +11,7 @@ use berth_service::projection::Volumes;
 
 use crate::store::state::State;
 
-/// The volume's stage at its storage.
+/// The volume's stage, operation and last failure at its storage.
 pub fn show_storage(volume: &Volume, spec: &VolumeSpec) -> StorageStatus {
     let provision = spec.provision();
     let storage = spec.storage.as_deref();
@@ -69,7 +69,7 @@ fn show_operation(volume: &Volume, operation: &Operation) -> OperationStatus {
 
 /// What the operation waits for, unless a time or a retry ends the wait.
 fn waits_for(volume: &Volume, operation: &Operation, nodes_left: &[NodeId]) -> Option<StorageWait> {
-    // Noted when a call was due: a recorded call or next try is over.
+    // Set only when a call is due, so a call or next try on the record is over.
     if operation.mounted.is_some() {
         return Some(StorageWait::Unmounted);
     }
@@ -88,8 +88,8 @@ fn waits_for(volume: &Volume, operation: &Operation, nodes_left: &[NodeId]) -> O
     is_refused.then_some(StorageWait::StagedAgain)
 }
 
-/// A snapshot; none if it is unknown. What it waits for is in no record, because the wait may end
-/// at any moment.
+/// A snapshot; none if it is unknown. `waits_for` is not stored, because the wait may end at any
+/// moment.
 pub fn show_snapshot(
     state: &State,
     volumes: &Volumes,
@@ -99,7 +99,7 @@ pub fn show_snapshot(
     let subtree = volumes.get(volume)?;
     let snapshot = subtree.volume.snapshots.get(id)?;
     let leader = VolumeKey::new(volume.namespace.clone(), snapshot.leader(&volume.volume).clone());
-    let waits = is_call_due(snapshot)
+    let lacks_controller = is_call_due(snapshot)
         && volumes
             .get(&leader)
             .is_some_and(|leader| state.storage_executor(&leader.volume, Some(id)).is_err());
@@ -120,19 +120,19 @@ pub fn show_snapshot(
         next_try: snapshot.progress.calls.next_try,
         failure: snapshot.progress.calls.failure.as_deref().cloned(),
         uncertain: snapshot.progress.uncertain,
-        waits_for: waits.then_some(StorageWait::Controller),
+        waits_for: lacks_controller.then_some(StorageWait::Controller),
         create_index: snapshot.create_index,
         modify_index: subtree.head,
     })
 }
 
 fn is_call_due(snapshot: &Snapshot) -> bool {
-    let is_left = match snapshot.state {
+    let needs_call = match snapshot.state {
         SnapshotState::Creating | SnapshotState::Deleting => true,
         SnapshotState::Cut => !snapshot.can_only_be_deleted(),
         SnapshotState::Ready | SnapshotState::Failed => false,
     };
-    is_left && snapshot.progress.calls.attempt.is_none()
+    needs_call && snapshot.progress.calls.attempt.is_none()
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use berth_domain::VolumeId;
 use berth_domain::access::AttachmentMode;
 use berth_domain::alloc::{Alloc, RequestFault, TaskDriverMounts, VolumeRequest};
 
-/// The faults of the volumes that a workload of this index requests.
+/// Checks the volumes that a workload with this index requests. The error has every fault.
 pub fn check_volume_requests(
     volumes: &[VolumeRequest],
     index: Option<u32>,

@@ -15,9 +15,9 @@ const NAMED_MAX: usize = 5;
 pub struct VolumeQueue<'a> {
     volume: &'a Volume,
     /// The first claims that hold the volume, or may hold it.
-    first: Vec<(&'a AllocId, &'a Claim)>,
+    named_holders: Vec<(&'a AllocId, &'a Claim)>,
     /// How many claims hold the volume, or may hold it.
-    holders: usize,
+    holder_count: usize,
     /// In line, first come first.
     waiting: Vec<(&'a AllocId, &'a Claim)>,
 }
@@ -26,13 +26,13 @@ impl<'a> VolumeQueue<'a> {
     /// The holders and the line of a volume.
     pub fn new(volume: &'a Volume) -> Self {
         let waiting: Vec<_> = volume.claims.in_line().collect();
-        let holders = volume.claims.len() - waiting.len();
-        Self { volume, first: volume.holders().take(NAMED_MAX).collect(), holders, waiting }
+        let holder_count = volume.claims.len() - waiting.len();
+        let named_holders = volume.holders().take(NAMED_MAX).collect();
+        Self { volume, named_holders, holder_count, waiting }
     }
 
     /// One holder of each state and mode: one whose release needs a node that is not ready;
-    /// otherwise one that has failed; otherwise the oldest. These are all that claims in line may
-    /// be told of.
+    /// otherwise one that has failed; otherwise the oldest. Claims in line are told of no others.
     pub fn first_holders(&self, is_ready: impl Fn(&NodeId) -> bool) -> Vec<&'a AllocId> {
         let mut first = BTreeMap::new();
         for (alloc, claim) in self.volume.holders() {
@@ -52,7 +52,7 @@ impl<'a> VolumeQueue<'a> {
 
     /// How the holders share the volume.
     pub fn access(&self) -> Option<AccessMode> {
-        self.first.first().map(|(_, claim)| claim.access)
+        self.named_holders.first().map(|(_, claim)| claim.access)
     }
 
     /// How many claims in line are before this one.
@@ -63,7 +63,7 @@ impl<'a> VolumeQueue<'a> {
     /// The first claims before this one: the volume's holders, then those in line.
     fn ahead(&self, claim: &Claim) -> impl Iterator<Item = &(&'a AllocId, &'a Claim)> {
         let before = &self.waiting[..self.position(claim)];
-        self.first.iter().chain(before).take(NAMED_MAX)
+        self.named_holders.iter().chain(before).take(NAMED_MAX)
     }
 }
 
@@ -113,7 +113,7 @@ impl ClaimContext<'_> {
             None => WaitReason::Watcher(call),
         };
         Some(match claim.state {
-            // Its caller asks no more, and its turn does not come.
+            // The alloc has ended: no caller asks for the claim any more.
             State::Waiting | State::Publishing | State::Taken if !self.wanted => {
                 WaitReason::Release
             }
@@ -142,14 +142,14 @@ impl ClaimContext<'_> {
         let ahead = self.line.ahead(self.claim);
         let named: Vec<_> =
             ahead.map(|(alloc, claim)| (*alloc, &claim.node, claim.state)).collect();
-        let ahead_count = self.line.holders + self.line.position(self.claim);
+        let ahead_count = self.line.holder_count + self.line.position(self.claim);
         let more = ahead_count.saturating_sub(named.len());
         WaitReason::Turn(named, more)
     }
 }
 
-/// What a granted claim waits for on its node; none for a mounted claim, or while its ready node
-/// has not reported anything of it.
+/// What a granted claim waits for on its node; none for a mounted claim, or before its ready node
+/// has reported on it.
 pub fn waits_on_node<'a>(claim: &'a Claim, node: Option<&Node>) -> Option<WaitReason<'a>> {
     let mount = claim.mount.as_ref();
     if let Some(Node { state: NodeState::Down, since, .. }) = node {

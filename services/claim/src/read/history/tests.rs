@@ -82,7 +82,7 @@ fn no_filter_leaves_the_namespace() {
 fn a_token_says_where_to_go_on() {
     let position = Position { sequence: 7, stored: Timestamp::from_unix_ms(9) };
     for direction in [Direction::Older(7), Direction::Newer(position)] {
-        assert_eq!(Direction::read(&direction.token()), Some(direction));
+        assert_eq!(Direction::parse(&direction.token()), Some(direction));
     }
     for token in ["", "7", "older.", "older.-1", "newer.7", "newer.7.x", "later.7.9"] {
         let page = Page { limit: None, after: Some(token.to_owned()) };
