@@ -75,8 +75,8 @@ impl Ability {
 }
 
 impl StateInner {
-    /// The abilities of the plugin's controller, if this one is among them. The abilities of all
-    /// its controllers count, because one of them gets the call.
+    /// The abilities of the first of the plugin's controllers that has this one; a problem if none
+    /// has it. Any controller counts, because one of them gets the call.
     pub fn require(
         &self,
         plugin: &PluginId,

@@ -79,7 +79,7 @@ pub async fn list_capacities(
     Ok(Capacities { plugin, capacities })
 }
 
-/// The plugin of the request: that of its class, if it names one.
+/// The plugin that the request names, itself or by its class.
 fn name_plugin(query: &ListCapacities, class: Option<&Class>) -> Result<PluginId, Problem> {
     let fault = |problem: String| {
         let fault = Fault { path: "plugin".to_owned(), problem, line: None };

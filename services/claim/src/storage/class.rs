@@ -46,10 +46,10 @@ pub async fn put_class(
             Some(opened?)
         }
     };
-    let is_known = state.volumes.mirror.read(|volumes| {
+    let may_store = state.volumes.mirror.read(|volumes| {
         volumes.classes().get(id).is_some() || volumes.classes().len() < CLASSES_MAX
     });
-    if !is_known {
+    if !may_store {
         let message = format!("there are {CLASSES_MAX} classes, as many as there may be");
         return Err(Problem::new(Code::Overloaded, message));
     }
@@ -125,7 +125,7 @@ pub async fn delete_class(
     .await
 }
 
-/// The volumes of the class, in words; none if there are none.
+/// The volumes of the class, in words; none if it has none.
 fn describe_users(volumes: &Volumes, id: &ClassId) -> Option<String> {
     let of_class = volumes.iter().filter(|(_, subtree)| {
         let spec = subtree.volume.spec.as_ref();
@@ -181,12 +181,12 @@ fn list_page(
 ) -> Classes {
     let is_named = |id: &ClassId| query.id.as_ref().is_none_or(|named| named == id);
     let matching = || volumes.classes().iter().filter(|(id, _)| is_named(id));
-    // An unreadable class does not show which namespaces may know it.
-    let tells_unreadable = namespace.is_wildcard() || query.id.is_some();
+    // An unreadable class does not show which namespaces may use it.
+    let shows_unreadable = namespace.is_wildcard() || query.id.is_some();
     let unreadable = matching().filter_map(|(_, stored)| stored.class.as_ref().err());
-    let unreadable = unreadable.filter(|_| tells_unreadable).take(UNREADABLE_MAX).cloned();
+    let unreadable = unreadable.filter(|_| shows_unreadable).take(UNREADABLE_MAX).cloned();
     let unreadable: Vec<UnreadableRecord> = unreadable.collect();
-    let counted = count_uses(volumes, namespace);
+    let class_uses = count_uses(volumes, namespace);
     let room = Room::for_page(&query.page).beside(&unreadable);
     let listed = matching()
         .filter_map(|(id, stored)| Some((id, stored.revision, stored.class.as_ref().ok()?)))
@@ -197,7 +197,7 @@ fn list_page(
         listed.map(|(id, revision, class)| (id, (revision, &**class))).collect();
     let show = |id: &&ClassId| {
         let (index, class) = listed.get(*id)?;
-        let used = counted.get(*id).copied().unwrap_or_default();
+        let used = class_uses.get(*id).copied().unwrap_or_default();
         Some(show_class(id, class, namespace, used, *index))
     };
     let page = page(listed.keys().copied(), room, show, |id| key::class(id));

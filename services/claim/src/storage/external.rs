@@ -39,8 +39,8 @@ pub struct Listed {
 }
 
 impl Listed {
-    /// Adds what one host's controller listed. It is at that host's topology if the plugin names
-    /// none: a controller elsewhere would answer OK to its deletion.
+    /// Adds what one host's controller listed. An entry without a topology gets the host's: a
+    /// controller elsewhere would answer OK to its deletion.
     fn add(&mut self, mut other: Self, host: &NodeId, topology: Option<Topology>) {
         for volume in other.volumes.iter_mut().filter(|volume| volume.topologies.is_empty()) {
             volume.topologies.extend(topology.clone());

@@ -43,11 +43,12 @@ pub async fn list_externals(
     let (trace, deadline) = (caller.trace, caller.deadline);
     let after = after(&query.page, |token| serde_json::from_str::<ListKey>(token).ok())?;
     let with_plugin = |problem: Problem| problem.plugin(&query.plugin);
-    // A single volume need not be searched in a list. But for a registered volume another call may
-    // be under way, and CSI requires one call at a time per volume.
+    // The plugin is asked for one volume by its id, if it can. A registered volume is found in the
+    // list: another call may be under way for it, and CSI requires one call at a time per volume.
     let can_get = state.require(&query.plugin, Ability::GetVolume).is_ok();
-    let is_alone = |id: &String| can_get && !query.snapshots && !is_registered(state, &query, id);
-    let single_id = query.id.clone().filter(is_alone);
+    let can_get_alone =
+        |id: &String| can_get && !query.snapshots && !is_registered(state, &query, id);
+    let single_id = query.id.clone().filter(can_get_alone);
     let ability = match (&single_id, query.snapshots) {
         (Some(_), _) => Ability::GetVolume,
         (None, true) => Ability::ListSnapshots,
@@ -77,18 +78,18 @@ pub async fn list_externals(
         not_asked: listed.not_asked,
     };
     let room = Room::for_page(&query.page).beside(&reply);
-    let is_meant = |key: &ListKey| query.id.as_ref().is_none_or(|id| *id == key.1);
+    let is_wanted = |key: &ListKey| query.id.as_ref().is_none_or(|id| *id == key.1);
     state.volumes.mirror.read(|volumes| {
         if query.snapshots {
             let mut entries =
                 match_snapshots(volumes, namespace, &query, listed.snapshots, is_complete);
-            entries.retain(|key, _| is_meant(key));
+            entries.retain(|key, _| is_wanted(key));
             let page = cut_page(&entries, after.as_ref(), room);
             (reply.snapshots, reply.next) = (page.entries, page.next);
         } else {
             let mut entries =
                 match_volumes(volumes, namespace, &query, listed.volumes, is_complete);
-            entries.retain(|key, _| is_meant(key));
+            entries.retain(|key, _| is_wanted(key));
             let page = cut_page(&entries, after.as_ref(), room);
             (reply.volumes, reply.next) = (page.entries, page.next);
         }

@@ -93,13 +93,13 @@ pub async fn delete_snapshots(
     } else {
         vec![volume]
     };
-    check_alone(state, &volumes, &request).await?;
+    check_deletable(state, &volumes, &request).await?;
     let command = |member: &VolumeKey, now: &Volume| {
         if request.group {
             check_members(now, Some(&request.snapshot), &volumes)?;
         }
         if member.volume == request.volume {
-            check_meant(now, &request)?;
+            check_create_index(now, &request)?;
         }
         if let Some(record) = now.snapshots.get(&request.snapshot)
             && (record.external_id.is_some() || record.foreign)
@@ -127,8 +127,8 @@ pub async fn delete_snapshots(
     Ok(SnapshotsChanged { changed: done.written, snapshots })
 }
 
-/// Refuses to delete a snapshot that has the name of the intended one.
-fn check_meant(now: &Volume, request: &DeleteSnapshot) -> Result<(), Problem> {
+/// Refuses to delete a snapshot that was created later, under the name of the intended one.
+fn check_create_index(now: &Volume, request: &DeleteSnapshot) -> Result<(), Problem> {
     let Some(record) = now.snapshots.get(&request.snapshot) else { return Ok(()) };
     match request.create_index.filter(|meant| *meant != record.create_index) {
         Some(meant) => {
@@ -140,9 +140,9 @@ fn check_meant(now: &Volume, request: &DeleteSnapshot) -> Result<(), Problem> {
     }
 }
 
-/// Refuses to delete at the storage what another record names, and to delete as a group what is
-/// none.
-async fn check_alone(
+/// Refuses to delete a snapshot at the storage if another record has its id, and to delete a
+/// snapshot without a group as a group.
+async fn check_deletable(
     state: &State,
     volumes: &[VolumeKey],
     request: &DeleteSnapshot,
@@ -151,19 +151,19 @@ async fn check_alone(
     let with_volume = |problem: Problem| problem.volume(volume);
     let caught_up = state.catch_up_with_all().await;
     caught_up.map_err(|error| state.problem(error, volume))?;
-    let ids = state.volumes.mirror.read(|all| {
+    let (is_groupless, ids) = state.volumes.mirror.read(|all| {
         let record_of = |key: &VolumeKey| all.get(key)?.volume.snapshots.get(&request.snapshot);
         let records: Vec<&Snapshot> =
             volumes.iter().filter_map(record_of).map(|record| &**record).collect();
-        let is_alone = records.iter().all(|record| record.group.is_none());
+        let is_groupless =
+            !records.is_empty() && records.iter().all(|record| record.group.is_none());
         let ids = records
             .iter()
             .flat_map(|record| record.ids().map(|id| (record.plugin.clone(), id.clone())));
-        (is_alone && !records.is_empty(), ids.collect::<Vec<_>>())
+        (is_groupless, ids.collect::<Vec<_>>())
     });
-    let (is_alone, ids) = ids;
     let named = format!("{}@{}", volume.volume, request.snapshot);
-    if request.group && is_alone {
+    if request.group && is_groupless {
         let next = format!(
             "delete it alone: `berth snapshot delete {}@{}{}`",
             quoted(volume.volume.as_str()),
@@ -173,12 +173,12 @@ async fn check_alone(
         let message = format!("snapshot {named} is in no group");
         return Err(with_volume(Problem::new(Code::BadInput, message).next(next)));
     }
-    let is_meant = |other: &Snapshot| {
+    let has_same_id = |other: &Snapshot| {
         ids.iter().any(|(plugin, id)| {
             other.plugin == *plugin && other.ids().any(|other_id| other_id == id)
         })
     };
-    match find_other(state, volumes, &request.snapshot, is_meant).filter(|_| !request.forget) {
+    match find_other(state, volumes, &request.snapshot, has_same_id).filter(|_| !request.forget) {
         Some(other) => {
             let message = format!("its plugin has one id for it and for {other}");
             let next = "look at the storage which of them it is, and forget the other (--forget)";
@@ -228,13 +228,13 @@ pub async fn adopt_snapshot(
         cut_at: adopted.cut_at,
         ready: adopted.ready,
     };
-    // After the list: if the plugin lists a snapshot, the catch-up shows the request for it.
+    // After the list: the mirror then has any request that led to a listed snapshot.
     let caught_up = state.catch_up_with_all().await;
     caught_up.map_err(|error| with_volume(state.problem(error, &volume)))?;
     check_owner(state, &volume, &request, &cut.source).map_err(with_volume)?;
     let own = std::slice::from_ref(&volume);
-    let may_be_it = |record: &Snapshot| record.may_be(&request.plugin, &cut);
-    let other_name = find_other(state, own, &request.snapshot, may_be_it);
+    let may_be_same = |record: &Snapshot| record.may_be(&request.plugin, &cut);
+    let other_name = find_other(state, own, &request.snapshot, may_be_same);
     if let Some(other_name) = other_name {
         let message =
             format!("the plugin's snapshot {} is {other_name}, or may be", request.external_id);
@@ -249,8 +249,8 @@ pub async fn adopt_snapshot(
     Ok(SnapshotsChanged { changed: done.step.write.is_some(), snapshots })
 }
 
-/// Refuses to register a snapshot with another volume than its own, if that one is registered. So
-/// of two requests for one snapshot, the second finds the first on the volume's record.
+/// Refuses to register a snapshot below another volume than its source, if the source is
+/// registered. So of two requests for one snapshot, the second finds the first on one record.
 fn check_owner(
     state: &State,
     volume: &VolumeKey,
@@ -294,29 +294,31 @@ pub async fn list_snapshots(
         _ => None,
     })?;
     let reader = Reader::new(query.newer, deadline);
-    let is_meant = |volume: &VolumeKey, id: &SnapshotId| {
+    let is_wanted = |volume: &VolumeKey, id: &SnapshotId| {
         namespace.covers(&volume.namespace)
-            && query.volume.as_ref().is_none_or(|meant| *meant == volume.volume)
+            && query.volume.as_ref().is_none_or(|wanted| *wanted == volume.volume)
             && id.as_str().starts_with(&query.prefix)
     };
     let show_page = |volumes: &Volumes| {
         let room = Room::for_page(&query.page);
         let all = volumes.iter_from(after.as_ref().map(|(volume, _)| volume));
-        let meant = all
+        let wanted = all
             .flat_map(|(volume, subtree)| {
-                let of_plugin = subtree.volume.snapshots.iter().filter(|(_, of)| {
-                    query.plugin.as_ref().is_none_or(|meant| *meant == of.plugin)
+                let of_plugin = subtree.volume.snapshots.iter().filter(|(_, snapshot)| {
+                    query.plugin.as_ref().is_none_or(|wanted| *wanted == snapshot.plugin)
                 });
                 of_plugin.map(move |(id, _)| (volume, id))
             })
-            .filter(|(volume, id)| is_meant(volume, id))
+            .filter(|(volume, id)| is_wanted(volume, id))
             .filter(|(volume, id)| {
-                after.as_ref().is_none_or(|(last, of)| (*volume, *id) > (last, of))
+                after
+                    .as_ref()
+                    .is_none_or(|(last_volume, last_id)| (*volume, *id) > (last_volume, last_id))
             })
             .take(room.keys());
         let show =
             |(volume, id): &(&VolumeKey, &SnapshotId)| show_snapshot(state, volumes, volume, id);
-        let page = page(meant, room, show, |(volume, id)| key::snapshot(volume, id));
+        let page = page(wanted, room, show, |(volume, id)| key::snapshot(volume, id));
         let unreadable = volumes
             .iter_unreadable()
             .filter(|(volume, _)| namespace.covers(&volume.namespace))
@@ -326,7 +328,7 @@ pub async fn list_snapshots(
     let concerns = |volumes: &Volumes, than: u64| {
         volumes.changes().has_since(than, |change| {
             namespace.covers(&change.volume.namespace)
-                && query.volume.as_ref().is_none_or(|meant| *meant == change.volume.volume)
+                && query.volume.as_ref().is_none_or(|wanted| *wanted == change.volume.volume)
         })
     };
     let (index, (page, unreadable)) =
