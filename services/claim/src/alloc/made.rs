@@ -30,7 +30,7 @@ pub fn check_made_alloc(actor: Option<&Actor>, id: &AllocId, alloc: &Alloc) -> R
     let Some(Actor::Docker(node)) = actor else { return Ok(()) };
     let is_own = match &alloc.by {
         Some(by) if *by == plugin_of(node) => true,
-        // Before the plugin was a process of its own, the node's agent registered them.
+        // Before the plugin was a process of its own, the node's agent registered its allocs.
         Some(by) => is_alloc_id(id) && *by == Actor::Node(node.clone()).tokens(),
         None => is_alloc_id(id) && alloc.node == *node,
     };
@@ -41,7 +41,7 @@ pub fn check_made_alloc(actor: Option<&Actor>, id: &AllocId, alloc: &Alloc) -> R
     }
 }
 
-/// Refuses Docker's plugin an id that it gives to no alloc. Otherwise the refusal of a taken id
+/// Refuses Docker's plugin an id that is not of its own form. Otherwise the refusal of a taken id
 /// would tell it which allocs other nodes have; its own ids cannot be guessed.
 pub fn check_own_id(actor: Option<&Actor>, id: &AllocId) -> Result<(), Problem> {
     let Some(Actor::Docker(node)) = actor else { return Ok(()) };

@@ -220,7 +220,7 @@ pub async fn stop(
     state.change(namespace, &id, caller, end_event(ended), &decide).await
 }
 
-/// Refuses a state that is no end.
+/// Refuses a state in which an alloc has not ended.
 fn check_is_end(ended: AllocState) -> Result<(), Problem> {
     if ended.is_terminal() {
         return Ok(());

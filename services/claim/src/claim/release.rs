@@ -29,20 +29,21 @@ pub async fn release(
     };
     let command = |now: &Volume| {
         let (alloc, reason) = (request.alloc.clone(), reason.to_owned());
-        let is_of = |node: &NodeId| now.claims.get(&alloc).is_none_or(|claim| claim.node == *node);
+        let is_own_claim =
+            |node: &NodeId| now.claims.get(&alloc).is_none_or(|claim| claim.node == *node);
         // An agent may only give up claims for allocs of its own node. For a claim on another node
         // the answer is that the claim is gone (G1).
-        let epoch = if sender.as_ref().is_none_or(is_of) { request.epoch } else { NO_EPOCH };
+        let epoch = if sender.as_ref().is_none_or(is_own_claim) { request.epoch } else { NO_EPOCH };
         Ok(Command::Release { alloc, epoch, reason })
     };
-    let show_state = || {
+    let current_state = || {
         state
             .volumes
             .mirror
             .read(|volumes| Some(volumes.get(&volume)?.volume.claims.get(&request.alloc)?.state))
     };
     match state.transact_until(&volume, trace, deadline, command).await {
-        Ok(_) => Ok(Released { state: show_state() }),
+        Ok(_) => Ok(Released { state: current_state() }),
         // A missing claim is released already, so the request may be repeated.
         Err(TransactError::Refused(Refusal::NoSuchClaim(_))) => Ok(Released { state: None }),
         Err(error) => Err(state.problem(error, &volume)),

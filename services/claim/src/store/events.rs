@@ -34,7 +34,7 @@ pub fn alloc_event(
     }
 }
 
-/// A transition that is stored.
+/// A stored transition, with what its event says.
 pub struct StoredTransition<'a> {
     pub volume: &'a VolumeKey,
     pub command: &'a Command,
@@ -59,8 +59,8 @@ impl StoredTransition<'_> {
         self.trail.map_or(self.trace, |trail| trail.now())
     }
 
-    /// Whether the transition has an event. Keeping a place in line has none. The agent itself
-    /// publishes its report of a mount.
+    /// Whether the transition has an event. A repeated request of a waiting claim has none. The
+    /// event of a mount report is the agent's.
     pub fn has_event(&self) -> bool {
         if matches!(self.command, Command::Observe { .. }) {
             return false;
@@ -167,8 +167,7 @@ impl StoredTransition<'_> {
             (Some(old_operation), None) => {
                 let name = match old_operation.kind() {
                     OperationKind::Create => EventName::VolumeCreated,
-                    // A deletion that ends without deleting was refused, which has an event of its
-                    // own.
+                    // A deletion ends here only if it is refused, which is the first arm's event.
                     OperationKind::Delete | OperationKind::Modify => EventName::VolumeModified,
                     OperationKind::Expand => EventName::VolumeExpanded,
                 };
@@ -176,7 +175,7 @@ impl StoredTransition<'_> {
                 let faults = (!faults.is_empty()).then(|| faults.join("; "));
                 (name, faults)
             }
-            // It is created when its first claim names the topology.
+            // The volume is created at its first use.
             (None, None) => (EventName::VolumeRegistered, None),
         };
         let attempt = operation
@@ -290,9 +289,9 @@ impl StoredTransition<'_> {
     fn freed_event(&self, alloc: &AllocId) -> Event {
         let detail = match self.command {
             Command::Answer { .. } => {
-                let before = self.before.and_then(|before| before.claim.unstaged_by.as_ref());
-                let noted = before.map(|by| format!("; {}", describe_unstaged_by(by)));
-                format!("detached from its node and its controller{}", noted.unwrap_or_default())
+                let proof = self.before.and_then(|before| before.claim.unstaged_by.as_ref());
+                let note = proof.map(|proof| format!("; {}", describe_unstaged_by(proof)));
+                format!("detached from its node and its controller{}", note.unwrap_or_default())
             }
             Command::Release { reason, .. } => reason.clone(),
             // A confirmation for the node's plugin frees nothing (rule 18).

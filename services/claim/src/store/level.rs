@@ -14,14 +14,14 @@ use berth_service::projection::Volumes;
 /// Replicas that a refusal names, at most.
 const NAMED_MAX: usize = 3;
 
-/// What the last look at the replicas found.
+/// What the last check of the replicas found.
 #[derive(Debug, Default)]
 pub struct LevelWatch(Mutex<Obstacle>);
 
 /// Why the level does not rise.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Obstacle {
-    /// There were too few looks yet.
+    /// There were too few checks yet.
     #[default]
     Looking,
     /// These replicas could not read the records of the next level.
@@ -36,7 +36,7 @@ impl LevelWatch {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Stores what a look found.
+    /// Stores what a check found.
     pub fn record(&self, found: Obstacle) {
         let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if *last != found {

@@ -1,7 +1,6 @@
 //! The nodes whose lease is held, as far as this replica knows.
 //!
-//! **Promises** that a key which an operator wrote by hand, and which may name no existing node,
-//! does not count.
+//! **Promises** that a key counts only with the value that an agent writes for its node.
 
 use std::collections::BTreeSet;
 
@@ -19,7 +18,7 @@ impl NodeLeases {
     /// The leases of nodes. The bucket also has those of owners and leaders.
     pub const FILTER: &str = "node.>";
 
-    /// The nodes among them that have no record.
+    /// The nodes that hold a lease and have no record.
     pub fn without_record(&self, nodes: &Nodes) -> Vec<NodeId> {
         let is_unrecorded =
             |node: &&NodeId| nodes.get(node).is_none() && !nodes.unreadable().contains_key(*node);
@@ -30,7 +29,7 @@ impl NodeLeases {
 impl Fold for NodeLeases {
     fn put(&mut self, key: &str, _revision: u64, value: &[u8]) {
         let Some(node) = key::parse_node_lease(key) else { return };
-        // A value that was written by hand may name a node that does not exist, and never expires.
+        // A key that was written by hand never expires, and its node may not exist.
         let holder = serde_json::from_slice::<Holder>(value);
         if holder.is_ok_and(|holder| holder.node == node) {
             self.0.insert(node);
