@@ -23,8 +23,8 @@ pub struct Context {
     /// Volumes that are being created as copies of the volume or snapshot, named as the caller may
     /// know them.
     pub copies: Vec<String>,
-    /// Where the volume may be mounted although no claim says so. It is looked up for what
-    /// destroys or forgets the volume, and for what needs it out of use.
+    /// Where the volume may be mounted although no claim says so. Looked up only for steps that
+    /// destroy or forget the volume, or need it out of use.
     pub mounts: Vec<MountDoubt>,
 }
 

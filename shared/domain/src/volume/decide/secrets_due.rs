@@ -3,8 +3,7 @@
 //! **Owns** which calls take secrets, and which of them: staging and publishing on a node, and the
 //! controller's calls. Unpublishing and unstaging take none in CSI.
 //!
-//! **Promises** that by a record alone a node is due nothing when no such call can be made there,
-//! and nothing of another call's when one can.
+//! **Promises** that a node is due only secrets of calls which, by the record, can be made there.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -112,7 +111,8 @@ impl Volume {
         }
         let operation = self.spec.as_ref().and_then(VolumeSpec::operation);
         let operation = operation.map(|operation| (own, &operation.progress));
-        let snapshots = self.snapshots.values().map(|it| (it.secrets.as_ref(), &it.progress));
+        let snapshots =
+            self.snapshots.values().map(|snapshot| (snapshot.secrets.as_ref(), &snapshot.progress));
         let calls = operation.into_iter().chain(snapshots).filter_map(|(secrets, progress)| {
             let attempt = progress.calls.attempt.as_ref()?;
             let acts =

@@ -118,8 +118,7 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// A claim that has come no further than its state: no call was made for it, and no controller
-    /// attaches the volume.
+    /// A new claim: no call was made for it, and no controller attaches the volume.
     pub fn new(
         state: State,
         node: NodeId,
@@ -162,12 +161,12 @@ impl Claim {
         Some(Handle { plugin, external_id })
     }
 
-    /// Whether the claim is certainly of another volume than the one with this handle.
+    /// Whether the claim is certainly for another volume than the one with this handle.
     pub fn is_of_other_than(&self, handle: Option<&Handle>) -> bool {
         self.handle().is_some_and(|own| Some(&own) != handle)
     }
 
-    /// This claim, as one of the volume with this handle.
+    /// This claim, for the volume with this handle.
     #[must_use]
     pub(in crate::volume) fn of_volume(self, handle: Option<&Handle>) -> Self {
         let (plugin, external_id) =
@@ -175,13 +174,13 @@ impl Claim {
         Self { plugin, external_id, ..self }
     }
 
-    /// Whether it holds the volume, or may. All claims do but the waiting ones.
+    /// Whether the claim holds the volume, or may. All claims do but the waiting ones.
     pub fn is_held(&self) -> bool {
         self.state != State::Waiting
     }
 
-    /// The last sign of the caller of a reservation. A start in the future was written by a clock
-    /// that was ahead, and is no sign.
+    /// The last time at which a reservation's caller showed that it wants the claim. A `since` in
+    /// the future was written by a clock that was ahead, and does not count.
     pub fn last_sign(&self, now: Timestamp) -> Timestamp {
         let since = Some(self.since).filter(|since| *since <= now.after(limits::CLOCK_MARGIN));
         let deadline = self.progress.attempt.as_ref().map(Attempt::ends);
@@ -200,9 +199,9 @@ impl Claim {
         self.node == other.node || has_same_id
     }
 
-    /// Rule 9: whether this claim is sure to make a *new* controller unpublish later. A claim whose
-    /// own unpublish is under way or uncertain is not: a third claim may attach the node again
-    /// between that call and its late answer. A claim that an operator may confirm is not either.
+    /// Rule 9: whether this claim is sure to make a *new* controller unpublish later. Not if its
+    /// own unpublish is under way or uncertain: a third claim may attach the node again between
+    /// that call and its late answer. Not if an operator may confirm it.
     pub fn will_unpublish(&self) -> bool {
         self.controller
             && match self.state {
@@ -219,7 +218,7 @@ impl Claim {
         self
     }
 
-    /// This claim in another state: the retries and the error of the old one are over.
+    /// This claim in another state: the retries and the error of the old one are dropped.
     #[must_use]
     pub(in crate::volume) fn enter(self, state: State, now: Timestamp) -> Self {
         Self {

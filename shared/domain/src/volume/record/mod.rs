@@ -1,6 +1,6 @@
 //! The record of a volume: what its subtree holds.
 //!
-//! **Owns** the spec, the claims, and what follows from each by itself.
+//! **Owns** the spec, the claims, and what follows from each alone.
 //!
 //! **Never** decides: [`step`](super::step()) does.
 

@@ -1,4 +1,4 @@
-//! Snapshots: they are cut, deleted, and their calls applied (rule 23).
+//! Snapshots are cut, adopted and deleted, and the outcomes of their calls applied (rule 23).
 //!
 //! A group is decided member by member with one attempt, and stored in one atomic batch. So the
 //! records of a group never differ in their state.
@@ -24,19 +24,19 @@ pub(in crate::volume) fn cut(
     wish: &SnapshotWish,
     context: &Context,
 ) -> Result<Step, Refusal> {
-    if let Some(known) = volume.snapshots.get(id) {
-        let members = known.group.as_ref().map_or(&[][..], |group| &group.members);
+    if let Some(record) = volume.snapshots.get(id) {
+        let members = record.group.as_ref().map_or(&[][..], |group| &group.members);
         // A snapshot outlives its volume, so another volume may have the name by now.
         let is_same_volume = volume
             .spec
             .as_ref()
-            .is_none_or(|spec| spec.plugin == known.plugin && known.source == wish.source);
+            .is_none_or(|spec| spec.plugin == record.plugin && record.source == wish.source);
         let is_same =
-            is_same_volume && members == wish.members && known.parameters == wish.parameters;
-        return if is_same && known.state != SnapshotState::Deleting && !known.doomed {
+            is_same_volume && members == wish.members && record.parameters == wish.parameters;
+        return if is_same && record.state != SnapshotState::Deleting && !record.doomed {
             Ok(Step::nothing())
         } else {
-            Err(Refusal::SnapshotExists { snapshot: id.clone(), state: known.state })
+            Err(Refusal::SnapshotExists { snapshot: id.clone(), state: record.state })
         };
     }
     let spec = volume.ready_spec()?;
@@ -70,7 +70,7 @@ pub(in crate::volume) fn cut(
     Ok(Step::put_snapshot(id, snapshot))
 }
 
-/// Registers a snapshot that the plugin has. One that the plugin still works on is polled.
+/// Registers a snapshot that the plugin has. It is polled while the plugin still works on it.
 pub(in crate::volume) fn adopt_snapshot(
     volume: &Volume,
     id: &SnapshotId,
@@ -79,18 +79,18 @@ pub(in crate::volume) fn adopt_snapshot(
     (topologies, home): (&[Topology], Option<&NodeId>),
     context: &Context,
 ) -> Result<Step, Refusal> {
-    if let Some(known) = volume.snapshots.get(id) {
+    if let Some(record) = volume.snapshots.get(id) {
         let is_same =
-            known.plugin == *plugin && known.external_id.as_ref() == Some(&cut.external_id);
+            record.plugin == *plugin && record.external_id.as_ref() == Some(&cut.external_id);
         return if is_same {
             Ok(Step::nothing())
         } else {
-            Err(Refusal::SnapshotExists { snapshot: id.clone(), state: known.state })
+            Err(Refusal::SnapshotExists { snapshot: id.clone(), state: record.state })
         };
     }
-    let same = volume.snapshots.iter().find(|(_, known)| known.may_be(plugin, cut));
-    if let Some((id, known)) = same {
-        return Err(Refusal::SnapshotExists { snapshot: id.clone(), state: known.state });
+    let same = volume.snapshots.iter().find(|(_, record)| record.may_be(plugin, cut));
+    if let Some((id, record)) = same {
+        return Err(Refusal::SnapshotExists { snapshot: id.clone(), state: record.state });
     }
     if volume.snapshots.len() >= limits::SNAPSHOTS_MAX {
         return Err(Refusal::TooManySnapshots(volume.snapshots.len()));
@@ -110,7 +110,7 @@ pub(in crate::volume) fn adopt_snapshot(
         was_ready: false,
         plugin: plugin.clone(),
         source: cut.source.clone(),
-        // The volume of that name may be another one by now, elsewhere.
+        // What the plugin lists is preferred: the volume of this name may be a new one elsewhere.
         topologies: match topologies {
             [] => spec.map(|spec| spec.topologies.clone()).unwrap_or_default(),
             listed => listed.to_vec(),
@@ -132,32 +132,32 @@ pub(in crate::volume) fn delete_snapshot(
     (as_group, forget): (bool, bool),
     context: &Context,
 ) -> Result<Step, Refusal> {
-    let known = volume.snapshots.get(id).ok_or_else(|| Refusal::NoSuchSnapshot(id.clone()))?;
-    if let Some(group) = known.group.as_ref().filter(|_| !as_group) {
+    let record = volume.snapshots.get(id).ok_or_else(|| Refusal::NoSuchSnapshot(id.clone()))?;
+    if let Some(group) = record.group.as_ref().filter(|_| !as_group) {
         return Err(Refusal::InGroup { members: group.members.clone() });
     }
     context.check_not_copied()?;
     if forget {
         let owner = CallOwner::Snapshot(id.clone());
-        let calls = &known.progress.calls;
+        let calls = &record.progress.calls;
         if let Some(busy) = BusyCall::find_live(owner, calls, context.now, &context.policy) {
             return Err(busy.refusal(None));
         }
         return Ok(Step::drop_snapshot(id));
     }
-    let mut snapshot = Snapshot::clone(known);
-    match known.state {
+    let mut snapshot = Snapshot::clone(record);
+    match record.state {
         SnapshotState::Failed => return Ok(Step::drop_snapshot(id)),
         SnapshotState::Deleting => return Ok(Step::nothing()),
-        SnapshotState::Creating if !known.progress.may_have_acted() => {
+        SnapshotState::Creating if !record.progress.may_have_acted() => {
             return Ok(Step::drop_snapshot(id));
         }
-        SnapshotState::Creating if known.doomed => return Ok(Step::nothing()),
+        SnapshotState::Creating if record.doomed => return Ok(Step::nothing()),
         SnapshotState::Creating => snapshot.doomed = true,
         SnapshotState::Cut | SnapshotState::Ready => {
             snapshot.enter(SnapshotState::Deleting, context.now);
-            snapshot.was_ready = known.state == SnapshotState::Ready;
-            snapshot.progress = known.progress.replaced();
+            snapshot.was_ready = record.state == SnapshotState::Ready;
+            snapshot.progress = record.progress.replaced();
         }
     }
     Ok(Step::put_snapshot(id, snapshot))
@@ -170,15 +170,15 @@ pub(in crate::volume) fn begin_snapshot(
     begin: &Begin,
     context: &Context,
 ) -> Result<Step, Refusal> {
-    let known = volume.snapshots.get(id).ok_or_else(|| Refusal::NoSuchSnapshot(id.clone()))?;
+    let record = volume.snapshots.get(id).ok_or_else(|| Refusal::NoSuchSnapshot(id.clone()))?;
     let not_due = |next_try| Err(Refusal::NotDue { next_try });
-    let Some(call) = known.call() else { return not_due(None) };
+    let Some(call) = record.call() else { return not_due(None) };
     match volume.due(&begin.owner, &begin.facts(context)) {
         Due::At(at) => return not_due(Some(at)),
         Due::Rest => return not_due(None),
         Due::Now(_) => {}
     }
-    let mut snapshot = Snapshot::clone(known);
+    let mut snapshot = Snapshot::clone(record);
     let executor = begin.executor.as_ref();
     let attempt = snapshot.progress.start(call, &begin.worker, executor, context);
     Ok(Step { call: Some(attempt), ..Step::put_snapshot(id, snapshot) })
@@ -192,17 +192,17 @@ pub(in crate::volume) fn answer_snapshot(
     outcome: &Outcome,
     context: &Context,
 ) -> Result<Step, Refusal> {
-    let known = volume.snapshots.get(id).ok_or(Refusal::StaleAttempt)?;
-    let current = known.progress.calls.attempt.as_ref().filter(|current| current.id == *attempt);
+    let record = volume.snapshots.get(id).ok_or(Refusal::StaleAttempt)?;
+    let current = record.progress.calls.attempt.as_ref().filter(|current| current.id == *attempt);
     if current.is_none() {
         return Err(Refusal::StaleAttempt);
     }
-    let mut snapshot = Snapshot::clone(known);
+    let mut snapshot = Snapshot::clone(record);
     let made = match outcome {
-        Outcome::Stored(answer) => find_snapshot(answer, known),
+        Outcome::Stored(answer) => find_snapshot(answer, record),
         _ => None,
     };
-    match table::next_of_snapshot(known, made, outcome) {
+    match table::next_of_snapshot(record, made, outcome) {
         SnapshotStage::Gone => return Ok(Step::drop_snapshot(id)),
         SnapshotStage::Cut(made, answer) => apply_cut(&mut snapshot, &made, answer, context),
         SnapshotStage::CutAgain(second) => {
@@ -223,7 +223,7 @@ pub(in crate::volume) fn answer_snapshot(
             snapshot.progress = StorageProgress::failed(failure.clone());
         }
         SnapshotStage::Kept(failure) => {
-            let state = if known.was_ready { SnapshotState::Ready } else { SnapshotState::Cut };
+            let state = if record.was_ready { SnapshotState::Ready } else { SnapshotState::Cut };
             snapshot.enter(state, context.now);
             snapshot.was_ready = false;
             snapshot.progress = StorageProgress::failed(failure.clone());
@@ -236,47 +236,47 @@ pub(in crate::volume) fn answer_snapshot(
         }
         SnapshotStage::Again => snapshot.progress.fail(outcome, context),
     }
-    if snapshot == **known {
+    if snapshot == **record {
         return Ok(Step::nothing());
     }
     Ok(Step::put_snapshot(id, snapshot))
 }
 
 /// What an answer says of this snapshot.
-fn find_snapshot(answer: &StorageAnswer, known: &Snapshot) -> Option<CutSnapshot> {
+fn find_snapshot(answer: &StorageAnswer, record: &Snapshot) -> Option<CutSnapshot> {
     let made = match answer {
         StorageAnswer::Snapshot(made) => made,
         StorageAnswer::Group { snapshots, .. } => {
-            // All or none: the same answer is applied to the record of each member. The agent knows
-            // all their sources, and leaves them out of a group that is wrong.
+            // All or none: the same answer is applied to the record of each member. The agent
+            // clears sources in the answer if the group is not as requested.
             let named = snapshots.iter().filter(|made| !made.external_id.is_empty());
             let sources: BTreeSet<&str> = named.map(|made| made.source.as_str()).collect();
-            let members = known.group.as_ref().map_or(0, |group| group.members.len());
+            let members = record.group.as_ref().map_or(0, |group| group.members.len());
             if sources.len() < members {
                 return None;
             }
-            snapshots.iter().find(|made| made.source == known.source)?
+            snapshots.iter().find(|made| made.source == record.source)?
         }
         StorageAnswer::Volume(_) | StorageAnswer::Capacity { .. } => return None,
     };
     (!made.external_id.is_empty()).then(|| made.clone())
 }
 
-/// What is wrong with a snapshot of another volume, in words; none for one of this volume, or if
-/// the plugin does not say. Its id stays on the record: something may be at the storage by it.
-fn foreign_source(known: &Snapshot, made: &CutSnapshot) -> Option<String> {
-    if made.source.is_empty() || made.source == known.source {
+/// The fault, if the plugin says that it cut another volume. The id stays on the record: something
+/// may be at the storage under it.
+fn foreign_source(record: &Snapshot, made: &CutSnapshot) -> Option<String> {
+    if made.source.is_empty() || made.source == record.source {
         return None;
     }
     Some(format!(
         "the plugin says that snapshot {:?}, which it cut, is of its volume {:?}, and one of \
          {:?} was requested: no volume is made of it. Look at the storage; then delete it here, \
          which deletes it there, or forget it",
-        made.external_id, made.source, known.source
+        made.external_id, made.source, record.source
     ))
 }
 
-/// Takes a group that is not one snapshot of each member, with all ids by which it is deleted.
+/// Records a group that is not one snapshot of each member, with all ids by which it is deleted.
 /// False if the answer names no group: nothing could be deleted by it.
 fn apply_wrong_group(snapshot: &mut Snapshot, outcome: &Outcome, context: &Context) -> bool {
     let Outcome::Stored(StorageAnswer::Group { external_id, snapshots, .. }) = outcome else {
@@ -318,11 +318,11 @@ fn apply_cut(
 ) {
     // A group is ready as a whole.
     let mut ready = made.ready;
-    if let (Some(group), StorageAnswer::Group { external_id, ready: all, .. }) =
+    if let (Some(group), StorageAnswer::Group { external_id, ready: group_ready, .. }) =
         (&mut snapshot.group, answer)
     {
         group.external_id = Some(external_id.clone());
-        ready = *all;
+        ready = *group_ready;
     }
     snapshot.external_id = Some(made.external_id.clone());
     snapshot.size_bytes = (made.size_bytes > 0).then_some(made.size_bytes);
