@@ -29,8 +29,8 @@ pub(super) fn capabilities(driver: &Driver) -> GetPluginCapabilitiesResponse {
     let service = |kind: Type| {
         plugin_capability::Type::Service(plugin_capability::Service { r#type: kind.into() })
     };
-    let on = services.into_iter().filter(|(ability, _)| driver.has(*ability));
-    let mut kinds: Vec<_> = on.map(|(_, kind)| service(kind)).collect();
+    let enabled = services.into_iter().filter(|(ability, _)| driver.has(*ability));
+    let mut kinds: Vec<_> = enabled.map(|(_, kind)| service(kind)).collect();
     if driver.has(Ability::Expand) || driver.has(Ability::ExpandNode) {
         let online = driver.has(Ability::OnlineExpand);
         let kind = if online { Expansion::Online } else { Expansion::Offline };

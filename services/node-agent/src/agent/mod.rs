@@ -1,6 +1,6 @@
-//! The agent as a whole: started, reported, held against the claims, and ended.
+//! The agent as a whole: started, reported, compared with the claims, and ended.
 //!
-//! **Owns** the order of the stages, and what goes on beside the requests.
+//! **Owns** the order of the stages, and what runs beside the requests.
 //!
 //! **Promises** that no stage begins before those that it needs.
 //!

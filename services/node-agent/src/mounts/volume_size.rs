@@ -1,7 +1,7 @@
 //! How large the device of a mounted volume is, and the file system on it.
 //!
-//! **Promises** that sizes are the kernel's or the file system's own, and that what encryption or a
-//! partition table takes for itself is not missed.
+//! **Promises** that sizes are the kernel's or the file system's own, and that the bytes which
+//! encryption or a partition table takes do not count as missing.
 //!
 //! **Never** writes to a device.
 
@@ -13,9 +13,9 @@ use std::path::{Path, PathBuf};
 const MIB: u64 = 1 << 20;
 /// Bytes of a sector, in sysfs.
 const SECTOR_BYTES: u64 = 512;
-/// The most that a device may be smaller than the one that it is made of. LUKS takes 16 MiB.
+/// Largest header of an encrypted or partitioned device, in bytes. LUKS takes 16 MiB.
 const HEADER_BYTES_MAX: u64 = 64 * MIB;
-/// Devices that are looked through, one below the other.
+/// Devices that are read, each below the last, at most.
 const LAYERS_MAX: usize = 8;
 
 /// How large a volume is.
@@ -34,7 +34,7 @@ pub(super) struct VolumeSize {
 pub(super) struct FileSystemSize {
     /// In bytes.
     pub(super) bytes: u64,
-    /// What it may lack of its device.
+    /// Largest difference from the size of its device, in bytes.
     slack: u64,
 }
 
@@ -43,20 +43,20 @@ impl VolumeSize {
     pub(super) fn reaches(&self, required: u64) -> bool {
         let with_header = self.device.saturating_add(HEADER_BYTES_MAX);
         let is_header = self.below >= required && with_header >= required;
-        let own = required.min(self.device);
+        let needed = required.min(self.device);
         (self.device >= required || is_header)
-            && self.file_system.is_none_or(|it| it.bytes.saturating_add(it.slack) >= own)
+            && self.file_system.is_none_or(|size| size.bytes.saturating_add(size.slack) >= needed)
     }
 }
 
 /// The size of the device at the path, and of the file system on it. `source` is the device of the
-/// mount. None where the kernel does not number the device.
+/// mount. None if the kernel lists no block device for it.
 pub(super) fn read_size(path: &Path, source: Option<&Path>) -> io::Result<Option<VolumeSize>> {
-    let seen = std::fs::metadata(path)?;
+    let metadata = std::fs::metadata(path)?;
     let number = match source {
-        None if seen.file_type().is_block_device() => seen.rdev(),
+        None if metadata.file_type().is_block_device() => metadata.rdev(),
         None => return Ok(None),
-        Some(_) => seen.dev(),
+        Some(_) => metadata.dev(),
     };
     let (major, minor) = (nix::sys::stat::major(number), nix::sys::stat::minor(number));
     let Ok(dir) = std::fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")) else {
@@ -73,7 +73,7 @@ fn device_bytes(dir: &Path) -> io::Result<u64> {
     Ok(sectors.trim().parse::<u64>().unwrap_or_default().saturating_mul(SECTOR_BYTES))
 }
 
-/// The device and those that it is made of, as long as each is made of one other.
+/// The device, then the devices below it, as long as each is made of one other.
 fn layers(dir: PathBuf) -> impl Iterator<Item = PathBuf> {
     std::iter::successors(Some(dir), |dir| {
         if dir.join("partition").exists() {
@@ -89,17 +89,17 @@ fn layers(dir: PathBuf) -> impl Iterator<Item = PathBuf> {
 }
 
 fn file_system_size(path: &Path, source: &Path) -> io::Result<FileSystemSize> {
-    // Blocks at its end may be too few for a group.
+    // Ext does not use blocks at the device's end that are too few for a group.
     if let Some(bytes) = ext_bytes(source) {
         return Ok(FileSystemSize { bytes, slack: 32 * MIB });
     }
     let stat = nix::sys::statvfs::statvfs(path).map_err(io::Error::from)?;
     let bytes = stat.blocks().saturating_mul(stat.fragment_size());
-    // Logs and tables are not counted.
+    // `statvfs` does not count logs and tables.
     Ok(FileSystemSize { bytes, slack: (bytes / 8).max(128 * MIB) })
 }
 
-/// The size of an ext2, ext3 or ext4 by its superblock. What `statvfs` says lacks its tables, which
+/// The size of an ext2, ext3 or ext4 by its superblock. `statvfs` does not count its tables, which
 /// may be a quarter of it.
 fn ext_bytes(device: &Path) -> Option<u64> {
     let mut superblock = [0; 1024];
