@@ -21,7 +21,7 @@ use crate::error::AccessError;
 use crate::key::Key;
 use berth_contract::permissions::Permissions;
 
-/// The version of the claims.
+/// The version of the claims of NATS.
 const VERSION: u32 = 2;
 const HEADER: &str = r#"{"typ":"JWT","alg":"ed25519-nkey"}"#;
 /// The value of an absent limit.
@@ -57,8 +57,8 @@ pub struct Lineage {
     /// Grows with each token.
     #[serde(default)]
     pub serial: u64,
-    /// Fingerprints of the earlier tokens that it follows, the newest last. It shuts out all that
-    /// these shut out.
+    /// Fingerprints of the earlier tokens that this token follows, the newest last. It revokes
+    /// whatever they revoke.
     #[serde(default)]
     pub after: Vec<String>,
 }
@@ -78,13 +78,13 @@ fn sign_claims(
     (nats, berth): (Value, Option<&Lineage>),
     issuer: &Key,
 ) -> Result<String, AccessError> {
-    let encode = |error: serde_json::Error| AccessError::Key(error.to_string());
+    let fail = |error: serde_json::Error| AccessError::Key(error.to_string());
     let exp = expires.map(seconds);
     let iss = issuer.public();
     let mut standard = StandardClaims { exp, jti: None, iat: seconds(at), iss, name, sub: subject };
-    let hash = Sha512_256::digest(serde_json::to_vec(&standard).map_err(encode)?);
+    let hash = Sha512_256::digest(serde_json::to_vec(&standard).map_err(fail)?);
     standard.jti = Some(BASE32_NOPAD.encode(&hash));
-    let claims = serde_json::to_vec(&SignedClaims { standard, nats, berth }).map_err(encode)?;
+    let claims = serde_json::to_vec(&SignedClaims { standard, nats, berth }).map_err(fail)?;
     let header = BASE64URL_NOPAD.encode(HEADER.as_bytes());
     let signed = format!("{header}.{}", BASE64URL_NOPAD.encode(&claims));
     let signature = issuer.sign(signed.as_bytes())?;
@@ -107,9 +107,9 @@ pub fn sign_operator(
 pub struct AccountToken<'a> {
     /// The account's name.
     pub name: &'a str,
-    /// Its public key.
+    /// The account's public key.
     pub public: &'a str,
-    /// Whether it may have streams, unlimited ones: a limit of 0 would mean no `JetStream`.
+    /// Whether the account may have streams, without limits. An absent limit would be 0: none.
     pub jetstream: bool,
     /// Public keys of users whose tokens issued up to this time are refused.
     pub revoked: BTreeMap<String, Timestamp>,
@@ -120,11 +120,11 @@ pub struct AccountToken<'a> {
     pub lineage: Option<&'a Lineage>,
 }
 
-/// Stands for every user in place of a key.
+/// Stands for the keys of all users in revocations.
 const EVERY_KEY: &str = "*";
 
 impl<'a> AccountToken<'a> {
-    /// The token of an account that is signed once: it shuts out no user and has no streams.
+    /// The token of an account that is signed once: it revokes no user and has no streams.
     pub const fn without_changes(name: &'a str, public: &'a str) -> Self {
         let revoked = BTreeMap::new();
         Self { name, public, jetstream: false, revoked, all_before: None, lineage: None }
@@ -325,14 +325,13 @@ mod tests {
         let revoked = BTreeMap::from([("UABC".to_owned(), AT)]);
         let after = vec![fingerprint("one")];
         let lineage = Lineage { serial: 2, after };
-        let (all_before, known) = (Some(AT), Some(&lineage));
         let token = AccountToken {
             name: "berth",
             public: "AX",
             jetstream: true,
             revoked,
-            all_before,
-            lineage: known,
+            all_before: Some(AT),
+            lineage: Some(&lineage),
         };
         let token = token.sign(&operator, AT).unwrap();
         let claims = payload(&token);

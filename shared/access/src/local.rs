@@ -71,7 +71,7 @@ impl LocalFleet {
     ) -> Result<String, AccessError> {
         let directory = self.directory();
         let servers = &directory.record().servers;
-        let Some(listed) = servers.iter().find(|one| one.host.as_str() == server) else {
+        let Some(listed) = servers.iter().find(|listed| listed.host.as_str() == server) else {
             let servers = servers.iter().map(|server| server.host.to_string()).collect();
             return Err(AccessError::NoServer { unknown: vec![server.to_owned()], servers });
         };

@@ -161,10 +161,10 @@ impl Role {
 /// The longest name of a service's identity, a user, an operator or a reader, in bytes.
 const NAME_BYTES_MAX: usize = 128;
 
-/// Takes a name for an identity if it is one.
+/// Returns the name if an identity may have it.
 pub fn check_name(name: &str) -> Result<String, String> {
-    let is_fit = |c: char| c.is_alphanumeric() || "-_.@+".contains(c);
-    if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.chars().all(is_fit) {
+    let is_allowed = |c: char| c.is_alphanumeric() || "-_.@+".contains(c);
+    if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.chars().all(is_allowed) {
         return Err(format!(
             "{name:?} is no name; write letters, digits, - _ . @ +, up to {NAME_BYTES_MAX} bytes"
         ));
@@ -290,7 +290,7 @@ impl Grants {
                 "*" => "in all namespaces".to_owned(),
                 name => format!("in namespace {name}"),
             };
-            let does: Vec<&str> = capabilities.iter().map(|one| describe(*one)).collect();
+            let does: Vec<&str> = capabilities.iter().map(|right| describe(*right)).collect();
             lines.push(format!("{scope}: {}", does.join("; ")));
         }
         let fleet = [
@@ -302,7 +302,9 @@ impl Grants {
                  define classes, list and adopt what plugins have",
             ),
         ];
-        lines.extend(fleet.iter().filter(|(is, _)| *is).map(|(_, line)| (*line).to_owned()));
+        lines.extend(
+            fleet.iter().filter(|(granted, _)| *granted).map(|(_, line)| (*line).to_owned()),
+        );
         lines
     }
 }
@@ -314,7 +316,9 @@ fn parse_capabilities(words: &str, problems: &mut Vec<String>) -> BTreeSet<Capab
         return capabilities;
     }
     for word in words.split(',').map(str::trim) {
-        match Capability::ALL.into_iter().find(|one| one.is_of_namespace() && one.name() == word) {
+        let is_named =
+            |capability: &Capability| capability.is_of_namespace() && capability.name() == word;
+        match Capability::ALL.into_iter().find(is_named) {
             Some(capability) => {
                 capabilities.insert(capability);
             }

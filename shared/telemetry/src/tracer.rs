@@ -35,7 +35,7 @@ impl Tracer {
     /// See [`Span::child_of`].
     pub fn child_of(&self, parent: TraceContext, name: impl fmt::Display, kind: Kind) -> Span {
         let Some(sink) = &self.sink else {
-            // The next recorded step is a child of the last recorded one.
+            // The next span that is recorded becomes a child of this parent.
             return Span::new(parent, None);
         };
         let parent = self.decide(parent);

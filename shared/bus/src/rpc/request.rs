@@ -34,10 +34,10 @@ use crate::connection::handle::Bus;
 use crate::connection::headers;
 use crate::rpc::caller;
 
-/// What goes with a request.
+/// A request's trace and deadline, and whether it may be sent more than once.
 #[derive(Debug, Clone, Copy)]
 pub struct Call {
-    /// The trace that it belongs to.
+    /// The trace that the request belongs to.
     pub trace: TraceContext,
     /// When the caller stops waiting.
     pub deadline: Instant,
@@ -310,8 +310,8 @@ impl Bus {
             }
         })?;
         let empty = HeaderMap::new();
-        read(answer.headers.as_ref().unwrap_or(&empty), &answer.payload)
-            .map_err(|error| error.unwrap_or_else_bad(subject))
+        read_reply(answer.headers.as_ref().unwrap_or(&empty), &answer.payload)
+            .map_err(|error| error.into_request_error(subject))
     }
 }
 
@@ -353,7 +353,7 @@ enum ReplyFault {
 }
 
 impl ReplyFault {
-    fn unwrap_or_else_bad(self, subject: impl Fn() -> String) -> RequestError {
+    fn into_request_error(self, subject: impl Fn() -> String) -> RequestError {
         match self {
             Self::Problem(problem) => RequestError::Problem(problem),
             Self::Bad(source) => RequestError::BadReply { subject: subject(), source },
@@ -361,26 +361,28 @@ impl ReplyFault {
     }
 }
 
-fn read<T: DeserializeOwned>(headers: &HeaderMap, body: &[u8]) -> Result<T, ReplyFault> {
-    let failed = headers::get(headers, headers::SERVICE_ERROR);
-    if failed.is_none() {
+fn read_reply<T: DeserializeOwned>(headers: &HeaderMap, body: &[u8]) -> Result<T, ReplyFault> {
+    let service_error = headers::get(headers, headers::SERVICE_ERROR);
+    if service_error.is_none() {
         // An empty answer counts as `null`: a handler may return nothing.
         let body = if body.is_empty() { b"null" } else { body };
         match serde_json::from_slice(body) {
             Ok(result) => return Ok(result),
             Err(error) => {
-                return Err(failure(body).unwrap_or_else(|| ReplyFault::Bad(Cause::new(error))));
+                return Err(
+                    decode_failure(body).unwrap_or_else(|| ReplyFault::Bad(Cause::new(error)))
+                );
             }
         }
     }
-    Err(failure(body).unwrap_or_else(|| {
+    Err(decode_failure(body).unwrap_or_else(|| {
         // A service that is not Berth's reports an error in headers only.
-        let header_error = failed.unwrap_or_default();
+        let header_error = service_error.unwrap_or_default();
         ReplyFault::Bad(Cause::new(format!("a service error without a problem: {header_error}")))
     }))
 }
 
-fn failure(body: &[u8]) -> Option<ReplyFault> {
+fn decode_failure(body: &[u8]) -> Option<ReplyFault> {
     let failure: Failure = serde_json::from_slice(body).ok()?;
     Some(ReplyFault::Problem(Box::new(failure.error)))
 }
