@@ -72,10 +72,11 @@ causes! {
         "An agent refused the request as older than another one. The plugin was not called.",
         "claims.md#rule-4-executors-refuse-late-and-outdated-calls";
     PluginRefuses: "The plugin answers with a permanent error.", "inspect.md#the-storage-refuses";
+    CallFails: "Berth fails to make a call, and no plugin answered it.", "errors.md";
     PluginRetries: "The plugin answers with an error that it calls temporary.",
         "inspect.md#the-storage-refuses";
     NoRoom: "The plugin has no room for the volume.", "inspect.md#no-room";
-    CreationInDoubt: "The plugin refuses to create a volume that an earlier call may have made.",
+    CreationInDoubt: "The plugin refuses to create a volume or snapshot that an earlier call may have made.",
         "volumes.md#when-it-fails";
     ChangeRefused: "The storage refused a change of the volume, or a snapshot, for good.",
         "volumes.md#the-storage-refused";

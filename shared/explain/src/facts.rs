@@ -53,12 +53,12 @@ pub struct ServiceInfo {
     pub access: Option<AccessReport>,
 }
 
-/// The claims that hold a volume, or those that decide what waiters wait for.
+/// The claims that decide what the waiters for a volume wait for.
 #[derive(Debug, Clone, Default)]
 pub struct Holders {
-    /// How several claims may share the volume; none if the volume's record was not read.
+    /// How several claims share the volume; none if no claim holds it.
     pub access: Option<AccessMode>,
-    /// The holders.
+    /// The decisive holders, and the first in line.
     pub claims: Vec<ClaimStatus>,
 }
 

@@ -61,7 +61,24 @@ pub fn judge_failure(failure: &CallFailure, plugin: Option<&PluginId>) -> Option
         return None;
     }
     let plugin = plugin.map(ToString::to_string);
-    Some(judge(&Problem { plugin, ..Problem::new(code, "") }))
+    let (cause, who) = judge(&Problem { plugin, ..Problem::new(code, "") });
+    // A call failed, and no claim was refused.
+    Some((if cause == Cause::Refused { Cause::CallFails } else { cause }, who))
+}
+
+/// Leaves a failure that may pass by itself to retries while it is young. `nobody` acts then, and
+/// the operator of Berth later.
+pub fn leave_to_retries(
+    (cause, who): (Cause, Actor),
+    is_young: bool,
+    nobody: Actor,
+) -> (Cause, Actor) {
+    match who {
+        Actor::Nobody { .. } if is_young => (cause, nobody),
+        Actor::Nobody { .. } if cause == Cause::UnderWay => (Cause::CallFails, Actor::You),
+        Actor::Nobody { .. } => (cause, Actor::You),
+        who => (cause, who),
+    }
 }
 
 /// The same of a call of a controller. Where nobody took the call, no healthy controller was there.

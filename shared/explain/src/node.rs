@@ -51,7 +51,7 @@ pub fn troubles(facts: &Facts, node: &NodeStatus) -> Vec<Finding> {
 }
 
 /// The node is gone or down, or its agent does not answer.
-fn away(facts: &Facts, node: &NodeStatus) -> Option<Finding> {
+pub fn away(facts: &Facts, node: &NodeStatus) -> Option<Finding> {
     if let Some(proof) = &node.gone {
         return Some(gone(facts, node).shown_by([proof.to_string()]));
     }

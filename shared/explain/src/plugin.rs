@@ -28,7 +28,7 @@ pub fn worst_half(facts: &Facts, plugin: &PluginStatus) -> Finding {
     let nodes: Vec<_> = nodes.map(|node| node.and_then(|node| node.as_ref().ok())).collect();
     match nodes.first() {
         Some(Some(first)) if nodes.iter().flatten().all(|node| node.state == NodeState::Down) => {
-            node::trouble(facts, first).unwrap_or_else(|| down(plugin, half))
+            node::away(facts, first).unwrap_or_else(|| down(plugin, half))
         }
         _ => down(plugin, half),
     }

@@ -24,7 +24,7 @@ use crate::cause::{Actor, Cause};
 use crate::change::{delete_command, name_operation};
 use crate::facts::Facts;
 use crate::finding::Finding;
-use crate::judgement::{judge_at_controller, judge_failure};
+use crate::judgement::{judge_at_controller, judge_failure, leave_to_retries};
 use crate::record::is_none;
 use crate::span::ago;
 use crate::{failure as of_failure, instance, mounted, next, node, rights, service};
@@ -421,12 +421,8 @@ impl ChangeCase<'_> {
     fn judge(&self, failure: &CallFailure) -> (Cause, Actor) {
         let judge = if self.at_nodes { judge_failure } else { judge_at_controller };
         let judged = judge(failure, Some(self.plugin));
-        let (cause, who) = judged.unwrap_or((Cause::PluginRefuses, self.operator()));
-        match who {
-            Actor::Nobody { .. } if self.is_young() => (cause, self.nobody()),
-            Actor::Nobody { .. } => (cause, Actor::You),
-            who => (cause, who),
-        }
+        let judged = judged.unwrap_or((Cause::PluginRefuses, self.operator()));
+        leave_to_retries(judged, self.is_young(), self.nobody())
     }
 
     /// Whether what goes wrong may still pass by itself.

@@ -174,7 +174,7 @@ async fn find_origin(
             Origin { volume: from.volume.clone(), snapshot: Some(id.clone()), external_id };
         let of_source =
             source_volume.spec.clone().unwrap_or_else(|| VolumeSpec::empty(&snapshot.plugin));
-        // A volume may have been created since under that name, at another plugin.
+        // A volume may have been created since under that name, elsewhere or at another plugin.
         let of_source = VolumeSpec {
             plugin: snapshot.plugin.clone(),
             topologies: snapshot.topologies.clone(),

@@ -52,15 +52,19 @@ fn busy_since(facts: &SystemFacts, claim: &ClaimStatus) -> Timestamp {
     }
     let why = &facts.why;
     let agent = why.agents.get(node).and_then(|agent| agent.as_ref().ok());
-    let mut work = agent.into_iter().flat_map(|agent| &agent.work);
-    let work =
-        work.find(|one| (&one.namespace, &one.volume, &one.alloc) == (namespace, volume, alloc));
+    let mut operations = agent.into_iter().flat_map(|agent| &agent.work);
+    let operation = operations.find(|operation| {
+        (&operation.namespace, &operation.volume, &operation.alloc) == (namespace, volume, alloc)
+    });
     let gone = why.nodes.get(node).and_then(|node| node.as_ref().ok()?.gone.as_ref());
-    let ended = why.allocs.get(&(namespace.clone(), alloc.clone()));
-    let ended = ended.and_then(|alloc| alloc.as_ref().ok()).map(|alloc| alloc.since);
-    let ended = claim.step.map(|_| ended.unwrap_or(facts.now));
-    let known = work.map(|work| work.since).or(gone.map(|proof| proof.at)).or(ended);
-    known.unwrap_or(claim.since)
+    let ended = claim.step.map(|_| match why.allocs.get(&(namespace.clone(), alloc.clone())) {
+        Some(Ok(alloc)) => alloc.since,
+        Some(Err(_)) => claim.since,
+        // Only so many allocs are read.
+        None => facts.now,
+    });
+    let begun = operation.map(|operation| operation.since).or(gone.map(|proof| proof.at));
+    begun.or(ended).unwrap_or(claim.since)
 }
 
 fn stuck(facts: &SystemFacts, claim: &ClaimStatus) -> Option<(Cause, DoctorFinding)> {
@@ -75,9 +79,10 @@ fn stuck(facts: &SystemFacts, claim: &ClaimStatus) -> Option<(Cause, DoctorFindi
     let finding = find_claim(&facts.why, claim);
     let place = format!("volume {}/{}, alloc {}", claim.namespace, claim.volume, claim.alloc);
     let why = next::why_volume(&claim.volume, &claim.namespace);
-    if finding.cause == Cause::UnderWay && facts.now.since(busy_since(facts, claim)) >= SLOW_AFTER {
+    let busy_since = busy_since(facts, claim);
+    if finding.cause == Cause::UnderWay && facts.now.since(busy_since) >= SLOW_AFTER {
         let what =
-            format!("{} for {}: {}", claim.state, ago(claim.since, facts.now), finding.sentence);
+            format!("{} for {}: {}", claim.state, ago(busy_since, facts.now), finding.sentence);
         return Some((finding.cause, DoctorFinding::warning(place, what).next(why)));
     }
     let cause = finding.cause;

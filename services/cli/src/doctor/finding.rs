@@ -151,6 +151,7 @@ const fn judge_cause(cause: Cause) -> Option<Verdict> {
         | C::ForeignMount
         | C::MountLeft
         | C::PluginRefuses
+        | C::CallFails
         | C::CreationInDoubt
         | C::MountFails
         | C::MountHangs

@@ -108,6 +108,12 @@ impl RefusedEvents {
         self.changed.notify_one();
     }
 
+    /// The registry may not be told an event with this subject: its family waits.
+    pub(crate) fn refuse(&self, subject: &str) {
+        self.lock().refuse(subject);
+        self.changed.notify_one();
+    }
+
     /// Lets kept events be tried: a new connection may have other rights.
     pub(crate) fn record_connected(&self) {
         let mut state = self.lock();

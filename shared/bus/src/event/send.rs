@@ -123,8 +123,9 @@ async fn await_connected(bus: &Bus) {
     while !bus.wait_connected(Instant::now() + Duration::from_secs(60)).await {}
 }
 
-/// Sends the oldest event that nats-server refused on an earlier connection. It is kept until it is
-/// acknowledged. Its id keeps a repetition out of the stream.
+/// Sends the oldest event that nats-server refused on an earlier connection. The stream gets it until
+/// it acknowledges it: the event's id keeps a repetition out. The registry gets it until a request
+/// was not refused.
 async fn send_kept(bus: &Bus, send_mode: SendMode) {
     let refused = bus.link().refused_events();
     let Some((number, event)) = refused.first() else { return };
@@ -132,7 +133,7 @@ async fn send_kept(bus: &Bus, send_mode: SendMode) {
         if send_to_registry(bus, std::slice::from_ref(&event)).await {
             refused.remove(number);
         } else {
-            refused.record_denied(&event.subject);
+            refused.refuse(&event.subject);
         }
         return;
     }

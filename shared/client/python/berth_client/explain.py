@@ -39,7 +39,7 @@ class Actor:
 
 @dataclass(frozen=True)
 class Explanation:
-    """The decisive cause for one volume, alloc, node or plugin that has the name."""
+    """The decisive cause for one volume, snapshot, alloc, node or plugin that has the name."""
 
     subject: str
     """`volume data`, `alloc web-1`."""

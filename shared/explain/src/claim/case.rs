@@ -14,6 +14,7 @@ use berth_domain::{NodeId, PluginId, Timestamp, VolumeKey};
 use crate::cause::{Actor, Cause};
 use crate::facts::{Facts, SourceAnswer};
 use crate::finding::Finding;
+use crate::judgement::leave_to_retries;
 use crate::next;
 use crate::span::ago;
 
@@ -139,18 +140,13 @@ impl<'a> Case<'a> {
         Actor::Nobody { by }
     }
 
-    /// The actor, if a call failed without an error of the plugin. A failure that may pass by
-    /// itself is left to retries at first.
-    pub fn leave_to_retries(&self, (cause, who): (Cause, Actor)) -> (Cause, Actor) {
-        match who {
-            Actor::Nobody { .. } if self.is_new() => (cause, self.nobody()),
-            Actor::Nobody { .. } => (cause, Actor::You),
-            who => (cause, who),
-        }
+    /// The cause and the actor of a call that failed without an error of the plugin.
+    pub fn leave_to_retries(&self, judged: (Cause, Actor)) -> (Cause, Actor) {
+        leave_to_retries(judged, self.is_young(), self.nobody())
     }
 
     /// Whether a failure is so young that it is left to retries.
-    fn is_new(&self) -> bool {
+    fn is_young(&self) -> bool {
         self.now().since(self.claim.since) < TEMPORARY_MAX
     }
 
@@ -192,7 +188,7 @@ pub fn refused(case: &Case<'_>, failure: &CallFailure, node: Option<&NodeId>) ->
     let plugin = case.plugin_name();
     let on = node.map(|node| format!(" on node {node}")).unwrap_or_default();
     let sentence = format!("{plugin}{on} answers {rpc} with {code}");
-    let finding = if code.is_temporary() && case.is_new() {
+    let finding = if code.is_temporary() && case.is_young() {
         let sentence = format!("{sentence}, which it calls temporary; it is asked again");
         Finding::new(Cause::PluginRetries, case.nobody(), sentence)
     } else {

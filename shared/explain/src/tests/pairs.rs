@@ -154,7 +154,7 @@ fn an_expansion_tells_nobody_to_stop_what_has_ended() {
 fn a_failure_of_berth_is_not_for_the_plugins_operator() {
     let rows = [
         (json!({"code": Code::Overloaded}), Cause::UnderWay, "nobody: it goes on by itself"),
-        (json!({"code": Code::SecretsUnavailable}), Cause::Refused, "you"),
+        (json!({"code": Code::SecretsUnavailable}), Cause::CallFails, "you"),
         (json!({"code": Code::NoResponder}), Cause::PluginDown, OPERATOR),
         (json!({}), Cause::PluginRefuses, OPERATOR),
     ];
@@ -176,7 +176,8 @@ fn a_failure_of_berth_is_not_for_the_plugins_operator() {
     let mut facts = well();
     facts.now = at(500);
     releasing(&mut facts, "node-detached", "x", json!({"code": Code::Overloaded}));
-    assert_eq!(decisive(&facts).1, "you");
+    let (cause, who, _) = decisive(&facts);
+    assert_eq!((cause, &*who), (Cause::CallFails, "you"));
 }
 
 fn deleting(facts: &mut Facts, doubt: &Value, unaccounted: &[&str]) {

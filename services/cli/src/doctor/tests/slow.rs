@@ -45,11 +45,26 @@ fn an_old_claim_that_has_just_begun_a_step_is_not_slow() {
     };
     assert_eq!(verdict(7198, json!({})), Verdict::Well);
     assert_eq!(verdict(6000, json!({})), Warning);
-    // Its alloc ended a moment ago.
-    let mut facts = well();
-    (facts.now, facts.why.now) = (at(7200), at(7200));
-    let ended = json!({"state": "taken", "step": "agent.detach", "wait": "release",
-        "waits_for": "its release: the alloc has ended"});
-    facts.claims = Ok(ClaimList { claims: vec![claim(ended)], ..ClaimList::default() });
-    assert_eq!(examine(&facts).verdict, Verdict::Well);
+}
+
+/// The record of an old claim does not say when its alloc ended.
+#[test]
+fn the_release_of_an_old_claim_is_slow_once_its_alloc_ended_long_ago() {
+    let verdict = |alloc: Result<u64, Problem>| {
+        let mut facts = well();
+        (facts.now, facts.why.now) = (at(7200), at(7200));
+        let leaving = claim(json!({"state": "taken", "step": "agent.detach", "wait": "release",
+            "waits_for": "its release: the alloc has ended"}));
+        let alloc = alloc.map(|ended| {
+            read(json!({"id": leaving.alloc, "namespace": leaving.namespace, "state": "complete",
+                "node": "n1", "since": at(ended), "volumes": [], "claims": [],
+                "modify_index": 4, "status_index": 4}))
+        });
+        facts.why.allocs.insert((leaving.namespace.clone(), leaving.alloc.clone()), alloc);
+        facts.claims = Ok(ClaimList { claims: vec![leaving], ..ClaimList::default() });
+        examine(&facts).verdict
+    };
+    assert_eq!(verdict(Ok(7199)), Verdict::Well);
+    assert_eq!(verdict(Ok(6000)), Warning);
+    assert_eq!(verdict(Err(away())), Warning);
 }
