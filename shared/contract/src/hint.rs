@@ -32,6 +32,13 @@ pub fn volume_argument(volume: &VolumeKey) -> String {
     format!("{}{}", quoted(volume.volume.as_str()), namespace_option(&volume.namespace))
 }
 
+/// A volume as `--volume` of `placement` and of `run` takes it, with its namespace. A colon would
+/// end the id there.
+pub fn volume_source(volume: &VolumeKey) -> String {
+    let escaped = volume.volume.as_str().replace('\\', r"\\").replace(':', r"\:");
+    format!("{}{}", quoted(&escaped), namespace_option(&volume.namespace))
+}
+
 /// How to unmount a volume that no claim covers.
 pub fn unmount(volume: &VolumeKey, node: &NodeId) -> String {
     let (volume, quoted_node) = (volume_argument(volume), quoted(node.as_str()));
@@ -67,6 +74,9 @@ mod tests {
         assert_eq!(key("default", "shard[1]"), "'shard[1]'");
         assert_eq!(key("team a", "data"), "data --namespace 'team a'");
         assert_eq!(quoted("it's"), r"'it'\''s'");
+        let id = VolumeId::new(r"a:b\c").unwrap();
+        let source = volume_source(&VolumeKey::new(Namespace::default(), id));
+        assert_eq!(source, r"'a\:b\\c'");
     }
 
     #[test]

@@ -76,7 +76,8 @@ causes! {
     PluginRetries: "The plugin answers with an error that it calls temporary.",
         "inspect.md#the-storage-refuses";
     NoRoom: "The plugin has no room for the volume.", "inspect.md#no-room";
-    CreationInDoubt: "The plugin refuses to create a volume or snapshot that an earlier call may have made.",
+    CreationInDoubt:
+        "The plugin refuses to create a volume or snapshot that an earlier call may have made.",
         "volumes.md#when-it-fails";
     ChangeRefused: "The storage refused a change of the volume, or a snapshot, for good.",
         "volumes.md#the-storage-refused";

@@ -1,9 +1,12 @@
 //! What the facts of a failed call mean.
 
 use berth_contract::code::Code;
+use berth_domain::plugin::{Half, NodeState};
 use berth_domain::volume::CallFailure;
+use berth_domain::{NodeId, PluginId};
 
 use crate::cause::{Actor, Cause};
+use crate::facts::Facts;
 use crate::finding::Finding;
 use crate::next;
 
@@ -15,6 +18,31 @@ pub fn is_code(failure: &CallFailure, codes: &[Code]) -> bool {
 /// Whether the plugin did not answer the call, if it got it.
 pub fn is_unanswered(failure: &CallFailure) -> bool {
     is_code(failure, &[Code::StillBusy, Code::NoAnswer])
+}
+
+/// The call was not made, because an agent with a controller of the plugin does not say whether it
+/// is at an earlier call for the volume (rule 4). The plugin got no call to answer.
+pub fn not_asked(facts: &Facts, plugin: &PluginId, failure: &CallFailure) -> Option<Finding> {
+    if !is_code(failure, &[Code::StillBusy]) {
+        return None;
+    }
+    let is_down = |id: &NodeId| {
+        let node = facts.nodes.get(id).and_then(|node| node.as_ref().ok());
+        node.is_some_and(|node| node.state == NodeState::Down)
+    };
+    let instances = facts.plugin(plugin)?.instances.iter();
+    let mut hosts = instances.filter(|one| one.half == Half::Controller && !is_down(&one.node));
+    let (id, problem) = hosts.find_map(|one| {
+        let problem = facts.agents.get(&one.node)?.as_ref().err()?;
+        (problem.code != Code::NotAllowed).then_some((&one.node, problem))
+    })?;
+    let sentence = format!(
+        "the agent of node {id} does not say whether its controller is still at an earlier call \
+         for the volume: no call is made before it answers, or its lease has ended"
+    );
+    let finding = Finding::new(Cause::AgentAway, Actor::You, sentence)
+        .shown_by([format!("agent.status of {id}: {}", problem.message)]);
+    Some(finding.next(next::start_agent(id)).next(next::node_status(id)))
 }
 
 /// An agent refused the request as older than another one, so the plugin was not called. A retry is

@@ -41,6 +41,7 @@ pub use change::{delete_command, name_operation};
 pub use claim::{STORES_NOTHING, behind_other_name, no_room};
 pub use facts::{Facts, Holders, Names, ServiceInfo, SnapshotName, SourceAnswer};
 pub use finding::{Diagnoses, Diagnosis, Finding};
+pub use instance::not_known as unreported_plugin;
 pub use name::names;
 pub use node::{
     is_returning, keeps_unmount, state as node_state, troubles as node_troubles,

@@ -16,8 +16,11 @@ const NAMED_MAX: usize = 5;
 /// has one.
 pub fn find(facts: &Facts, volume: &VolumeStatus) -> Option<Finding> {
     let operation = volume.storage.as_ref().and_then(|storage| storage.operation.as_ref());
-    let waits = operation.is_some_and(|of| of.waits_for == Some(StorageWait::Unmounted));
     let is_mounted = !volume.unaccounted.is_empty();
+    // The record keeps the wait until the next call begins. The mount may be gone by now.
+    let is_doubted = is_mounted || !volume.mounts.is_empty();
+    let waits = is_doubted
+        && operation.is_some_and(|operation| operation.waits_for == Some(StorageWait::Unmounted));
     let sentence = match (is_mounted, waits) {
         (true, false) => {
             "it is mounted where no claim covers it, so no other node is granted it, and it is \

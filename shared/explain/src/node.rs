@@ -2,12 +2,12 @@
 
 use berth_contract::code::Code;
 use berth_contract::hint;
-use berth_contract::message::agent::{AgentStatus, WorkStatus};
-use berth_contract::message::registry::NodeStatus;
+use berth_contract::message::agent::{AgentStatus, StorageCallStatus, WorkStatus};
+use berth_contract::message::registry::{InstanceStatus, NodeStatus};
 use berth_contract::problem::Problem;
-use berth_domain::plugin::NodeState;
+use berth_domain::plugin::{Half, NodeState};
 use berth_domain::volume::CallFailure;
-use berth_domain::{NodeId, Timestamp};
+use berth_domain::{NodeId, PluginId, Timestamp, VolumeKey};
 
 use crate::cause::{Actor, Cause};
 use crate::facts::{Facts, SourceAnswer};
@@ -38,7 +38,9 @@ pub fn trouble(facts: &Facts, node: &NodeStatus) -> Option<Finding> {
 
 /// Every fault of the node itself, the decisive one first.
 pub fn troubles(facts: &Facts, node: &NodeStatus) -> Vec<Finding> {
-    let clock = wrong_clock(node);
+    // The record of a host that is gone keeps the last measurement.
+    let answers = matches!(facts.agents.get(&node.id), Some(Ok(_)));
+    let clock = wrong_clock(node).filter(|_| node.gone.is_none() || answers);
     if let Some(away) = away(facts, node) {
         let clock = clock.filter(|_| away.cause != Cause::ClockWrong);
         return clock.into_iter().chain([away]).collect();
@@ -47,7 +49,7 @@ pub fn troubles(facts: &Facts, node: &NodeStatus) -> Vec<Finding> {
         [journal(node), runs_unseen(node), host_hangs(node), unhealthy(node), plugin_files(node)];
     let of_agent = of_agent.into_iter().flatten();
     let own_faults = rights::of_agent(facts, &node.id).into_iter().chain(clock).chain(of_agent);
-    own_faults.chain(hung_work(facts, node)).chain(unaccounted(node)).collect()
+    own_faults.chain(hung_work(facts, &node.id)).chain(unaccounted(node)).collect()
 }
 
 /// The node is gone or down, or its agent does not answer.
@@ -154,8 +156,7 @@ pub fn keeps_unmount(
 }
 
 /// The node holds its lease, but its agent did not receive the last call, for this reason.
-pub fn did_not_listen(node: &NodeStatus, failure: &CallFailure) -> Finding {
-    let id = &node.id;
+pub fn did_not_listen(id: &NodeId, failure: &CallFailure) -> Finding {
     let sentence = format!(
         "the agent of node {id} has ended or just restarts: it serves nobody, and its lease has \
          not run out yet"
@@ -175,7 +176,7 @@ pub fn agent_away(node: &NodeStatus, problem: &Problem) -> Option<Finding> {
         Code::Late => return Some(wrong_clock(node).unwrap_or_else(|| late(node, problem))),
         Code::NoResponder => {
             let evidence = format!("agent.status of {id}: {}", problem.message);
-            return Some(did_not_listen(node, &evidence.into()));
+            return Some(did_not_listen(id, &evidence.into()));
         }
         _ => format!("the agent of node {id} does not answer: it hangs, or is cut off"),
     };
@@ -253,34 +254,62 @@ fn unhealthy(node: &NodeStatus) -> Option<Finding> {
 }
 
 /// Plugin calls on the node that are past their deadlines.
-fn hung_work(facts: &Facts, node: &NodeStatus) -> Vec<Finding> {
-    let Some(Ok(agent)) = facts.agents.get(&node.id) else { return Vec::new() };
-    let hung = agent.work.iter().filter(|work| work.hung);
-    hung.map(|work| hung_call(facts, node, agent, work)).collect()
+pub fn hung_work(facts: &Facts, id: &NodeId) -> Vec<Finding> {
+    let Some(Ok(agent)) = facts.agents.get(id) else { return Vec::new() };
+    let of_claims = agent.work.iter().filter(|work| work.hung);
+    let of_claims = of_claims.map(|work| hung_call(facts, id, agent, work));
+    let of_storage = agent.storage.iter().filter(|call| call.hung);
+    of_claims.chain(of_storage.map(|call| hung_change(facts, id, agent, call))).collect()
 }
 
-fn hung_call(facts: &Facts, node: &NodeStatus, agent: &AgentStatus, work: &WorkStatus) -> Finding {
+fn hung_call(facts: &Facts, id: &NodeId, agent: &AgentStatus, work: &WorkStatus) -> Finding {
     let call = work.rpc.as_deref().unwrap_or(&work.step);
     let since = ago(work.rpc_since.unwrap_or(work.since), facts.now);
-    let mount = agent.mounts.iter().find(|mount| mount.volume == work.volume);
-    let key = berth_domain::VolumeKey::new(work.namespace.clone(), work.volume.clone());
-    let volume_status = facts.volumes.get(&key).and_then(|answer| answer.as_ref().ok());
-    let plugin = mount
-        .and_then(|mount| mount.plugin.as_ref())
-        .or(volume_status.map(|volume| &volume.plugin));
+    let key = VolumeKey::new(work.namespace.clone(), work.volume.clone());
+    let mut mounts = agent.mounts.iter();
+    // A volume of another namespace may have the name, and another plugin.
+    let mount =
+        mounts.find(|mount| (&mount.namespace, &mount.volume) == (&key.namespace, &key.volume));
+    let plugin = mount.and_then(|mount| mount.plugin.as_ref()).or_else(|| plugin_of(facts, &key));
+    let what = format!("{call} for volume {} and {}, for {since}", work.volume, work.alloc);
+    not_answered(id, plugin, &what, &work.step, &key)
+}
+
+/// A call for a volume at its storage, or for a snapshot.
+fn hung_change(
+    facts: &Facts,
+    id: &NodeId,
+    agent: &AgentStatus,
+    call: &StorageCallStatus,
+) -> Finding {
+    let key = VolumeKey::new(call.namespace.clone(), call.volume.clone());
+    // The volume may be gone, or unread. The agent makes such calls with its controllers only.
+    let only = if let [only] = &agent.controllers[..] { Some(only) } else { None };
+    let plugin = plugin_of(facts, &key).or(only);
+    let since = ago(call.since, facts.now);
+    let what = format!("{} for volume {}, for {since}", call.step, call.volume);
+    not_answered(id, plugin, &what, &call.step, &key)
+}
+
+fn plugin_of<'a>(facts: &'a Facts, key: &VolumeKey) -> Option<&'a PluginId> {
+    facts.volumes.get(key)?.as_ref().ok().map(|volume| &volume.plugin)
+}
+
+fn not_answered(
+    id: &NodeId,
+    plugin: Option<&PluginId>,
+    what: &str,
+    step: &str,
+    volume: &VolumeKey,
+) -> Finding {
     let (name, who) = match plugin {
-        Some(id) => (format!("plugin {id}"), Actor::PluginOperator(id.clone())),
+        Some(plugin) => (format!("plugin {plugin}"), Actor::PluginOperator(plugin.clone())),
         None => ("a plugin".to_owned(), Actor::You),
     };
-    let sentence = format!(
-        "{name} has not answered {call} for volume {} and {}, for {since}",
-        work.volume, work.alloc
-    );
-    let finding = Finding::new(Cause::PluginHangs, who, sentence);
-    finding
-        .next_if_known(plugin.map(|plugin| next::plugin_process(&node.id, plugin)))
-        .shown_by([format!("the agent of {}: {} is past its deadline", node.id, work.step)])
-        .next(next::why_volume(&work.volume, &work.namespace))
+    Finding::new(Cause::PluginHangs, who, format!("{name} has not answered {what}"))
+        .next_if_known(plugin.map(|plugin| next::plugin_process(id, plugin)))
+        .shown_by([format!("the agent of {id}: {step} is past its deadline")])
+        .next(next::why_volume(&volume.volume, &volume.namespace))
 }
 
 fn unaccounted(node: &NodeStatus) -> Option<Finding> {
@@ -293,6 +322,25 @@ fn unaccounted(node: &NodeStatus) -> Option<Finding> {
         hint::quoted(mount.volume.as_str()),
         hint::namespace_option(&mount.namespace)
     )))
+}
+
+/// Whether a fault of a node stops every claim there. The others are of one plugin or one volume.
+pub const fn stops_claims(cause: Cause) -> bool {
+    matches!(
+        cause,
+        Cause::RightMissing
+            | Cause::ClockWrong
+            | Cause::NodeGone
+            | Cause::NodeDown
+            | Cause::AgentAway
+            | Cause::JournalFault
+    )
+}
+
+/// The plugin's node half there, if it is unhealthy.
+pub fn unhealthy_half<'a>(node: &'a NodeStatus, plugin: &PluginId) -> Option<&'a InstanceStatus> {
+    let is_its = |one: &&InstanceStatus| one.half == Half::Node && one.plugin == *plugin;
+    node.instances.iter().find(is_its).filter(|half| !half.healthy)
 }
 
 /// Whether the node is the reason that a claim is refused, not the volume or the plugin.

@@ -50,6 +50,8 @@ pub fn unreadable_record(problem: &Problem) -> Finding {
         (&bucket::VOLUMES, CLAIM.name)
     } else if key::parse_alloc(key).is_some() {
         (&bucket::ALLOCS, CLAIM.name)
+    } else if key::parse_instance(key).is_some() || key::parse_job(key).is_some() {
+        (&bucket::PLUGINS, PLUGIN_REGISTRY.name)
     } else {
         (&bucket::NODES, PLUGIN_REGISTRY.name)
     };

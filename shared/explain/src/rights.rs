@@ -61,6 +61,9 @@ pub const OF_CHANGE: [NeededRight; 5] = [
     sends(VOLUMEWATCHER, verb::AgentExpand::STEP),
 ];
 
+/// What an agent needs to expand a volume on its node.
+pub const OF_EXPANSION: [NeededRight; 1] = [answers(NODE_AGENT, verb::AgentExpand::STEP)];
+
 /// The first of these rights that is missing; `what` is the work that needs it.
 pub fn find_missing(facts: &Facts, needed: &[NeededRight], what: &str) -> Option<Finding> {
     needed.iter().find_map(|NeededRight { service, step, to_send }| {

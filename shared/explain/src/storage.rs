@@ -8,6 +8,7 @@
 
 use std::time::Duration;
 
+use berth_contract::code::Code;
 use berth_contract::hint::{self, volume_argument};
 use berth_contract::message::agent::StorageCallStatus;
 use berth_contract::message::snapshot::SnapshotStub;
@@ -197,8 +198,9 @@ fn not_created(volume: &VolumeStatus, storage: &StorageStatus) -> Finding {
     });
     let class = storage.class.as_ref().map(|class| {
         format!(
-            "berth class status {}   # is the request, or the class, to be corrected?",
-            hint::quoted(class.as_str())
+            "berth class status {}{}   # is the request, or the class, to be corrected?",
+            hint::quoted(class.as_str()),
+            hint::namespace_option(&volume.namespace)
         )
     });
     finding.next_if_known(list_command).next_if_known(class).next(format!(
@@ -225,10 +227,8 @@ fn find_operation(facts: &Facts, volume: &VolumeStatus, operation: &OperationSta
     };
     match operation.waits_for {
         Some(StorageWait::Controller) => work.waits_for(StorageWait::Controller),
-        // The mounts may be gone by now.
-        Some(StorageWait::Unmounted) => {
-            mounted::find(facts, volume).unwrap_or_else(|| work.under_way())
-        }
+        // The mounts may be gone by now: then the next call is due.
+        Some(StorageWait::Unmounted) => mounted::find(facts, volume).unwrap_or_else(|| work.find()),
         Some(waits_for) => waits(&work, volume, operation, waits_for),
         None => work.find(),
     }
@@ -323,7 +323,10 @@ impl ChangeCase<'_> {
     }
 
     fn missing_right(&self) -> Option<Finding> {
-        rights::find_missing(self.facts, &rights::OF_CHANGE, &self.name)
+        let of_services = rights::find_missing(self.facts, &rights::OF_CHANGE, &self.name);
+        let of_agent =
+            |id| rights::find_missing_of_agent(self.facts, id, &rights::OF_EXPANSION, &self.name);
+        of_services.or_else(|| self.nodes.iter().find_map(of_agent))
     }
 
     /// A call that is past its deadline.
@@ -385,12 +388,25 @@ impl ChangeCase<'_> {
             let sentence = format!("{}: {sentence}", self.name);
             Finding::new(cause, who, sentence).shown_by(self.evidence())
         };
+        let not_asked = || of_failure::not_asked(self.facts, plugin, failure);
+        if !self.at_nodes
+            && self.calls().next().is_none()
+            && let Some(finding) = not_asked()
+        {
+            let sentence = format!("{}: {}", self.name, finding.sentence);
+            return Some(Finding { sentence, ..finding }.shown_by(self.evidence()));
+        }
         if of_failure::is_unanswered(failure) {
             let sentence = format!(
                 "plugin {plugin}{on} has not answered {rpc} for {}",
                 ago(self.since, self.facts.now)
             );
             return Some(finding(Cause::PluginHangs, self.operator(), sentence).next(process));
+        }
+        if let Some(id) = node.as_ref().filter(|_| self.at_nodes)
+            && of_failure::is_code(failure, &[Code::NoResponder])
+        {
+            return Some(self.not_taken(id, failure));
         }
         let Some(code) = *grpc else {
             let sentence = format!("the last try failed: {failure}");
@@ -415,6 +431,20 @@ impl ChangeCase<'_> {
             let sentence = format!("{sentence}: that is to be mended in the storage");
             finding(Cause::PluginRefuses, self.operator(), sentence).next(process)
         })
+    }
+
+    /// The node's agent did not take the last call. If it is back, it gets the next one.
+    fn not_taken(&self, id: &NodeId, failure: &CallFailure) -> Finding {
+        let finding = if let Some(Ok(_)) = self.facts.agents.get(id) {
+            let sentence = format!(
+                "the agent of node {id} did not take the last call, and answers now: it is asked \
+                 again"
+            );
+            Finding::new(Cause::UnderWay, self.nobody(), sentence).shown_by([failure.to_string()])
+        } else {
+            node::did_not_listen(id, failure)
+        };
+        Finding { sentence: format!("{}: {}", self.name, finding.sentence), ..finding }
     }
 
     /// The cause of a call that the plugin did not answer with an error, and who acts.

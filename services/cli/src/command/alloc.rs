@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use berth_contract::hint::{namespace_option, quoted};
 use berth_contract::message::alloc::{
     self as message, AllocQuery, ListAllocs, StopAlloc, Wait, WaitUntil, Waited,
 };
@@ -113,7 +114,10 @@ pub async fn wait(args: &AllocWait, session: &Session) -> Result<(), Failure> {
             return Err(Failure::local(message, "start its workload again, as a new alloc"));
         }
         if Instant::now() >= until {
-            let next = format!("see what it waits for with `berth why {}`", alloc.id);
+            let name = format!("alloc/{}", alloc.id);
+            let namespace = namespace_option(&session.namespace);
+            let next =
+                format!("see what it waits for with `berth why {}{namespace}`", quoted(&name));
             return Err(Failure::local(format!("alloc {} is not as far as that", alloc.id), next));
         }
     }

@@ -1,13 +1,14 @@
 //! `berth volume …`
 
+use berth_contract::hint::{namespace_option, quoted};
 use berth_contract::message::query::LongPoll;
 use berth_contract::message::storage::Create;
 use berth_contract::message::volume::{
     self, Deregistered, ListPlacements, ListVolumes, RegisterVolume, VolumeQuery, VolumeStatus,
 };
 use berth_contract::verb;
-use berth_domain::VolumeId;
 use berth_domain::alloc::VolumeRequest;
+use berth_domain::{Namespace, VolumeId};
 use berth_service::clock;
 
 use super::external;
@@ -87,11 +88,11 @@ pub async fn deregister(args: &Deregister, session: &Session) -> Result<(), Fail
         create_index: None,
     };
     let gone = session.ask_service::<verb::VolumeDeregister>(&session.namespace, &body).await?;
-    session.output.reply(&gone, |gone| deregistered_text(id, gone));
+    session.output.reply(&gone, |gone| deregistered_text(id, &session.namespace, gone));
     Ok(())
 }
 
-fn deregistered_text(id: &VolumeId, gone: &Deregistered) -> String {
+fn deregistered_text(id: &VolumeId, namespace: &Namespace, gone: &Deregistered) -> String {
     if gone.gone {
         let mounts = gone.mounts.iter().map(|doubt| format!("\nit may be in use still: {doubt}"));
         return format!("volume {id} is deregistered{}", table::plain(&mounts.collect::<String>()));
@@ -99,7 +100,9 @@ fn deregistered_text(id: &VolumeId, gone: &Deregistered) -> String {
     let releasing: Vec<&str> = gone.releasing.iter().map(AsRef::as_ref).collect();
     format!(
         "volume {id} is being deregistered; it goes with the last claim of {}\n\
-         follow it with: berth volume status {id}",
-        table::plain(&releasing.join(", "))
+         follow it with: berth volume status {}{}",
+        table::plain(&releasing.join(", ")),
+        quoted(id.as_str()),
+        namespace_option(namespace)
     )
 }

@@ -1,5 +1,6 @@
 //! The claims: none is stuck. A claim that only takes its time, or waits in line, is well.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use berth_contract::message::claim::ClaimStatus;
@@ -16,6 +17,10 @@ const STUCK_AFTER: Duration = Duration::from_secs(15);
 /// How long a step without a fault may be in progress before it counts as slow.
 const SLOW_AFTER: Duration = Duration::from_secs(600);
 
+/// Causes that stop every claim: the server's, a service's, an identity's or a clock's.
+pub(super) const TOLD_ONCE: [Cause; 4] =
+    [Cause::StoreFault, Cause::NobodyWorks, Cause::RightMissing, Cause::ClockWrong];
+
 pub fn examine(facts: &SystemFacts) -> Examined {
     let list = match &facts.claims {
         Ok(list) => list,
@@ -24,10 +29,10 @@ pub fn examine(facts: &SystemFacts) -> Examined {
     let judged: Vec<(Cause, DoctorFinding)> =
         list.claims.iter().filter_map(|claim| stuck(facts, claim)).collect();
     let stuck = judged.len();
-    // A server that stores nothing stops every claim: one finding stands for all of them.
-    let mut is_store_told = false;
-    let judged = judged.into_iter().filter(|(cause, _)| {
-        *cause != Cause::StoreFault || !std::mem::replace(&mut is_store_told, true)
+    // One finding stands for all claims that one remedy is for.
+    let mut remedies = BTreeSet::new();
+    let judged = judged.into_iter().filter(|(cause, finding)| {
+        !TOLD_ONCE.contains(cause) || remedies.insert((*cause, finding.next.first().cloned()))
     });
     let mut findings: Vec<DoctorFinding> = judged.map(|(_, finding)| finding).collect();
     if list.is_cut {

@@ -1,6 +1,7 @@
 //! Clocks: of this host, of the services and of the nodes. Calls end at deadlines that hosts
 //! compare with their clocks.
 
+use berth_contract::message::registry::NodeStatus;
 use berth_domain::limits::CLOCK_SKEW_REPORTED_MS;
 
 use super::facts::SystemFacts;
@@ -27,7 +28,12 @@ pub fn examine(facts: &SystemFacts) -> Examined {
     let mut findings: Vec<DoctorFinding> = clocks.iter().filter_map(judge).collect();
     match &facts.registry {
         Ok(registry) => {
-            for node in &registry.nodes {
+            // The record of a host that is gone keeps the last measurement.
+            let is_measured = |node: &&NodeStatus| {
+                let answers = matches!(facts.why.agents.get(&node.id), Some(Ok(_)));
+                node.gone.is_none() || answers
+            };
+            for node in registry.nodes.iter().filter(is_measured) {
                 let place = format!("node {}", node.id);
                 let clock = Clock { place, skew_ms: node.clock_skew_ms };
                 let wrong = wrong_node_clock(node);

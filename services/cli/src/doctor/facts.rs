@@ -10,7 +10,7 @@ use berth_contract::message::registry::{NodeStatus, PluginStatus};
 use berth_contract::message::snapshot::SnapshotStub;
 use berth_contract::message::volume::VolumeStatus;
 use berth_contract::record::UnreadableRecord;
-use berth_domain::Timestamp;
+use berth_domain::{PluginId, Timestamp};
 
 use super::certificate::Certificate;
 use super::replica::Replica;
@@ -105,6 +105,8 @@ pub struct StorageFacts {
     pub snapshot_count: usize,
     /// The snapshots that are not ready, and those that were refused a deletion.
     pub snapshots: Vec<SnapshotStub>,
+    /// The number of volumes of each plugin that the plugin can serve nowhere.
+    pub unserved: BTreeMap<PluginId, usize>,
     /// Whether the lists are cut.
     pub is_cut: bool,
 }

@@ -20,7 +20,7 @@ use berth_contract::verb::{self, Verb};
 use berth_domain::plugin::NodeState;
 use berth_domain::volume::storage::SnapshotState;
 use berth_domain::volume::{NodeMountState, State};
-use berth_domain::{Namespace, NodeId, VolumeKey};
+use berth_domain::{Namespace, NodeId, PluginId, VolumeKey};
 use berth_service::clock;
 use futures_util::StreamExt as _;
 use futures_util::future::join_all;
@@ -262,10 +262,16 @@ async fn claims(session: &Session) -> SourceAnswer<ClaimList> {
 async fn storage(session: &Session) -> SourceAnswer<StorageFacts> {
     let namespaces = Namespace::wildcard();
     let (mut volume_count, mut stubs, mut snapshots) = (0, Vec::new(), Vec::new());
+    let mut unserved: BTreeMap<PluginId, usize> = BTreeMap::new();
     let read =
         pages::<verb::VolumeList>(session, &namespaces, volume::ListVolumes::default(), |page| {
             volume_count += page.volumes.len();
-            let is_changed = |stub: &VolumeStub| stub.operation.is_some() || stub.refused.is_some();
+            let is_changed = |stub: &VolumeStub| {
+                stub.operation.is_some() || stub.refused.is_some() || stub.registered_twice
+            };
+            for stub in page.volumes.iter().filter(|stub| !stub.healthy) {
+                *unserved.entry(stub.plugin.clone()).or_default() += 1;
+            }
             stubs.extend(page.volumes.into_iter().filter(is_changed));
         });
     let all_volumes = read.await?;
@@ -291,13 +297,14 @@ async fn storage(session: &Session) -> SourceAnswer<StorageFacts> {
         stream::iter(statuses).buffer_unordered(VOLUMES_AT_ONCE).collect().await;
     let is_of_interest = |volume: &VolumeStatus| {
         has_operation(volume)
+            || !volume.registered_twice.is_empty()
             || volume.storage.as_ref().is_some_and(|storage| storage.failure.is_some())
     };
     // A volume that is gone by now has no change to report.
     let volumes = statuses.into_iter().flatten().filter(is_of_interest).collect();
     snapshots
         .retain(|snapshot| snapshot.state != SnapshotState::Ready || snapshot.failure.is_some());
-    Ok(StorageFacts { volume_count, volumes, unread, snapshot_count, snapshots, is_cut })
+    Ok(StorageFacts { volume_count, volumes, unread, snapshot_count, snapshots, unserved, is_cut })
 }
 
 fn has_operation(volume: &VolumeStatus) -> bool {

@@ -19,7 +19,7 @@ pub fn examine(facts: &SystemFacts) -> Examined {
     });
     let findings: Vec<DoctorFinding> = troubles.collect();
     let agents = facts.why.agents.values().filter_map(|agent| agent.as_ref().ok());
-    let work: usize = agents.clone().map(|agent| agent.work.len()).sum();
+    let work: usize = agents.clone().map(|agent| agent.work.len() + agent.storage.len()).sum();
     let summary = format!("agents {}, under way {work}, hung {}", agents.count(), findings.len());
     Examined::new(summary, findings)
 }

@@ -64,6 +64,7 @@ fn gone(
         .shown_by(format!("{}{more}", named.join(", ")))
         .next(format!(
             "{LIST_UNOWNED}{option}   # start the owner's program again, or give them \
-             to another owner with `berth alloc adopt {owner} NEW-OWNER`"
+             to another owner with `berth alloc adopt {} NEW-OWNER{option}`",
+            hint::quoted(owner.as_str())
         ))
 }

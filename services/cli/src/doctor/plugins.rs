@@ -1,12 +1,12 @@
 //! The plugins: every instance is healthy, and none is missing.
 
 use berth_contract::message::registry::PluginStatus;
-use berth_domain::NodeId;
 use berth_domain::plugin::{Count, Half, NodeState};
+use berth_domain::{NodeId, PluginId};
 
-use super::facts::SystemFacts;
+use super::facts::{RegistryLists, SystemFacts};
 use super::finding::{DoctorFinding, Examined};
-use berth_explain::{Cause, Finding, next, node_troubles, plugin_troubles};
+use berth_explain::{Cause, Finding, next, node_troubles, plugin_troubles, unreported_plugin};
 
 pub fn examine(facts: &SystemFacts) -> Examined {
     let registry = match &facts.registry {
@@ -27,6 +27,7 @@ pub fn examine(facts: &SystemFacts) -> Examined {
         }
         findings.extend(troubles);
     }
+    findings.extend(unreported(facts, registry));
     for node in &registry.nodes {
         let files = node_troubles(&facts.why, node).into_iter();
         let files = files.filter(|finding| finding.cause == Cause::PluginFile);
@@ -40,6 +41,19 @@ pub fn examine(facts: &SystemFacts) -> Examined {
         .filter(|plugin| healthy(&plugin.nodes) && plugin.controllers.as_ref().is_none_or(healthy));
     let summary = format!("{} of {} complete", well.count(), registry.plugins.len());
     Examined::new(summary, findings)
+}
+
+/// Plugins of volumes that no agent reports. None if records are missing: they may report it.
+fn unreported(facts: &SystemFacts, registry: &RegistryLists) -> Vec<DoctorFinding> {
+    let is_whole = !registry.is_cut && registry.unreadable.is_empty() && !registry.nodes.is_empty();
+    let Some(storage) = facts.storage.as_ref().ok().filter(|_| is_whole) else { return Vec::new() };
+    let is_reported = |id: &PluginId| registry.plugins.iter().any(|plugin| plugin.id == *id);
+    let unreported = storage.unserved.iter().filter(|(id, _)| !is_reported(id));
+    let findings = unreported.filter_map(|(id, count)| {
+        let finding = unreported_plugin(id).shown_by([format!("{count} volumes are of it")]);
+        DoctorFinding::from_finding(format!("plugin {id}"), finding)
+    });
+    findings.collect()
 }
 
 /// What is wrong with the instances on nodes that are up. The nodes' own check names the others.

@@ -1,5 +1,6 @@
 //! Volumes at their storage: no change has failed for a while, and every snapshot is ready.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use berth_contract::hint::volume_argument;
@@ -9,11 +10,12 @@ use berth_contract::message::volume::VolumeStatus;
 use berth_domain::volume::storage::{OperationKind, SnapshotState};
 use berth_domain::{Timestamp, VolumeKey};
 
+use super::claims::TOLD_ONCE;
 use super::facts::SystemFacts;
 use super::finding::{DoctorFinding, Examined};
 use crate::span::ago;
 use berth_explain::name_operation;
-use berth_explain::{Cause, Finding, find_change, find_refusal, find_snapshot, next};
+use berth_explain::{Cause, Finding, find_change, find_refusal, find_snapshot, find_volume, next};
 
 /// How long a call may take, or fail, before the change counts as stuck.
 const STUCK_AFTER: Duration = Duration::from_secs(15);
@@ -30,6 +32,12 @@ pub fn examine(facts: &SystemFacts) -> Examined {
         storage.snapshots.iter().filter_map(|snapshot| judge_snapshot(facts, snapshot));
     let mut findings: Vec<DoctorFinding> = of_volumes.chain(of_snapshots).collect();
     let stuck = findings.len();
+    // One finding stands for all changes that one remedy is for.
+    let mut remedies = BTreeSet::new();
+    findings.retain(|finding| {
+        let cause = finding.cause.filter(|cause| TOLD_ONCE.contains(cause));
+        cause.is_none_or(|cause| remedies.insert((cause, finding.next.first().cloned())))
+    });
     if storage.is_cut {
         let sentence = "there are more volumes or snapshots than were read";
         findings.push(DoctorFinding::warning("volumes", sentence).next("berth volume list -n '*'"));
@@ -54,6 +62,10 @@ fn judge_volume(facts: &SystemFacts, volume: &VolumeStatus) -> Option<DoctorFind
     let VolumeStatus { id, namespace, .. } = volume;
     let place = format!("volume {namespace}/{id}");
     let why = next::why_volume(id, namespace);
+    if !volume.registered_twice.is_empty() {
+        let finding = find_volume(facts.now, volume)?;
+        return DoctorFinding::from_finding(place, finding);
+    }
     let Some(operation) = operation(volume) else {
         // A refused change was reported to its caller. A refused deletion was too, but nobody looks
         // at a volume that should be gone.

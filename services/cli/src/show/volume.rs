@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use berth_contract::hint::{namespace_option, quoted};
 use berth_contract::message::volume::{Health, Placements, VolumeDemand, VolumeStatus, VolumeStub};
 use berth_domain::volume::storage::Stage;
 use berth_domain::{Namespace, Timestamp};
@@ -120,7 +121,11 @@ pub fn volume(volume: &VolumeStatus, now: Timestamp) -> String {
     }
     let more = match volume.claim_count.saturating_sub(volume.claims.len()) {
         0 => String::new(),
-        more => format!("and {more} more: berth claim status --volume {}\n", volume.id),
+        more => format!(
+            "and {more} more: berth claim status --volume {}{}\n",
+            quoted(volume.id.as_str()),
+            namespace_option(&volume.namespace)
+        ),
     };
     format!("{}\n{}{more}", pairs(&lines), list(&volume.claims, None, now))
 }

@@ -243,7 +243,9 @@ fn troubled_volumes(agent: &AgentStatus) -> impl Iterator<Item = VolumeKey> {
     let mounts = mounts.map(move |mount| key(&mount.namespace, &mount.volume));
     let failures =
         agent.failures.iter().map(move |failure| key(&failure.namespace, &failure.volume));
-    work.chain(mounts).chain(failures)
+    let storage = agent.storage.iter().filter(|call| call.hung);
+    let storage = storage.map(move |call| key(&call.namespace, &call.volume));
+    work.chain(storage).chain(mounts).chain(failures)
 }
 
 /// Whether a granted claim must be released.

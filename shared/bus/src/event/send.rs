@@ -123,9 +123,9 @@ async fn await_connected(bus: &Bus) {
     while !bus.wait_connected(Instant::now() + Duration::from_secs(60)).await {}
 }
 
-/// Sends the oldest event that nats-server refused on an earlier connection. The stream gets it until
-/// it acknowledges it: the event's id keeps a repetition out. The registry gets it until a request
-/// was not refused.
+/// Sends the oldest event that nats-server refused on an earlier connection. The stream gets it
+/// until it acknowledges it: the event's id keeps a repetition out. The registry gets it until a
+/// request was not refused.
 async fn send_kept(bus: &Bus, send_mode: SendMode) {
     let refused = bus.link().refused_events();
     let Some((number, event)) = refused.first() else { return };

@@ -50,6 +50,12 @@ pub fn trouble(case: &Case<'_>) -> Option<Finding> {
         return Some(finding);
     }
     if of_failure::is_unanswered(failure) {
+        let plugin = case.plugin_id().filter(|_| case.controller_work().is_none());
+        let not_asked =
+            plugin.and_then(|plugin| of_failure::not_asked(case.facts, plugin, failure));
+        if let Some(finding) = not_asked {
+            return Some(finding.shown_by(case.evidence()));
+        }
         return Some(not_answered(case, failure));
     }
     if let Some(finding) = refused(case, failure, failure.facts.node.as_ref()) {
@@ -122,7 +128,7 @@ pub fn no_room(
     let sentence = format!("{name} has no room for one more volume on node {node}");
     let holders = plugin.map(|id| {
         format!(
-            "berth claim status --plugin {} --node {}   # release one of these",
+            "berth claim status --plugin {} --node {} -n '*'   # release one of these",
             hint::quoted(id.as_str()),
             hint::quoted(node.as_str())
         )
@@ -131,7 +137,7 @@ pub fn no_room(
         .next_if_known(holders)
         .next(format!(
             "berth volume placement --volume {}   # or find another node with room",
-            hint::volume_argument(volume)
+            hint::volume_source(volume)
         ))
         .next(next::stop_alloc(alloc, &volume.namespace, "then run it there"))
 }

@@ -75,7 +75,7 @@ fn agent_away(case: &Case<'_>, node: &NodeStatus) -> Option<Finding> {
     } else {
         let failure = case.claim.failure.as_ref().filter(|_| case.claim.tries > 0)?;
         let is_away = of_failure::is_code(failure, &[Code::NoResponder]);
-        is_away.then(|| node::did_not_listen(node, failure))?
+        is_away.then(|| node::did_not_listen(&node.id, failure))?
     };
     Some(finding.shown_by(last_reported(case)))
 }

@@ -1,6 +1,5 @@
 //! Causes that a change of the storage waits for.
 
-use berth_contract::code::Code;
 use berth_contract::problem::Problem;
 use berth_domain::{Namespace, VolumeId};
 use serde_json::{Value, json};

@@ -15,6 +15,7 @@ use crate::cause::{Actor, Cause};
 use crate::claim::{self, Case, Waiter};
 use crate::facts::Facts;
 use crate::finding::{Diagnosis, Finding};
+use crate::instance::instance_down;
 use crate::record::{is_none, is_unreadable, read_record, unreadable_record};
 use crate::span::ago;
 use crate::{next, node, service};
@@ -34,7 +35,9 @@ fn of_record(facts: &Facts, alloc: &AllocStatus, subject: &str) -> Diagnosis {
     let diagnosis = |state: String, finding| Diagnosis::new(subject, state, finding);
     let since = Some(alloc.since);
     let claimed = worst(facts, &alloc.claims);
-    let lacking = lacking(facts, alloc);
+    // The unreadable record may be a claim of the alloc.
+    let unreadable = alloc.unreadable.first().map(|record| unreadable_record(&record.problem()));
+    let lacking = unreadable.or_else(|| lacking(facts, alloc));
     let decisive = match (claimed, lacking) {
         (Some((case, finding)), lacking) => {
             let also = others(facts, alloc, &case);
@@ -44,6 +47,9 @@ fn of_record(facts: &Facts, alloc: &AllocStatus, subject: &str) -> Diagnosis {
                 _ => finding,
             };
             Diagnosis { also, not_known: not_known(&case), ..diagnosis(state, finding) }
+        }
+        (None, Some(finding)) if finding.cause == Cause::RecordUnreadable => {
+            diagnosis(format!("{}; its volumes are not known", alloc.state), finding)
         }
         (None, Some(finding)) => {
             diagnosis(format!("{} on {}, without its volumes", alloc.state, alloc.node), finding)
@@ -87,7 +93,9 @@ fn unowned(alloc: &AllocStatus) -> Option<String> {
     let (owner, since) = (alloc.owner.as_ref()?, alloc.unowned_since?);
     Some(format!(
         "unowned: its owner {owner} has no lease since {since}; it runs on, and `berth alloc adopt \
-         {owner} NEW-OWNER` gives it to another owner"
+         {} NEW-OWNER{}` gives it to another owner",
+        hint::quoted(owner.as_str()),
+        hint::namespace_option(&alloc.namespace)
     ))
 }
 
@@ -158,12 +166,18 @@ fn lacking(facts: &Facts, alloc: &AllocStatus) -> Option<Finding> {
 /// A claim would be refused now.
 fn refused(facts: &Facts, alloc: &AllocStatus, id: &VolumeId, obstacle: &Obstacle) -> Finding {
     let node = facts.nodes.get(&alloc.node).and_then(|node| node.as_ref().ok());
-    if let Some(finding) = node.and_then(|node| node::trouble(facts, node)) {
+    let trouble = node.and_then(|node| node::trouble(facts, node));
+    if let Some(finding) = trouble.filter(|finding| node::stops_claims(finding.cause)) {
         return finding;
     }
     let sentence =
         format!("volume {id} cannot be claimed on node {} now: {}", alloc.node, obstacle.message);
     let volume = facts.volume(id).and_then(|volume| volume.as_ref().ok());
+    let half = node.zip(volume).filter(|_| obstacle.code == Code::PluginUnhealthy);
+    let half = half.and_then(|(node, volume)| node::unhealthy_half(node, &volume.plugin));
+    if let Some(half) = half {
+        return instance_down(half).next(next::why_volume(id, &facts.namespace));
+    }
     if let Some(volume) = volume.filter(|_| obstacle.code == Code::Held) {
         let AllocStatus { id: waiter, node, index, volumes, .. } = alloc;
         let is_for =
@@ -179,8 +193,10 @@ fn refused(facts: &Facts, alloc: &AllocStatus, id: &VolumeId, obstacle: &Obstacl
     let actor = if obstacle.retryable { Actor::NOBODY } else { Actor::You };
     Finding::new(Cause::Refused, actor, sentence)
         .shown_by([format!(
-            "`berth volume placement --volume {id}` says {}: {}",
-            obstacle.code, obstacle.message
+            "`berth volume placement --volume {}` says {}: {}",
+            hint::volume_source(&VolumeKey::new(facts.namespace.clone(), id.clone())),
+            obstacle.code,
+            obstacle.message
         )])
         .next(next::why_volume(id, &facts.namespace))
         .next(format!("berth explain {}", obstacle.code))

@@ -7,7 +7,9 @@ use super::worst;
 use crate::cause::{Actor, Cause};
 use crate::facts::Facts;
 use crate::finding::{Diagnosis, Finding};
+use crate::node;
 use crate::plugin::troubles;
+use crate::record::read_record;
 use crate::span::ago;
 
 /// Unhealthy instances that are listed besides the decisive one, at most.
@@ -15,7 +17,12 @@ const NAMED_MAX: usize = 5;
 
 /// The diagnosis of a plugin; none when there is no such plugin.
 pub fn diagnose(facts: &Facts, id: &PluginId) -> Option<Diagnosis> {
-    let plugin = facts.plugin(id)?;
+    let subject = format!("plugin {id}");
+    // That the registry does not answer is said once, for all kinds of names.
+    let plugin = match read_record(facts.plugins.get(id)?, &subject, |_| None) {
+        Ok(plugin) => plugin,
+        Err(diagnosis) => return diagnosis,
+    };
     let counts = match plugin.controllers {
         Some(count) => format!("controllers {count}, nodes {}", plugin.nodes),
         None => format!("nodes {}", plugin.nodes),
@@ -32,6 +39,7 @@ pub fn diagnose(facts: &Facts, id: &PluginId) -> Option<Diagnosis> {
         .into_iter()
         .next()
         .or_else(|| worst::worst_finding(facts, &read_claims, is_of_plugin))
+        .or_else(|| hung_call(facts, id))
         .unwrap_or_else(|| {
             // Agents know of calls that hang, and claims of those that fail.
             let is_denied = facts.agents.values().any(Result::is_err) || claims.is_none();
@@ -48,8 +56,14 @@ pub fn diagnose(facts: &Facts, id: &PluginId) -> Option<Diagnosis> {
         since,
         also,
         not_known: not_known.into_iter().collect(),
-        ..Diagnosis::new(format_args!("plugin {id}"), counts, finding)
+        ..Diagnosis::new(subject, counts, finding)
     })
+}
+
+/// A call of the plugin that hangs: of a change of the storage, or of a claim that was not read.
+fn hung_call(facts: &Facts, id: &PluginId) -> Option<Finding> {
+    let mut hung = facts.agents.keys().flat_map(|node| node::hung_work(facts, node));
+    hung.find(|finding| finding.who == Actor::PluginOperator(id.clone()))
 }
 
 fn instance(facts: &Facts, status: &InstanceStatus) -> String {

@@ -259,9 +259,8 @@ fn refused_everywhere(volume: &VolumeStatus, places: &[NodePlacement]) -> Option
     let codes: Vec<_> =
         places.iter().flat_map(|place| &place.obstacles).map(|obstacle| obstacle.code).collect();
     let finding = finding.next(format!(
-        "berth volume placement --volume {}{}",
-        hint::quoted(volume.id.as_str()),
-        hint::namespace_option(&volume.namespace)
+        "berth volume placement --volume {}",
+        hint::volume_source(&VolumeKey::new(volume.namespace.clone(), volume.id.clone()))
     ));
     Some(match codes.first() {
         Some(code) => finding.next(format!("berth explain {code}")),

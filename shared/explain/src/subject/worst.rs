@@ -38,10 +38,20 @@ pub fn explained(claims: &[ClaimStatus]) -> Vec<&ClaimStatus> {
 
 /// The claim with the first cause in the order, and its finding.
 pub fn worst<'a>(facts: &'a Facts, claims: &'a [ClaimStatus]) -> Option<(Case<'a>, Finding)> {
+    worst_of(facts, claims, |_| true)
+}
+
+/// The same among the causes that `decides` accepts.
+fn worst_of<'a>(
+    facts: &'a Facts,
+    claims: &'a [ClaimStatus],
+    decides: impl Fn(Cause) -> bool,
+) -> Option<(Case<'a>, Finding)> {
     let findings = explained(claims).into_iter().map(|claim| {
         let case = Case { facts, claim };
         (case, claim::find(&case))
     });
+    let findings = findings.filter(|(_, finding)| decides(finding.cause));
     findings.min_by_key(|(case, finding)| (finding.cause, case.claim.since))
 }
 
@@ -51,18 +61,18 @@ pub fn known_claims(facts: &Facts, claims: Option<&Vec<ClaimStatus>>) -> Vec<Cla
     read_claims.cloned().collect()
 }
 
-/// The finding of the first claim in the order of causes, if `decides` accepts its cause. The
-/// finding names the volume.
+/// The first finding in the order of causes, among those of claims that `decides` accepts: an
+/// earlier cause of another claim hides none of them. The finding names the volume.
 pub fn worst_finding(
     facts: &Facts,
     claims: &[ClaimStatus],
-    decides: impl FnOnce(Cause) -> bool,
+    decides: impl Fn(Cause) -> bool,
 ) -> Option<Finding> {
-    let (case, finding) = worst(facts, claims)?;
+    let (case, finding) = worst_of(facts, claims, decides)?;
     let ClaimStatus { volume, namespace, .. } = case.claim;
     let sentence = format!("volume {volume}: {}", finding.sentence);
     let why_volume = next::why_volume(volume, namespace);
-    decides(finding.cause).then(|| Finding { sentence, ..finding }.next(why_volume))
+    Some(Finding { sentence, ..finding }.next(why_volume))
 }
 
 /// Facts about a claim that could not be read, each with the reason.

@@ -297,3 +297,200 @@ fn a_release_that_is_due_since_a_moment_is_not_held_back() {
     assert_eq!(ended(99), "it waits for its release");
     assert!(ended(90).contains("its release is not begun"), "{}", ended(90));
 }
+
+/// What the record of the claim says may hold all the same.
+#[test]
+fn an_alloc_whose_claim_cannot_be_read_has_not_given_its_volumes_up() {
+    let record = json!({"key": "default.data.claim.a", "code": Code::DamagedRecord,
+        "error": "EOF"});
+    for state in ["live", "complete", "failed"] {
+        let facts = of_alloc(json!({"state": state, "unreadable": [record]}));
+        let diagnosis = first(&facts);
+        assert_eq!(diagnosis.finding.cause, Cause::RecordUnreadable, "{diagnosis:#?}");
+        assert_eq!(diagnosis.state, format!("{state}; its volumes are not known"));
+    }
+}
+
+/// The node's other faults are of other plugins and volumes.
+#[test]
+fn what_an_alloc_lacks_is_not_every_fault_of_its_node() {
+    let mut facts = of_alloc(json!({"state": "live"}));
+    let other = with(instance("node", false), json!({"plugin": "q"}));
+    set_node(&mut facts, json!({"instances": [instance("node", true), other]}));
+    set_volume(&mut facts, &[claim(json!({"alloc": "b", "node": "n2"}))], json!({}));
+    let refused = |facts: &mut Facts, code: Code| {
+        let obstacle = json!({"volume": "data", "code": code, "message": "it says why"});
+        let place = json!([{"node": "n1", "fits": false, "obstacles": [obstacle]}]);
+        facts.placements.insert((data(), Some(n1())), Ok(read(place)));
+        decisive(facts)
+    };
+    let (cause, _, sentence) = refused(&mut facts, Code::Held);
+    assert_eq!(cause, Cause::HeldByOthers);
+    assert!(sentence.starts_with("b on node n2 has held the volume"), "{sentence}");
+    // Its own plugin is ill there, or the node takes no claim at all.
+    set_node(&mut facts, json!({"instances": [instance("node", false)]}));
+    let (cause, who, sentence) = refused(&mut facts, Code::PluginUnhealthy);
+    assert_eq!((cause, &*who), (Cause::PluginDown, OPERATOR), "{sentence}");
+    set_node(&mut facts, json!({"state": "down"}));
+    assert_eq!(refused(&mut facts, Code::NodeDown).0, Cause::NodeDown);
+}
+
+fn storage_call(hung: bool) -> Value {
+    json!({"namespace": "default", "volume": "data", "step": "controller.create",
+        "since": at(60), "hung": hung})
+}
+
+#[test]
+fn a_plugin_and_a_node_with_a_call_that_hangs_are_not_well() {
+    // A claim of the plugin waits for a node that is down: an earlier cause, and not the plugin's.
+    let mut facts = well();
+    facts.names = Names { plugin: Some(p()), ..Names::default() };
+    let n2 = NodeId::new("n2").unwrap();
+    facts.nodes.insert(n2, Ok(read(node(json!({"id": "n2", "state": "down"})))));
+    let leaving =
+        |more| claim(with(json!({"state": "unpublishing", "step": "agent.detach"}), more));
+    let claims = [leaving(json!({})), leaving(json!({"alloc": "b", "node": "n2"}))];
+    set_volume(&mut facts, &claims, json!({}));
+    facts.claims_of.insert(p(), Ok(claims.iter().cloned().map(read).collect()));
+    let hung = work("agent.detach", "NodeUnpublishVolume", true);
+    set_agent(&mut facts, &agent(&[mount(json!({}))], &[hung], &[]));
+    let (cause, who, sentence) = decisive(&facts);
+    assert_eq!((cause, &*who), (Cause::PluginHangs, OPERATOR), "{sentence}");
+    // A change of the storage, for which there is no claim.
+    let mut facts = well();
+    set_volume(&mut facts, &[], json!({}));
+    facts.claims_of.insert(p(), Ok(Vec::new()));
+    facts.claims_on.insert(n1(), Ok(Vec::new()));
+    for (hung, cause) in [(true, Cause::PluginHangs), (false, Cause::Nothing)] {
+        let agent = with(agent(&[], &[], &[]), json!({"storage": [storage_call(hung)]}));
+        set_agent(&mut facts, &agent);
+        for names in ["plugin/p", "node/n1"] {
+            facts.names = crate::names(names);
+            assert_eq!(decisive(&facts).0, cause, "{names}: {}", decisive(&facts).2);
+        }
+    }
+}
+
+/// A volume of the same name in another namespace is of another plugin.
+#[test]
+fn a_call_that_hangs_is_of_the_plugin_of_its_own_volume() {
+    let mut facts = well();
+    facts.names = crate::names("node/n1");
+    facts.claims_on.insert(n1(), Ok(Vec::new()));
+    let other = mount(json!({"namespace": "team", "plugin": "q"}));
+    let hung = work("agent.detach", "NodeUnpublishVolume", true);
+    set_agent(&mut facts, &agent(&[other, mount(json!({}))], &[hung], &[]));
+    assert_eq!(decisive(&facts).1, OPERATOR);
+}
+
+/// Rule 4: the plugin got no call.
+#[test]
+fn a_call_that_is_not_made_before_an_agent_answers_is_not_the_plugins() {
+    let mut facts = well();
+    let n3 = NodeId::new("n3").unwrap();
+    let third = with(instance("controller", true), json!({"node": "n3"}));
+    let halves = json!({"instances": [instance("controller", true), third]});
+    facts.plugins.insert(p(), Ok(read(with(plugin(true), halves))));
+    facts.agents.insert(n3.clone(), Err(Problem::new(Code::NoAnswer, "no answer within 2s")));
+    // The executor is named, which was not called.
+    let failure = json!({"code": Code::StillBusy, "node": "n1"});
+    let operation = json!({"operation": "delete", "since": at(0), "call": "controller.delete",
+        "tries": 4, "error": "controller.delete: not made yet: …", "failure": failure});
+    let storage = json!({"storage": {"stage": "deleting", "operation": operation}});
+    set_volume(&mut facts, &[], storage);
+    let assert_away = |facts: &Facts| {
+        let (cause, who, sentence) = decisive(facts);
+        assert_eq!((cause, &*who), (Cause::AgentAway, "you"), "{sentence}");
+        assert!(sentence.contains("the agent of node n3 does not say"), "{sentence}");
+    };
+    assert_away(&facts);
+    releasing(&mut facts, "node-detached", "controller.unpublish: not made yet: …", failure);
+    assert_away(&facts);
+    // All agents answer: then the plugin is at a call.
+    facts.agents.remove(&n3);
+    assert_eq!(decisive(&facts).0, Cause::PluginHangs);
+}
+
+/// The record has the wait until the next call begins.
+#[test]
+fn a_deletion_whose_mount_is_over_waits_for_its_worker() {
+    let mut facts = well();
+    let operation = json!({"operation": "delete", "since": at(0), "call": "controller.delete",
+        "waits_for": "unmounted"});
+    let storage = json!({"stage": "deleting", "operation": operation});
+    set_volume(&mut facts, &[], json!({ "storage": storage }));
+    assert_eq!(decisive(&facts).2, "deleting: its next call is due");
+    facts.services.insert(VOLUMEWATCHER.name, Err(away()));
+    assert_eq!(decisive(&facts).0, Cause::NobodyWorks);
+}
+
+/// The clock was measured while the node was there.
+#[test]
+fn the_clock_of_a_node_that_is_not_asked_hides_nothing() {
+    let mut facts = well();
+    set_node(&mut facts, json!({"clock_skew_ms": 9_000}));
+    // The controller that refuses is on n2.
+    let failure = json!({"code": Code::PluginFailed, "rpc": "ControllerUnpublishVolume",
+        "grpc": "INTERNAL", "node": "n2"});
+    releasing(&mut facts, "node-detached", "it failed", failure);
+    assert_eq!(decisive(&facts).0, Cause::PluginRefuses);
+    let mut facts = well();
+    declare_gone(&mut facts);
+    let Some(Ok(node)) = facts.nodes.get_mut(&n1()) else { panic!() };
+    node.clock_skew_ms = 9_000;
+    assert_eq!(decisive(&facts).0, Cause::UnderWay, "{}", decisive(&facts).2);
+    facts.names = Names { node: Some(n1()), ..Names::default() };
+    assert_eq!(decisive(&facts).0, Cause::NodeGone);
+}
+
+#[test]
+fn an_expansion_that_no_agent_took_is_no_service_that_is_away() {
+    let mut facts = well();
+    expanding(&mut facts, json!({"failure": {"code": Code::NoResponder, "node": "n1"}}));
+    let finding = find_change(&facts);
+    assert_eq!((finding.cause, &finding.who), (Cause::UnderWay, &Actor::NOBODY), "{finding:?}");
+    lacks(&mut facts, json!({"subscribe": "berth.v1.agent.n1.expand.*.* q"}));
+    let finding = find_change(&facts);
+    assert_eq!(finding.cause, Cause::RightMissing, "{finding:?}");
+    assert!(finding.sentence.contains("the agent of node n1 may not receive agent.expand"));
+}
+
+#[test]
+fn a_plugin_whose_record_cannot_be_read_is_told_so() {
+    let record = UnreadableRecord {
+        key: "p.instance.n1.node".to_owned(),
+        code: Code::DamagedRecord,
+        error: "EOF".to_owned(),
+    };
+    let mut facts = well();
+    facts.names = crate::names("plugin/p");
+    facts.plugins.insert(p(), Err(record.problem()));
+    let finding = first(&facts).finding;
+    assert_eq!(finding.cause, Cause::RecordUnreadable, "{finding:?}");
+    assert_eq!(finding.next[0], "nats kv get berth-plugins p.instance.n1.node --raw");
+}
+
+/// Each of these commands is printed for any id and any namespace.
+#[test]
+fn a_command_names_the_namespace_and_keeps_an_id_whole() {
+    let team = Namespace::new("team").unwrap();
+    let key = VolumeKey::new(team.clone(), VolumeId::new("a:ro").unwrap());
+    let alloc = AllocId::new("a").unwrap();
+    let full = crate::no_room(Some(&p()), &key, &n1(), &alloc);
+    assert!(full.next[0].starts_with("berth claim status --plugin p --node n1 -n '*' "));
+    let place = r"berth volume placement --volume 'a\:ro' --namespace team ";
+    assert!(full.next[1].starts_with(place), "{full:?}");
+    let failure = json!({"operation": "create", "at": at(90), "error": "too large"});
+    let storage = json!({"stage": "failed", "failure": failure, "class": "fast"});
+    let failed = json!({"namespace": "team", "external_id": null, "storage": storage});
+    let failed = crate::find_volume(at(100), &read(volume(&[], failed))).unwrap();
+    let class = "berth class status fast --namespace team ";
+    assert!(failed.next.iter().any(|next| next.starts_with(class)), "{failed:?}");
+    let mut facts = of_alloc(json!({"state": "complete", "namespace": "team", "owner": "ci 1",
+        "unowned_since": at(60)}));
+    facts.namespace = team.clone();
+    let alloc = facts.allocs.values().next().unwrap().clone();
+    facts.allocs.insert((team, AllocId::new("a").unwrap()), alloc);
+    let adopt = "`berth alloc adopt 'ci 1' NEW-OWNER --namespace team`";
+    assert!(first(&facts).also.iter().any(|line| line.contains(adopt)), "{:?}", first(&facts));
+}

@@ -204,3 +204,62 @@ fn nodes_that_cannot_be_read_are_not_well() {
     assert_eq!(nodes.verdict, Warning, "{}", text(&report));
     assert_eq!(report.verdict, Fault, "the record is named: {}", text(&report));
 }
+
+/// Its clock is as it was measured last.
+#[test]
+fn the_clock_of_a_host_that_is_gone_is_no_finding() {
+    let mut facts = gone(None);
+    let nodes = &mut facts.registry.as_mut().unwrap().nodes;
+    nodes[1].clock_skew_ms = 90_000;
+    facts.why.nodes.insert(n2(), Ok(nodes[1].clone()));
+    let report = examine(&facts);
+    assert_eq!(report.verdict, Verdict::Well, "{}", text(&report));
+}
+
+/// No worker, a missing right or a wrong clock stops every claim and every change.
+#[test]
+fn what_stops_every_claim_is_one_finding_of_a_check() {
+    let mut facts = well();
+    facts.why.services.insert(service::VOLUMEWATCHER.name, Err(away()));
+    let claims = ["a", "b", "c"].map(|alloc| claim(json!({ "alloc": alloc })));
+    facts.claims = Ok(ClaimList { claims: claims.to_vec(), ..ClaimList::default() });
+    for kind in ["create", "delete"] {
+        let change = json!({"operation": kind, "since": at(0), "call": "controller.x"});
+        set_storage(&mut facts, &json!({"stage": "creating", "operation": change}));
+    }
+    let report = examine(&facts);
+    for check in ["claims", "storage"] {
+        assert_eq!(findings(&report, check).len(), 1, "{}", text(&report));
+    }
+    assert!(text(&report).contains("no berth-volumewatcher answers"));
+}
+
+#[test]
+fn a_volume_that_is_registered_twice_is_found() {
+    let mut facts = well();
+    set_storage(&mut facts, &json!({"stage": "ready"}));
+    let volume = facts.storage.as_mut().unwrap().volumes.last_mut().unwrap();
+    volume.registered_twice = vec!["volume copy".to_owned()];
+    let (check, verdict, what) = only(&facts);
+    assert_eq!((check, verdict), ("storage", Fault));
+    assert!(what.contains("the same volume of its plugin as volume copy"), "{what}");
+}
+
+#[test]
+fn a_plugin_of_volumes_that_no_agent_reports_is_found() {
+    let mut facts = well();
+    let storage = facts.storage.as_mut().unwrap();
+    storage.unserved =
+        [("p", 1), ("left", 2)].map(|(id, count)| (id.parse().unwrap(), count)).into();
+    let (check, verdict, what) = only(&facts);
+    assert_eq!((check, verdict), ("plugins", Fault));
+    assert_eq!(what, "no agent has reported plugin left");
+    // One of the records that cannot be read may be its.
+    let record = UnreadableRecord {
+        key: "left.instance.n1.node".to_owned(),
+        code: Code::DamagedRecord,
+        error: "EOF".to_owned(),
+    };
+    facts.registry.as_mut().unwrap().unreadable.push(record);
+    assert!(!text(&examine(&facts)).contains("no agent has reported"));
+}
