@@ -173,7 +173,8 @@ fn refused(facts: &Facts, alloc: &AllocStatus, id: &VolumeId, obstacle: &Obstacl
     let sentence =
         format!("volume {id} cannot be claimed on node {} now: {}", alloc.node, obstacle.message);
     let volume = facts.volume(id).and_then(|volume| volume.as_ref().ok());
-    let half = node.zip(volume).filter(|_| obstacle.code == Code::PluginUnhealthy);
+    let is_of_half = matches!(obstacle.code, Code::PluginUnhealthy | Code::SharedNodeId);
+    let half = node.zip(volume).filter(|_| is_of_half);
     let half = half.and_then(|(node, volume)| node::unhealthy_half(node, &volume.plugin));
     if let Some(half) = half {
         return instance_down(half).next(next::why_volume(id, &facts.namespace));

@@ -331,6 +331,10 @@ fn what_an_alloc_lacks_is_not_every_fault_of_its_node() {
     set_node(&mut facts, json!({"instances": [instance("node", false)]}));
     let (cause, who, sentence) = refused(&mut facts, Code::PluginUnhealthy);
     assert_eq!((cause, &*who), (Cause::PluginDown, OPERATOR), "{sentence}");
+    let clone = with(instance("node", false), json!({"shares_id_with": "n2"}));
+    set_node(&mut facts, json!({ "instances": [clone] }));
+    let (cause, who, sentence) = refused(&mut facts, Code::SharedNodeId);
+    assert_eq!((cause, &*who), (Cause::SharedNodeId, OPERATOR), "{sentence}");
     set_node(&mut facts, json!({"state": "down"}));
     assert_eq!(refused(&mut facts, Code::NodeDown).0, Cause::NodeDown);
 }
