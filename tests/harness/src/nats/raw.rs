@@ -27,7 +27,7 @@ pub async fn flood(server: &Server, subject: &str, body: &[u8], times: u64) -> i
     timeout(PATIENCE, wire::publish(server, &with_actor(subject), body, times)).await?
 }
 
-/// The subject with the actor at its end, if it is one of Berth's.
+/// Appends the actor to a subject of Berth's. Other subjects have no actor.
 fn with_actor(subject: &str) -> String {
     if subject.starts_with("berth.") { format!("{subject}.{ACTOR}") } else { subject.to_owned() }
 }

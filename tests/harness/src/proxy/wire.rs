@@ -1,4 +1,4 @@
-//! A tripwire across cables: the n-th message on some subjects trips it, whoever sends it.
+//! A tripwire across cables: the n-th message of any sender on some subjects trips it.
 //!
 //! Owns: which messages count, and how many have passed. Promises: each message counts once, in the
 //! order in which the cables carry them. The cable that trips it stops before the message or right

@@ -205,7 +205,7 @@ fn nodes_that_cannot_be_read_are_not_well() {
     assert_eq!(report.verdict, Fault, "the record is named: {}", text(&report));
 }
 
-/// Its clock is as it was measured last.
+/// The record keeps the last measurement of its clock.
 #[test]
 fn the_clock_of_a_host_that_is_gone_is_no_finding() {
     let mut facts = gone(None);

@@ -222,7 +222,7 @@ impl Buckets {
             nodes.put(key, 1, value);
         }
         let statuses = list_statuses(&self.instances, &self.nodes);
-        assert_eq!(statuses, list_statuses(&instances, &nodes), "read anew");
+        assert_eq!(statuses, list_statuses(&instances, &nodes), "as built again from the records");
         statuses
     }
 }
