@@ -1,6 +1,5 @@
 //! The claims: none is stuck. A claim that only takes its time, or waits in line, is well.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use berth_contract::message::claim::ClaimStatus;
@@ -8,7 +7,7 @@ use berth_domain::Timestamp;
 use berth_domain::volume::State;
 
 use super::facts::SystemFacts;
-use super::finding::{DoctorFinding, Examined};
+use super::finding::{DoctorFinding, Examined, keep_one_of_each_remedy};
 use crate::span::ago;
 use berth_explain::{Cause, find_claim, next};
 
@@ -17,24 +16,15 @@ const STUCK_AFTER: Duration = Duration::from_secs(15);
 /// How long a step without a fault may be in progress before it counts as slow.
 const SLOW_AFTER: Duration = Duration::from_secs(600);
 
-/// Causes that stop every claim: the server's, a service's, an identity's or a clock's.
-pub(super) const TOLD_ONCE: [Cause; 4] =
-    [Cause::StoreFault, Cause::NobodyWorks, Cause::RightMissing, Cause::ClockWrong];
-
 pub fn examine(facts: &SystemFacts) -> Examined {
     let list = match &facts.claims {
         Ok(list) => list,
         Err(problem) => return Examined::not_made("claims", problem),
     };
-    let judged: Vec<(Cause, DoctorFinding)> =
+    let mut findings: Vec<DoctorFinding> =
         list.claims.iter().filter_map(|claim| stuck(facts, claim)).collect();
-    let stuck = judged.len();
-    // One finding stands for all claims that one remedy is for.
-    let mut remedies = BTreeSet::new();
-    let judged = judged.into_iter().filter(|(cause, finding)| {
-        !TOLD_ONCE.contains(cause) || remedies.insert((*cause, finding.next.first().cloned()))
-    });
-    let mut findings: Vec<DoctorFinding> = judged.map(|(_, finding)| finding).collect();
+    let stuck = findings.len();
+    keep_one_of_each_remedy(&mut findings);
     if list.is_cut {
         let sentence =
             format!("there are more claims than the {} that were read", list.claims.len());
@@ -72,7 +62,7 @@ fn busy_since(facts: &SystemFacts, claim: &ClaimStatus) -> Timestamp {
     begun.or(ended).unwrap_or(claim.since)
 }
 
-fn stuck(facts: &SystemFacts, claim: &ClaimStatus) -> Option<(Cause, DoctorFinding)> {
+fn stuck(facts: &SystemFacts, claim: &ClaimStatus) -> Option<DoctorFinding> {
     // The finding is reported for the claim's holder.
     if claim.state == State::Waiting {
         return None;
@@ -88,10 +78,9 @@ fn stuck(facts: &SystemFacts, claim: &ClaimStatus) -> Option<(Cause, DoctorFindi
     if finding.cause == Cause::UnderWay && facts.now.since(busy_since) >= SLOW_AFTER {
         let what =
             format!("{} for {}: {}", claim.state, ago(busy_since, facts.now), finding.sentence);
-        return Some((finding.cause, DoctorFinding::warning(place, what).next(why)));
+        return Some(DoctorFinding::warning(place, what).next(why));
     }
-    let cause = finding.cause;
     let finding = DoctorFinding::from_finding(place, finding)?;
     let what = format!("{} on {}: {}", claim.state, claim.node, finding.what);
-    Some((cause, DoctorFinding { what, ..finding }.next(why)))
+    Some(DoctorFinding { what, ..finding }.next(why))
 }

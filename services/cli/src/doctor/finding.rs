@@ -1,5 +1,6 @@
 //! What a check found, and how bad it is.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use berth_contract::problem::Problem;
@@ -124,6 +125,18 @@ impl DoctorFinding {
             .shown_by(problem.message.clone())
             .next(format!("berth explain {}", problem.code))
     }
+}
+
+/// Of findings whose cause stops every claim and change, keeps one for each remedy. These causes
+/// are the server's, a service's, an identity's or a clock's.
+pub(super) fn keep_one_of_each_remedy(findings: &mut Vec<DoctorFinding>) {
+    let mut remedies = BTreeSet::new();
+    findings.retain(|DoctorFinding { cause, next, .. }| match cause {
+        Some(Cause::StoreFault | Cause::NobodyWorks | Cause::RightMissing | Cause::ClockWrong) => {
+            remedies.insert((*cause, next.first().cloned()))
+        }
+        _ => true,
+    });
 }
 
 /// The severity of a cause; none when no person has to act.

@@ -1,6 +1,5 @@
 //! Volumes at their storage: no change has failed for a while, and every snapshot is ready.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use berth_contract::hint::volume_argument;
@@ -10,9 +9,8 @@ use berth_contract::message::volume::VolumeStatus;
 use berth_domain::volume::storage::{OperationKind, SnapshotState};
 use berth_domain::{Timestamp, VolumeKey};
 
-use super::claims::TOLD_ONCE;
 use super::facts::SystemFacts;
-use super::finding::{DoctorFinding, Examined};
+use super::finding::{DoctorFinding, Examined, keep_one_of_each_remedy};
 use crate::span::ago;
 use berth_explain::name_operation;
 use berth_explain::{Cause, Finding, find_change, find_refusal, find_snapshot, find_volume, next};
@@ -32,12 +30,7 @@ pub fn examine(facts: &SystemFacts) -> Examined {
         storage.snapshots.iter().filter_map(|snapshot| judge_snapshot(facts, snapshot));
     let mut findings: Vec<DoctorFinding> = of_volumes.chain(of_snapshots).collect();
     let stuck = findings.len();
-    // One finding stands for all changes that one remedy is for.
-    let mut remedies = BTreeSet::new();
-    findings.retain(|finding| {
-        let cause = finding.cause.filter(|cause| TOLD_ONCE.contains(cause));
-        cause.is_none_or(|cause| remedies.insert((cause, finding.next.first().cloned())))
-    });
+    keep_one_of_each_remedy(&mut findings);
     if storage.is_cut {
         let sentence = "there are more volumes or snapshots than were read";
         findings.push(DoctorFinding::warning("volumes", sentence).next("berth volume list -n '*'"));
