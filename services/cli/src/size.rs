@@ -6,8 +6,14 @@
 use berth_domain::size::{Size, describe_bytes};
 
 /// Units, the largest first.
-const UNITS: [(&str, u64); 5] =
-    [("PiB", 1 << 50), ("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
+const UNITS: [(&str, u64); 6] = [
+    ("EiB", 1 << 60),
+    ("PiB", 1 << 50),
+    ("TiB", 1 << 40),
+    ("GiB", 1 << 30),
+    ("MiB", 1 << 20),
+    ("KiB", 1 << 10),
+];
 /// Reads `10GiB`, `500MB` or `4096B`.
 pub fn parse(text: &str) -> Result<Size, String> {
     let number = text.trim();

@@ -131,7 +131,7 @@ impl VolumeDriver {
             let progress = CreationProgress::Requested { at: clock::now(), before };
             let creation = Creation { options: options.clone(), progress };
             self.write_definition(name, target.clone(), Some(creation)).await?;
-            let document = options.document(target, &title);
+            let document = options.document(target, &title, self.sessions.client.node());
             let client = &self.sessions.client;
             let result = client.create_volume(&target.namespace, &document).await;
             let Err(problem) = result else { return Ok(()) };

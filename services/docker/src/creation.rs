@@ -33,7 +33,7 @@ use berth_domain::limits::{CLOCK_MARGIN, REQUEST_TIMEOUT};
 use berth_domain::size::Size;
 use berth_domain::volume::MountOptions;
 use berth_domain::volume::storage::{Reclaim, Stage};
-use berth_domain::{ClassId, PluginId, Timestamp};
+use berth_domain::{ClassId, NodeId, PluginId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::target::VolumeTarget;
@@ -126,8 +126,8 @@ impl StorageOptions {
         words
     }
 
-    /// The request that creates the volume.
-    pub fn document(&self, target: &VolumeTarget, title: &str) -> Create {
+    /// The request that creates the volume, where this node reaches it.
+    pub fn document(&self, target: &VolumeTarget, title: &str, node: &NodeId) -> Create {
         let default_access = self.class.is_none().then_some(AccessMode::SingleNodeWriter);
         let access = target.access.or(default_access).into_iter();
         let attachment = AttachmentMode::FileSystem;
@@ -148,6 +148,7 @@ impl StorageOptions {
             reclaim: self.reclaim,
             origin: self.origin.clone(),
             for_alloc: None,
+            node: Some(node.clone()),
             secrets: None,
         }
     }

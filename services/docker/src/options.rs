@@ -94,7 +94,11 @@ impl OptionReader {
 
     fn read_storage(&mut self) -> StorageOptions {
         let from_volume = self.read("from-volume", |volume| {
-            VolumeId::from_str(volume).map(|volume| CopyFrom { volume, snapshot: None })
+            VolumeId::from_str(volume).map(|volume| CopyFrom {
+                volume,
+                snapshot: None,
+                with_secrets: false,
+            })
         });
         let from_snapshot = self.read("from-snapshot", parse_snapshot);
         StorageOptions {
@@ -239,7 +243,7 @@ fn parse_snapshot(name: &str) -> Result<CopyFrom, String> {
     let volume = VolumeId::from_str(volume).map_err(|fault| format!("the volume {fault}"))?;
     let snapshot =
         SnapshotId::from_str(snapshot).map_err(|fault| format!("the snapshot {fault}"))?;
-    Ok(CopyFrom { volume, snapshot: Some(snapshot) })
+    Ok(CopyFrom { volume, snapshot: Some(snapshot), with_secrets: false })
 }
 
 fn why_refused(option: &str) -> String {

@@ -8,12 +8,11 @@
 //! refused.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::time::Duration;
 
 use crate::alloc::VolumeRequest;
 use crate::plugin::{Half, Node, NodeState, Plugin};
-use crate::topology::reaches;
+use crate::topology::{reaches, segments};
 use crate::volume::{
     Command, Context, HandleUse, MountDoubt, NoRoute, Refusal, Route, Take, Volume, VolumeSpec,
     step,
@@ -70,7 +69,7 @@ pub fn route(
     let Some(abilities) = instance.and_then(|instance| instance.node.as_ref()) else {
         return Ok(route);
     };
-    let within = spec.reach();
+    let within = spec.accessible_from();
     if !reaches(within, &abilities.topology) {
         return Err(NoRoute::Topology(format!(
             "it can be reached in {}, and node {node} is in {}",
@@ -141,16 +140,6 @@ fn on_time(node: &NodeId, record: &Node, margin: Duration) -> Result<(), NoRoute
         "node {node} is {off} ms off, more than the margin of {margin:?}; \
          set its clock, or deadlines mean nothing there"
     )))
-}
-
-fn segments(topology: &BTreeMap<String, String>) -> String {
-    let mut text = String::new();
-    for (segment, value) in topology {
-        let comma = if text.is_empty() { "" } else { ", " };
-        // Writing to a String cannot fail.
-        let _ = write!(text, "{comma}{segment}={value}");
-    }
-    if text.is_empty() { "no topology that its plugin tells of".to_owned() } else { text }
 }
 
 /// A volume that a workload would request.

@@ -42,22 +42,26 @@ pub enum SizeFault {
 const KIB: u64 = 1024;
 /// Units by their names, the largest first. A letter alone is a binary unit, as `qemu-img` and
 /// `lvcreate` have it.
-const UNITS: [(&str, u64); 20] = [
+const UNITS: [(&str, u64); 24] = [
+    ("EiB", KIB * KIB * KIB * KIB * KIB * KIB),
     ("PiB", KIB * KIB * KIB * KIB * KIB),
     ("TiB", KIB * KIB * KIB * KIB),
     ("GiB", KIB * KIB * KIB),
     ("MiB", KIB * KIB),
     ("KiB", KIB),
+    ("Ei", KIB * KIB * KIB * KIB * KIB * KIB),
     ("Pi", KIB * KIB * KIB * KIB * KIB),
     ("Ti", KIB * KIB * KIB * KIB),
     ("Gi", KIB * KIB * KIB),
     ("Mi", KIB * KIB),
     ("Ki", KIB),
+    ("EB", 1_000_000_000_000_000_000),
     ("PB", 1_000_000_000_000_000),
     ("TB", 1_000_000_000_000),
     ("GB", 1_000_000_000),
     ("MB", 1_000_000),
     ("KB", 1_000),
+    ("E", KIB * KIB * KIB * KIB * KIB * KIB),
     ("T", KIB * KIB * KIB * KIB),
     ("G", KIB * KIB * KIB),
     ("M", KIB * KIB),
@@ -65,18 +69,22 @@ const UNITS: [(&str, u64); 20] = [
     ("B", 1),
 ];
 
+/// Those in which sizes are shown.
+const BINARY_UNITS: usize = 6;
+
 /// The largest count of a unit that is shown as it is; a larger one is shown in the next unit.
 const COUNT_MAX: u64 = 9999;
 
 /// `10GiB`, `1536MiB`, `9.3GiB`, `17B`: a size that has no short exact form is rounded down.
 pub fn describe_bytes(bytes: u64) -> String {
-    let exact = UNITS[..5].iter().find(|(_, factor)| bytes > 0 && bytes.is_multiple_of(*factor));
+    let exact =
+        UNITS[..BINARY_UNITS].iter().find(|(_, factor)| bytes > 0 && bytes.is_multiple_of(*factor));
     if let Some((unit, factor)) = exact
         && bytes / factor <= COUNT_MAX
     {
         return format!("{}{unit}", bytes / factor);
     }
-    match UNITS[..5].iter().find(|(_, factor)| bytes >= *factor) {
+    match UNITS[..BINARY_UNITS].iter().find(|(_, factor)| bytes >= *factor) {
         Some((unit, factor)) => {
             let tenths = u128::from(bytes) * 10 / u128::from(*factor);
             format!("{}.{}{unit}", tenths / 10, tenths % 10)
@@ -147,7 +155,7 @@ impl From<Size> for u64 {
 /// In the largest binary unit that divides it: `10GiB`.
 impl fmt::Display for Size {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let exact = UNITS[..5].iter().find(|(_, factor)| self.0.is_multiple_of(*factor));
+        let exact = UNITS[..BINARY_UNITS].iter().find(|(_, factor)| self.0.is_multiple_of(*factor));
         match exact {
             Some((unit, factor)) => f.pad(&format!("{}{unit}", self.0 / factor)),
             None => f.pad(&format!("{}B", self.0)),
@@ -170,6 +178,7 @@ mod tests {
             ("500MB", 500_000_000),
             ("1b", 1),
             (" 2 K ", 2048),
+            ("7EiB", 7 << 60),
             ("9223372036854775807", VOLUME_BYTES_MAX),
         ] {
             assert_eq!(text.parse::<Size>().unwrap().bytes(), bytes, "{text}");
@@ -184,9 +193,13 @@ mod tests {
         assert_eq!("0".parse::<Size>(), Err(SizeFault::Zero));
         assert_eq!("0GiB".parse::<Size>(), Err(SizeFault::Zero));
         assert!(matches!("-1GiB".parse::<Size>(), Err(SizeFault::Negative(_))));
-        for text in
-            ["9223372036854775808", "99999999999999999999", "8192PiB", "18446744073709551615"]
-        {
+        for text in [
+            "9223372036854775808",
+            "99999999999999999999",
+            "8192PiB",
+            "8EiB",
+            "18446744073709551615",
+        ] {
             assert!(matches!(text.parse::<Size>(), Err(SizeFault::TooLarge(_))), "{text}");
         }
         for json in ["0", "-5", "1.5", "\"0\"", "null", "9223372036854775808"] {
@@ -204,7 +217,8 @@ mod tests {
             (1536 << 20, "1536MiB"),
             (10_000_000_000, "9.3GiB"),
             (1_000_000, "976.5KiB"),
-            (u64::MAX, "16383.9PiB"),
+            (7 << 60, "7EiB"),
+            (u64::MAX, "15.9EiB"),
         ] {
             assert_eq!(describe_bytes(bytes), text);
         }

@@ -2,12 +2,16 @@
 
 use berth_contract::hint::{namespace_option, quoted};
 use berth_contract::message::snapshot::SnapshotStub;
-use berth_contract::message::storage::OperationStatus;
+use berth_contract::message::storage::{OperationStatus, StorageWait};
 use berth_domain::size::describe_bytes;
 use berth_domain::volume::storage::OperationKind;
 
-/// `creating`, `creating, then deleting`, `expanding to 20GiB`
+/// `creating`, `creating, then deleting`, `expanding to 20GiB`, `grows to 20GiB at its next mount`
 pub fn name_operation(operation: &OperationStatus) -> String {
+    if operation.waits_for == Some(StorageWait::NextStaging) {
+        let to = operation.to_bytes.map(|bytes| format!(" to {}", describe_bytes(bytes)));
+        return format!("grows{} at its next mount", to.unwrap_or_default());
+    }
     match (operation.operation, operation.to_bytes) {
         (OperationKind::Create, _) if operation.then_deleted => {
             "creating, then deleting".to_owned()

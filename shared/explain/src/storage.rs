@@ -77,7 +77,7 @@ pub fn state(volume: &VolumeStatus) -> Option<(String, Option<Timestamp>)> {
             let since = storage.failure.as_ref().map(|failure| failure.at);
             Some(("not created".to_owned(), since))
         }
-        Stage::Unused => Some(("not created yet; its first claim creates it".to_owned(), None)),
+        Stage::Unused => Some(("not created yet; its next claim creates it".to_owned(), None)),
         Stage::Creating | Stage::Ready | Stage::Deleting => None,
     }
 }
@@ -89,8 +89,29 @@ pub fn find_change(facts: &Facts, volume: &VolumeStatus) -> Option<Finding> {
     match &storage.operation {
         Some(operation) => Some(find_operation(facts, volume, operation)),
         None if storage.stage == Stage::Failed => Some(not_created(volume, storage)),
+        None if storage.stage == Stage::Unused => not_created_there(facts, volume, storage),
         None => None,
     }
+}
+
+/// The plugin refused the place of a first claim; none before that.
+fn not_created_there(
+    facts: &Facts,
+    volume: &VolumeStatus,
+    storage: &StorageStatus,
+) -> Option<Finding> {
+    let failure = storage.failure.as_ref()?;
+    let sentence = format!(
+        "the storage did not create it where its claim of {} ago was: {}; the next claim says where",
+        ago(failure.at, facts.now),
+        failure.failure
+    );
+    let finding = Finding::new(Cause::ChangeRefused, Actor::You, sentence);
+    Some(finding.next(format!(
+        "berth volume placement --volume {}{}   # on which nodes it may be claimed",
+        hint::quoted(volume.id.as_str()),
+        hint::namespace_option(&volume.namespace)
+    )))
 }
 
 /// The last change was refused, and the volume is unchanged.
@@ -229,6 +250,10 @@ fn find_operation(facts: &Facts, volume: &VolumeStatus, operation: &OperationSta
         Some(StorageWait::Controller) => work.waits_for(StorageWait::Controller),
         // The mounts may be gone by now: then the next call is due.
         Some(StorageWait::Unmounted) => mounted::find(facts, volume).unwrap_or_else(|| work.find()),
+        Some(StorageWait::NextStaging) => {
+            Finding::new(Cause::Nothing, Actor::NOBODY, format!("it {}; nothing to do", work.name))
+                .shown_by(work.evidence())
+        }
         Some(waits_for) => waits(&work, volume, operation, waits_for),
         None => work.find(),
     }

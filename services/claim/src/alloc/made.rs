@@ -82,6 +82,9 @@ mod tests {
             reclaim: Reclaim::Delete,
             first_use: false,
             requisite: Vec::new(),
+            node: None,
+            first_claim: None,
+            growth: None,
             origin: None,
             for_alloc: None,
         };

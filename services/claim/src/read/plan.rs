@@ -126,9 +126,7 @@ pub fn grant(
 /// The size to which nodes have to expand the volume.
 fn expand_to(spec: &VolumeSpec) -> Option<u64> {
     match spec.operation().map(|operation| &operation.work) {
-        Some(Work::Expand(expansion)) if expansion.at_nodes => {
-            Some(spec.capacity_bytes.unwrap_or(expansion.required_bytes))
-        }
+        Some(Work::Expand(expansion)) if expansion.at_nodes => Some(spec.bytes_at_nodes(expansion)),
         _ => None,
     }
 }

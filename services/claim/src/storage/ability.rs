@@ -3,7 +3,7 @@
 use berth_contract::code::Code;
 use berth_contract::problem::Problem;
 use berth_domain::PluginId;
-use berth_domain::plugin::{ControllerAbilities, Half};
+use berth_domain::plugin::{ControllerAbilities, Half, NodeAbilities};
 
 use crate::store::state::StateInner;
 
@@ -74,7 +74,49 @@ impl Ability {
     }
 }
 
+/// How a plugin expands a volume.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ExpansionWay {
+    /// The controller expands only volumes that are not in use.
+    pub offline: bool,
+    /// No controller expands it: the nodes do, where it is mounted.
+    pub node_only: bool,
+}
+
 impl StateInner {
+    /// How the plugin expands volumes; a problem if it does not. CSI allows a plugin to do so on
+    /// nodes only (`VolumeExpansion.ONLINE`).
+    pub fn require_expansion(&self, plugin: &PluginId) -> Result<ExpansionWay, Problem> {
+        let lacking = match self.require(plugin, Ability::ExpandVolume) {
+            Ok(can) => {
+                return Ok(ExpansionWay { offline: can.expand_offline_only, node_only: false });
+            }
+            Err(lacking) => lacking,
+        };
+        // While no controller is reported, none can be said to lack it.
+        let node_only = !lacking.retryable || !self.has_controller_service(plugin);
+        if node_only && self.expands_on_nodes(plugin) {
+            return Ok(ExpansionWay { offline: false, node_only });
+        }
+        Err(lacking)
+    }
+
+    /// Whether a node of the plugin says that it expands volumes.
+    pub fn expands_on_nodes(&self, plugin: &PluginId) -> bool {
+        self.any_node(plugin, |node| node.expand_volume)
+    }
+
+    fn has_controller_service(&self, plugin: &PluginId) -> bool {
+        self.any_node(plugin, |node| node.controller_service)
+    }
+
+    fn any_node(&self, plugin: &PluginId, is: impl Fn(&NodeAbilities) -> bool) -> bool {
+        self.plugins.mirror.read(|plugins| {
+            let instances = plugins.get(plugin).into_iter().flat_map(|it| it.instances.values());
+            instances.filter_map(|instance| instance.node.as_ref()).any(is)
+        })
+    }
+
     /// The abilities of the first of the plugin's controllers that has this one; a problem if none
     /// has it. Any controller counts, because one of them gets the call.
     pub fn require(

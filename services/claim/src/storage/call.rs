@@ -44,19 +44,12 @@ impl StateInner {
         let home = home_of(volume, snapshot);
         let creates = snapshot.is_none()
             && volume.spec.as_ref().is_some_and(|spec| spec.stage() == Stage::Creating);
-        // A plugin may have created the volume where it was not requested: a controller there may
-        // have it.
-        let answered = volume.spec.as_ref().filter(|_| snapshot.is_none());
-        let answered = answered.map_or(&[][..], |spec| &spec.topologies);
         let executor = self.with_plugin(plugin, |plugin, ready| {
-            let choices =
-                (plugin.controller_with_home(home, answered), plugin.controller_of(topologies));
-            let choice = match choices {
-                (only @ ControllerChoice::Only(_), _) => only,
-                (_, ControllerChoice::Any) if creates => {
+            let choice = match plugin.controller_with_home(home, topologies) {
+                ControllerChoice::Any if creates => {
                     plugin.controller_to_create(topologies, ready, clock::jitter())
                 }
-                (_, choice) => choice,
+                choice => choice,
             };
             match choice {
                 ControllerChoice::Only(node) => Some(Some(node.clone())),
@@ -161,13 +154,14 @@ impl StateInner {
                 StorageWork::Create(Box::new(self.new_volume(spec, storage, provision, operation)))
             }
             Work::Delete { .. } => StorageWork::Delete,
-            Work::Modify { parameters } => StorageWork::Modify { parameters: parameters.clone() },
+            Work::Modify { parameters, .. } => {
+                StorageWork::Modify { parameters: parameters.clone() }
+            }
             Work::Expand(expansion) => {
                 let mut required_bytes = expansion.required_bytes;
                 if attempt.call == CallKind::NodeExpand {
                     node.clone_from(&expansion.node);
-                    // The controller's answer, which may be less.
-                    required_bytes = spec.capacity_bytes.unwrap_or(required_bytes);
+                    required_bytes = spec.bytes_at_nodes(expansion);
                 }
                 let capability = volume.in_use().or_else(|| spec.capabilities.first().copied())?;
                 StorageWork::Expand {
@@ -316,5 +310,5 @@ fn place_of<'a>(
     }
     let spec = volume.spec.as_ref()?;
     let next = spec.operation()?.call();
-    next.is_controller().then(|| (&spec.plugin, spec.reach()))
+    next.is_controller().then(|| (&spec.plugin, spec.accessible_from()))
 }

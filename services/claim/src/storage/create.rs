@@ -11,18 +11,19 @@
 use berth_contract::code::Code;
 use berth_contract::decode::Fault;
 use berth_contract::message::secret::Secrets;
-use berth_contract::message::storage::{Create, SentSecrets, StorageChanged};
+use berth_contract::message::storage::{Create, SecretsOrigin, SentSecrets, StorageChanged};
 use berth_contract::message::volume::GivenSecrets;
 use berth_contract::problem::Problem;
 use berth_contract::record::SCHEMA_STORAGE;
 use berth_contract::trace::TraceContext;
 use berth_domain::class::{Class, TopologyPolicy};
 use berth_domain::size::{Size, describe_bytes};
+use berth_domain::topology::{reaches, segments};
 use berth_domain::volume::storage::{
-    Origin, Provision, Reclaim, SnapshotState, Stage, StorageLife,
+    CopyGrowth, Origin, Provision, Reclaim, SnapshotState, Stage, StorageLife, Topology,
 };
 use berth_domain::volume::{Command, Volume, VolumeSpec};
-use berth_domain::{ClassId, Namespace, SecretsId, VolumeKey};
+use berth_domain::{ClassId, Namespace, NodeId, PluginId, SecretsId, VolumeKey};
 
 use super::ability::Ability;
 use super::{changed, of_plugin};
@@ -55,15 +56,17 @@ pub async fn create(
         Some(id) => Some(find_class(state, id, &volume.namespace).await.map_err(with_volume)?),
         None => None,
     };
-    let origin = find_origin(state, &volume, &request).await.map_err(with_volume)?;
-    let spec = build_spec(&request, caller.by(), &volume.namespace, class.as_ref(), origin)
-        .map_err(with_volume)?;
+    let source = find_source(state, &volume, &request).await.map_err(with_volume)?;
+    let known = Known { class: class.as_ref(), source: source.as_ref() };
+    let spec = build_spec(state, &request, caller.by(), &volume.namespace, known);
+    let spec = spec.map_err(with_volume)?;
     require_abilities(state, &spec).map_err(with_volume)?;
     state.check_readable(&volume).map_err(|error| state.problem(error, &volume))?;
     // Checked before the secrets are stored.
     let level = state.volumes.mirror.read(|all| state.level.check(all, SCHEMA_STORAGE));
     level.map_err(with_volume)?;
-    let sent_secrets = given_secrets(state, &request, class.as_ref()).await.map_err(with_volume)?;
+    let (sent_secrets, secrets_origin) =
+        given_secrets(state, &request, known).await.map_err(with_volume)?;
     let wanted = secrets::prepare_secrets(state, &volume, sent_secrets, trace).await;
     let wanted = wanted.map_err(with_volume)?;
     let command = |now: &Volume| {
@@ -86,7 +89,7 @@ pub async fn create(
         drop_unused(state, &volume, id, trace).await;
     }
     let done = done.map_err(|error| of_plugin(error, state, &volume, &spec.plugin))?;
-    Ok(changed(state, &volume, &done))
+    Ok(StorageChanged { secrets: secrets_origin, ..changed(state, &volume, &done) })
 }
 
 /// Removes secrets that the volume did not take, as far as this replica knows. The sweep removes
@@ -128,13 +131,32 @@ fn no_class(id: &ClassId) -> Problem {
     Problem::new(Code::NoSuchClass, format!("no class {id}"))
 }
 
+/// What decides of a new volume besides its request.
+#[derive(Clone, Copy)]
+struct Known<'a> {
+    class: Option<&'a Class>,
+    source: Option<&'a Source>,
+}
+
+/// What a new volume is a copy of.
+struct Source {
+    origin: Origin,
+    /// The volume, or what is known of that of the snapshot.
+    spec: VolumeSpec,
+    /// Its size when the copy is made: an expansion under way counts.
+    bytes: Option<u64>,
+    /// The key under which its secrets are.
+    key: VolumeKey,
+    secrets: Option<SecretsId>,
+}
+
 /// The source of the new volume's copy, as far as this replica knows. It guards the write
 /// ([`super::guard`]).
-async fn find_origin(
+async fn find_source(
     state: &State,
     volume: &VolumeKey,
     request: &Create,
-) -> Result<Option<(Origin, VolumeSpec, Option<u64>)>, Problem> {
+) -> Result<Option<Source>, Problem> {
     let Some(from) = &request.origin else { return Ok(None) };
     let source = VolumeKey::new(volume.namespace.clone(), from.volume.clone());
     if from.snapshot.is_none() && source == *volume {
@@ -160,7 +182,13 @@ async fn find_origin(
             }
             let external_id = spec.external_id(&source.volume);
             let origin = Origin { volume: from.volume.clone(), snapshot: None, external_id };
-            return Ok(Some((origin, spec.clone(), spec.capacity_bytes)));
+            return Ok(Some(Source {
+                origin,
+                bytes: spec.bytes_after_expansion(),
+                key: source.clone(),
+                secrets: spec.secrets.clone(),
+                spec: spec.clone(),
+            }));
         };
         let name = format!("{source}@{id}");
         let unknown = || Problem::new(Code::NoSuchSnapshot, format!("no snapshot {name}"));
@@ -172,6 +200,11 @@ async fn find_origin(
         };
         let origin =
             Origin { volume: from.volume.clone(), snapshot: Some(id.clone()), external_id };
+        // A plugin need not say how large a snapshot is.
+        let of_volume = source_volume.spec.as_ref().filter(|spec| {
+            spec.plugin == snapshot.plugin && spec.external_id(&source.volume) == snapshot.source
+        });
+        let bytes = snapshot.size_bytes.or_else(|| of_volume?.bytes_after_expansion());
         let of_source =
             source_volume.spec.clone().unwrap_or_else(|| VolumeSpec::empty(&snapshot.plugin));
         // A volume may have been created since under that name, elsewhere or at another plugin.
@@ -180,17 +213,18 @@ async fn find_origin(
             topologies: snapshot.topologies.clone(),
             ..of_source
         };
-        Ok(Some((origin, of_source, snapshot.size_bytes)))
+        let (key, secrets) = (source.clone(), snapshot.secrets.clone());
+        Ok(Some(Source { origin, spec: of_source, bytes, key, secrets }))
     })
 }
 
 /// The spec of the volume before the plugin is called.
 fn build_spec(
+    state: &State,
     request: &Create,
     by: Option<String>,
     namespace: &Namespace,
-    class: Option<&Class>,
-    origin: Option<(Origin, VolumeSpec, Option<u64>)>,
+    Known { class, source }: Known<'_>,
 ) -> Result<VolumeSpec, Problem> {
     let fault = |path: &str, problem: String| {
         let fault = Fault { path: path.to_owned(), problem, line: None };
@@ -201,14 +235,14 @@ fn build_spec(
         (None, Some(plugin)) => plugin.clone(),
         (None, None) => return Err(fault("plugin", "is missing".to_owned())),
     };
-    if let Some((_, source, _)) = origin.as_ref().filter(|(_, source, _)| source.plugin != plugin) {
-        let theirs = &source.plugin;
+    if let Some(source) = source.filter(|source| source.spec.plugin != plugin) {
+        let theirs = &source.spec.plugin;
         let problem = format!("is at plugin {theirs}, and the volume is to be at {plugin}");
         return Err(fault("from", problem));
     }
     let requested = request.size.map(Size::bytes);
     // A copy is at least as large as its source.
-    let smallest = origin.as_ref().and_then(|(_, _, bytes)| *bytes);
+    let smallest = source.and_then(|source| source.bytes);
     if let (Some(requested), Some(smallest)) = (requested, smallest)
         && requested < smallest
     {
@@ -228,19 +262,30 @@ fn build_spec(
         let problem = format!("is {limit}, and at least {required} is needed");
         return Err(fault("limit", problem));
     }
-    let of_class = |own: &[berth_domain::access::Capability]| match class {
-        Some(class) if own.is_empty() => class.capabilities.clone(),
-        _ => own.to_vec(),
+    // One of those that the class offers: many plugins refuse to make a volume for file systems and
+    // for block devices at once.
+    let capabilities = match class {
+        Some(class) if request.capabilities.is_empty() => {
+            class.capabilities.iter().take(1).copied().collect()
+        }
+        _ => request.capabilities.clone(),
     };
     let mut mutable = class.map(|class| class.mutable_parameters.clone()).unwrap_or_default();
     mutable.extend(request.mutable_parameters.clone());
     let policy = class.map_or(request.topology_policy, |class| Some(class.topology_policy));
     let allowed = class.map_or(&request.topologies, |class| &class.topologies);
     // A copy has the topology of its source.
-    let requisite = match &origin {
-        Some((_, source, _)) if allowed.is_empty() => source.topologies.clone(),
+    let requisite = match source {
+        Some(source) if allowed.is_empty() => source.spec.topologies.clone(),
         _ => allowed.clone(),
     };
+    let first_use = policy == Some(TopologyPolicy::FirstUse);
+    let place = match request.node.as_ref().filter(|_| !first_use) {
+        Some(node) => place_of(state, &plugin, node, &requisite)?,
+        None => None,
+    };
+    let node = request.node.clone().filter(|_| place.is_some());
+    let requisite = place.map_or(requisite, |place| vec![place]);
     let mount = match class {
         Some(class) => class.mount.merged_with(&request.mount),
         None => request.mount.clone(),
@@ -259,14 +304,17 @@ fn build_spec(
         limit_bytes,
         class: request.class.clone(),
         reclaim: request.reclaim.unwrap_or(reclaim),
-        first_use: policy == Some(TopologyPolicy::FirstUse),
+        first_use,
         requisite,
-        origin: origin.map(|(origin, ..)| origin),
+        node,
+        first_claim: None,
+        growth: source.and_then(|source| growth_of_copy(state, &plugin, source)),
+        origin: source.map(|source| source.origin.clone()),
         for_alloc: request.for_alloc.clone(),
     };
     Ok(VolumeSpec {
         name: request.name.clone().unwrap_or_default(),
-        capabilities: of_class(&request.capabilities),
+        capabilities,
         mount,
         parameters: class
             .map_or_else(|| request.parameters.clone(), |class| class.parameters.clone()),
@@ -277,6 +325,38 @@ fn build_spec(
         })),
         ..VolumeSpec::empty(&plugin)
     })
+}
+
+/// Where the node is, if its plugin has said so. Refused if the volume may not be there.
+fn place_of(
+    state: &State,
+    plugin: &PluginId,
+    node: &NodeId,
+    allowed: &[Topology],
+) -> Result<Option<Topology>, Problem> {
+    let place = state.with_plugin(plugin, |plugin, _| {
+        let mut controllers = plugin.instances.values().filter_map(|it| it.controller);
+        let tells = controllers.any(|can| can.topology);
+        plugin.topology_of(node).filter(|place| tells && !place.is_empty()).cloned()
+    });
+    let Some(place) = place.flatten() else { return Ok(None) };
+    if reaches(allowed, &place) {
+        return Ok(Some(place));
+    }
+    let message = format!(
+        "the volume may be in {}, and node {node} is in {}",
+        allowed.iter().map(segments).collect::<Vec<_>>().join(" or "),
+        segments(&place)
+    );
+    Err(Problem::new(Code::OutOfReach, message).plugin(plugin).node(node))
+}
+
+/// What the plugin may leave to be done of a larger copy, and can do.
+fn growth_of_copy(state: &State, plugin: &PluginId, source: &Source) -> Option<CopyGrowth> {
+    let by_controller = state.require(plugin, Ability::ExpandVolume).is_ok();
+    let by_nodes = state.expands_on_nodes(plugin);
+    let from_bytes = source.bytes.unwrap_or_default();
+    (by_controller || by_nodes).then_some(CopyGrowth { from_bytes, by_controller, by_nodes })
 }
 
 /// A name that the plugin never got before: `berth-default-data-<random>`.
@@ -314,24 +394,33 @@ fn require_abilities(state: &State, spec: &VolumeSpec) -> Result<(), Problem> {
     Ok(())
 }
 
-/// The secrets of the request, or those of its class.
+/// The secrets of the request, or those of its class, or of its source if it asks for them.
 async fn given_secrets(
     state: &State,
     request: &Create,
-    class: Option<&Class>,
-) -> Result<Option<GivenSecrets>, Problem> {
+    Known { class, source }: Known<'_>,
+) -> Result<(Option<GivenSecrets>, Option<SecretsOrigin>), Problem> {
     if let Some(SentSecrets::Given(given)) = &request.secrets {
-        return Ok(Some(given.clone()));
+        return Ok((Some(given.clone()), Some(SecretsOrigin::Given)));
     }
-    let (Some(id), Some(secrets)) =
-        (&request.class, class.and_then(|class| class.secrets.as_ref()))
-    else {
-        return Ok(None);
+    let of_class = request.class.as_ref().zip(class.and_then(|class| class.secrets.as_ref()));
+    let of_source = source.and_then(|source| Some((&source.key, source.secrets.as_ref()?)));
+    let takes = request.origin.as_ref().is_some_and(|from| from.with_secrets);
+    let (key, id, whose) = match (of_class, of_source) {
+        (_, Some((key, id))) if takes => (key.clone(), id, SecretsOrigin::Source),
+        (Some((class, id)), _) => (class.to_secrets_key(), id, SecretsOrigin::Class),
+        (None, Some(_)) => return Ok((None, Some(SecretsOrigin::NoneOfSource))),
+        (None, None) => return Ok((None, None)),
     };
-    let secrets_found: Option<Secrets> = state.vault.load(&id.to_secrets_key(), secrets).await?;
+    let secrets_found: Option<Secrets> = state.vault.load(&key, id).await?;
     let missing = || {
-        let message = format!("those of class {id} were replaced meanwhile");
+        let holder = match (whose, &request.class) {
+            (SecretsOrigin::Class, Some(class)) => format!("class {class}"),
+            _ => format!("volume {key}"),
+        };
+        let message = format!("those of {holder} were replaced meanwhile");
         crate::store::vault::unavailable(message).retryable()
     };
-    secrets_found.map(GivenSecrets::Plain).map(Some).ok_or_else(missing)
+    let secrets = secrets_found.map(GivenSecrets::Plain).ok_or_else(missing)?;
+    Ok((Some(secrets), Some(whose)))
 }

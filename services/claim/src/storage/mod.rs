@@ -44,7 +44,7 @@ use crate::read::show_storage;
 use crate::store::secrets;
 use crate::store::state::State;
 use crate::store::transact::{Committed, TransactError};
-use ability::Ability;
+use ability::{Ability, ExpansionWay};
 
 /// `volume.delete`: deletes the volume at its storage (rules 20 and 21).
 pub async fn delete(
@@ -130,14 +130,15 @@ pub async fn expand(
     let (trace, deadline) = (caller.trace, caller.deadline);
     let volume = VolumeKey::new(namespace.clone(), request.id.clone());
     let command = |now: &Volume| {
-        let offline = match &now.spec {
-            Some(spec) => state.require(&spec.plugin, Ability::ExpandVolume)?.expand_offline_only,
-            None => false,
+        let way = match &now.spec {
+            Some(spec) => state.require_expansion(&spec.plugin)?,
+            None => ExpansionWay::default(),
         };
         Ok(Command::Expand {
             required_bytes: request.size.bytes(),
             limit_bytes: request.limit.map(Size::bytes),
-            offline,
+            offline: way.offline,
+            node_only: way.node_only,
             when_free: request.when_free,
         })
     };
@@ -182,6 +183,7 @@ fn changed(state: &State, volume: &VolumeKey, done: &Committed) -> StorageChange
         gone,
         index: done.revision,
         storage: storage.flatten(),
+        secrets: None,
     }
 }
 

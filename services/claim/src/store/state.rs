@@ -306,7 +306,7 @@ pub fn busy_controllers<'a>(
     if volume.is_storage_unsettled(owner) {
         // If only the volume's own controller was called, no other node has to answer. The call of
         // a group was made where its leader is.
-        let reach = volume.spec.as_ref().map_or(&[][..], VolumeSpec::reach);
+        let places = volume.spec.as_ref().map_or(&[][..], VolumeSpec::accessible_from);
         let is_elsewhere = |node: &NodeId| {
             let mut groups = volume.snapshots.values().filter(|snapshot| snapshot.group.is_some());
             groups.any(|snapshot| {
@@ -316,7 +316,7 @@ pub fn busy_controllers<'a>(
             })
         };
         let home = volume.spec.as_ref().and_then(VolumeSpec::home);
-        let alone = match plugin.controller_with_home(home, reach) {
+        let alone = match plugin.controller_with_home(home, places) {
             ControllerChoice::Only(node) if !is_elsewhere(node) => Some(node),
             _ => None,
         };

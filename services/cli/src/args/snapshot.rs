@@ -172,6 +172,9 @@ pub struct SnapshotRestore {
     /// Its properties.
     #[command(flatten)]
     pub new: NewVolumeArgs,
+    /// It gets the secrets of the snapshot's volume [default: the class's, or none]
+    #[arg(long)]
+    pub with_secrets: bool,
     /// Whether to wait.
     #[command(flatten)]
     pub wait: WaitArgs,

@@ -69,6 +69,9 @@ pub struct NewVolumeArgs {
     /// separated by commas
     #[arg(long, value_name = "KEY=VALUE")]
     pub topology: Vec<String>,
+    /// The node where it is to be used: it is created where that node reaches it
+    #[arg(long, value_name = "NODE")]
+    pub node: Option<String>,
     /// When its place is decided, without a class: now, or by its first claim
     #[arg(long, value_name = "WHEN", value_parser = list::topology_policies())]
     pub topology_policy: Option<TopologyPolicy>,
@@ -94,6 +97,7 @@ impl NewVolumeArgs {
             && attachment.is_none()
             && self.topology_policy.is_none()
             && self.reclaim.is_none()
+            && self.node.is_none()
     }
 }
 
@@ -108,11 +112,14 @@ pub struct VolumeCreate {
     #[command(flatten)]
     pub new: NewVolumeArgs,
     /// Copy this volume
-    #[arg(long, value_name = "ID", conflicts_with = "from_snapshot")]
+    #[arg(long, value_name = "ID", conflicts_with = "from_snapshot", group = "source")]
     pub from_volume: Option<String>,
     /// Restore this snapshot
-    #[arg(long, value_name = "VOLUME@SNAPSHOT")]
+    #[arg(long, value_name = "VOLUME@SNAPSHOT", group = "source")]
     pub from_snapshot: Option<String>,
+    /// The copy gets the secrets of its source [default: the class's, or none]
+    #[arg(long, requires = "source")]
+    pub with_secrets: bool,
     /// The alloc for whose run it is: it is deleted when the alloc has ended
     #[arg(long, value_name = "ID", hide = true)]
     pub for_alloc: Option<String>,

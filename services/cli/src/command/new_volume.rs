@@ -20,7 +20,7 @@ const SOURCE_PLUGIN: &str = "plugin-of-the-source";
 /// Stands for a source whose name was wrong.
 const SOURCE: &str = "source";
 /// The options of the document's fields.
-const OPTIONS: [(&str, &str); 14] = [
+const OPTIONS: [(&str, &str); 16] = [
     ("id", "ID"),
     ("class", "--class"),
     ("plugin", "--plugin"),
@@ -35,6 +35,8 @@ const OPTIONS: [(&str, &str); 14] = [
     ("mutable_parameters", "--mutable"),
     ("topology", "--topology"),
     ("for_alloc", "--for-alloc"),
+    ("node", "--node"),
+    ("from.with_secrets", "--with-secrets"),
 ];
 
 /// The faults of a command line so far, each with its option.
@@ -127,6 +129,7 @@ impl Draft {
         set("topology", json!(places));
         set("topology_policy", json!(new.topology_policy));
         set("reclaim", json!(new.reclaim));
+        set("node", json!(new.node));
         Self { fields, faults, help }
     }
 
@@ -147,6 +150,13 @@ impl Draft {
                 // The volume is still a copy, so that a missing class or plugin is no second fault.
                 self.copy_volume(SOURCE);
             }
+        }
+    }
+
+    /// The copy gets the secrets of its source.
+    pub fn with_secrets(&mut self) {
+        if let Some(Value::Object(from)) = self.fields.get_mut("from") {
+            from.insert("with_secrets".to_owned(), json!(true));
         }
     }
 
@@ -265,9 +275,11 @@ mod tests {
             topology_policy: Some(berth_domain::class::TopologyPolicy::FirstUse),
             reclaim: Some(berth_domain::volume::storage::Reclaim::Retain),
             name: text("Orders"),
+            node: text("n1"),
         };
         let mut draft = Draft::new("data", &new, HELP);
         draft.copy_snapshot("--from-snapshot", "orders@monday");
+        draft.with_secrets();
         draft.for_alloc("run-1");
         let expected = json!({
             "id": "data", "name": "Orders", "plugin": "p", "size": 1_u64 << 30,
@@ -277,7 +289,8 @@ mod tests {
             "parameters": {"type": "gp3", "url": "a=b"}, "mutable_parameters": {"iops": "3000"},
             "topology": [{"zone": "a", "rack": "1"}, {"zone": "b"}],
             "topology_policy": "first-use", "reclaim": "retain",
-            "from": {"volume": "orders", "snapshot": "monday"}, "for_alloc": "run-1",
+            "from": {"volume": "orders", "snapshot": "monday", "with_secrets": true},
+            "for_alloc": "run-1", "node": "n1",
         });
         assert_eq!(serde_json::to_value(draft.check().unwrap()).unwrap(), expected);
     }

@@ -1,6 +1,6 @@
 //! `berth volume expand`, `berth volume modify`
 
-use berth_contract::message::storage::{Expand, Modify, StorageChanged};
+use berth_contract::message::storage::{Expand, Modify, StorageChanged, StorageWait};
 use berth_contract::message::volume::VolumeStatus;
 use berth_contract::verb;
 use berth_domain::size::Size;
@@ -46,7 +46,13 @@ fn expanded_text(changed: &StorageChanged, volume: Option<&VolumeStatus>) -> Str
     let name = format!("volume {namespace}/{id}");
     let Some(volume) = volume else { return format!("{name} is being expanded") };
     let size = volume.capacity_bytes.map(size::short).unwrap_or_default();
-    let waits_for = volume.storage.as_ref().and_then(|it| it.operation.as_ref()?.waits_for);
+    let operation = volume.storage.as_ref().and_then(|it| it.operation.as_ref());
+    let waits_for = operation.and_then(|operation| operation.waits_for);
+    if waits_for == Some(StorageWait::NextStaging) {
+        let to = operation.and_then(|operation| operation.to_bytes).map(size::short);
+        let to = to.map(|to| format!(" to {to}")).unwrap_or_default();
+        return format!("{name} grows{to} at its next mount");
+    }
     let waits_for = waits_for
         .map(|waits_for| format!(" at its storage; it waits for {}", waits_for.describe()));
     let waits_for = waits_for.unwrap_or_default();

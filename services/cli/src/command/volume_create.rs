@@ -3,10 +3,11 @@
 use std::path::Path;
 
 use berth_contract::code::Code;
-use berth_contract::message::storage::{Create, SentSecrets, StorageChanged};
+use berth_contract::message::storage::{Create, SecretsOrigin, SentSecrets, StorageChanged};
 use berth_contract::message::volume::{VolumeQuery, VolumeStatus};
 use berth_contract::problem::Problem;
 use berth_contract::verb;
+use berth_domain::access::Capability;
 use berth_domain::volume::storage::Stage;
 use berth_domain::{Namespace, VolumeKey};
 use serde_json::{Map, Value, json};
@@ -17,6 +18,7 @@ use super::spec::{Spec, seal_secrets};
 use crate::args::{Global, NewVolumeArgs, SnapshotRestore, UseArgs, VolumeCreate, WaitArgs};
 use crate::classes::name_classes;
 use crate::failure::Failure;
+use crate::output::print_note;
 use crate::session::Session;
 use crate::size;
 use crate::storage::{StorageGoal, read_snapshot};
@@ -35,6 +37,9 @@ pub async fn create(args: &VolumeCreate, global: &Global) -> Result<(), Failure>
     if let Some(snapshot) = &args.from_snapshot {
         draft.copy_snapshot("--from-snapshot", snapshot);
     }
+    if args.with_secrets {
+        draft.with_secrets();
+    }
     if let Some(alloc) = &args.for_alloc {
         draft.for_alloc(alloc);
     }
@@ -45,6 +50,9 @@ pub async fn create(args: &VolumeCreate, global: &Global) -> Result<(), Failure>
 pub async fn restore(args: &SnapshotRestore, global: &Global) -> Result<(), Failure> {
     let mut draft = Draft::new(&args.volume, &args.new, "snapshot restore");
     draft.copy_snapshot("SNAPSHOT", &args.snapshot);
+    if args.with_secrets {
+        draft.with_secrets();
+    }
     create_from_draft(&draft, &args.new, args.wait, global).await
 }
 
@@ -104,7 +112,7 @@ async fn describe_source(
         {
             Some(class) => json!({ "class": class }),
             None => json!({
-                "plugin": volume.plugin, "capability": volume.capabilities,
+                "plugin": volume.plugin, "capability": of_one_attachment(&volume.capabilities),
                 "mount": { "fs_type": volume.fs_type, "group": volume.mount_group },
                 "parameters": volume.parameters,
             }),
@@ -127,6 +135,12 @@ async fn describe_source(
     Ok(fields)
 }
 
+/// Those for the attachment that comes first: many plugins make no volume for both.
+fn of_one_attachment(offered: &[Capability]) -> Vec<Capability> {
+    let first = offered.first().map(|first| first.attachment);
+    offered.iter().filter(|one| Some(one.attachment) == first).copied().collect()
+}
+
 async fn send(
     session: &Session,
     namespace: Namespace,
@@ -142,12 +156,17 @@ async fn send(
     };
     let goal = StorageGoal::Created;
     let following = Following { session, namespace: &namespace, goal: &goal, wait, until };
-    following.finish(&request.id, changed, created_text).await
+    let lacks_secrets = changed.secrets == Some(SecretsOrigin::NoneOfSource);
+    let done = following.finish(&request.id, changed, created_text).await;
+    if lacks_secrets && done.is_ok() {
+        print_note("its source has secrets: --with-secrets copies them, at its creation only");
+    }
+    done
 }
 
 /// `volume default/data is created: 10GiB at plugin dev.berth, which calls it vol-0a1b2c3d`
 pub fn created_text(changed: &StorageChanged, volume: Option<&VolumeStatus>) -> String {
-    let StorageChanged { id, namespace, changed, .. } = changed;
+    let StorageChanged { id, namespace, changed, secrets: changed_secrets, .. } = changed;
     let name = format!("volume {namespace}/{id}");
     let Some(volume) = volume else { return format!("{name} is being created") };
     let stage = volume.storage.as_ref().map(|storage| storage.stage);
@@ -155,7 +174,14 @@ pub fn created_text(changed: &StorageChanged, volume: Option<&VolumeStatus>) -> 
         return format!("{name} is created when its first claim says where");
     }
     let outcome = if *changed { "is created" } else { "was created so already" };
-    format!("{name} {outcome}: {}", place_text(volume))
+    let secrets = match changed_secrets {
+        Some(SecretsOrigin::Source) => ", with the secrets of its source",
+        Some(SecretsOrigin::NoneOfSource) => ", without the secrets of its source",
+        Some(SecretsOrigin::Class) => ", with the secrets of its class",
+        Some(SecretsOrigin::Given) => ", with its own secrets",
+        None => "",
+    };
+    format!("{name} {outcome}: {}{secrets}", place_text(volume))
 }
 
 /// `10GiB at plugin dev.berth, which calls it vol-0a1b2c3d`

@@ -49,6 +49,7 @@ fn accept_gone(failure: Failure, volume: &VolumeStatus) -> Result<StorageChanged
         gone: true,
         index: volume.modify_index,
         storage: None,
+        secrets: None,
     })
 }
 

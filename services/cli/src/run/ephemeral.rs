@@ -123,6 +123,7 @@ async fn request(
         reclaim: None,
         origin: None,
         for_alloc: Some(plan.alloc.clone()),
+        node: Some(plan.node.clone()),
         secrets: None,
     };
     let reply = session.ask_service::<verb::VolumeCreate>(&session.namespace, &body);

@@ -107,6 +107,8 @@ fn judge_expansion(
         // A plugin that gave less than requested has a fault: there is nothing to wait for.
         None => refused().unwrap_or(GoalState::Reached),
         Some(operation) => match operation.waits_for {
+            // Nothing is left to do before a node mounts it.
+            Some(StorageWait::NextStaging) => GoalState::Reached,
             // The remaining nodes expand their file systems when they mount the volume.
             Some(_) if is_large && operation.nodes_left.is_empty() => GoalState::Reached,
             Some(waits_for) if is_large => GoalState::Blocked(waits_for),

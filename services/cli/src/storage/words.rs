@@ -13,8 +13,11 @@ use crate::wait::WaitStep;
 pub fn describe_operation(operation: &OperationStatus, now: Timestamp) -> WaitStep {
     let name = name_operation(operation);
     let OperationStatus { call, calling, tries, next_try, waits_for, .. } = operation;
-    if let Some(waits_for) = waits_for {
-        return describe_wait(&name, *waits_for, operation.error()).into();
+    match waits_for {
+        // The name says it.
+        Some(StorageWait::NextStaging) => return name.into(),
+        Some(waits_for) => return describe_wait(&name, *waits_for, operation.error()).into(),
+        None => {}
     }
     if let Some(failed) = WaitStep::failed_try(&name, *tries, operation.error(), *next_try, now) {
         return failed;
@@ -104,9 +107,7 @@ mod tests {
         };
         assert_eq!(text(&grows), "expanding to 20GiB: agent.expand is under way, left: n1, n2");
         let waits = OperationStatus { waits_for: Some(StorageWait::NextStaging), ..grows };
-        let expected = "expanding to 20GiB; waits for the next node that stages the volume, which \
-                        expands its file system";
-        assert_eq!(text(&waits), expected);
+        assert_eq!(text(&waits), "grows to 20GiB at its next mount");
     }
 
     #[test]

@@ -149,7 +149,7 @@ fn total_bytes(target: &Path) -> u64 {
 }
 
 #[tokio::test]
-async fn a_volume_grows_while_it_is_used_and_when_it_is_staged() {
+async fn a_volume_grows_while_it_is_used() {
     let Some(world) = World::start("expand", &[]).await else { return };
     let node = &world.n1;
     let xfs = with_fs(SingleNodeWriter, FsType::Xfs);
@@ -180,18 +180,40 @@ async fn a_volume_grows_while_it_is_used_and_when_it_is_staged() {
     down(node, &id).await;
     delete(node, &id).await;
 
-    let ext4 = with_fs(SingleNodeWriter, FsType::Ext4);
-    let id = made(node, create("ext4", &ext4, 16 * MIB)).await;
-    let target = up(node, &id, &ext4).await;
-    let before = total_bytes(&target);
-    down(node, &id).await;
-    node.call(expanded(&id, 64 * MIB)).await.unwrap();
-    up(node, &id, &ext4).await;
-    assert!(total_bytes(&target) > before + (30 << 20), "grown by the next stage");
-    down(node, &id).await;
-    delete(node, &id).await;
     assert_nothing_left(&world);
     assert_eq!(world.findings(), []);
+}
+
+/// A mount alone lets no file system grow where the driver has a call for that.
+#[tokio::test]
+async fn a_file_system_grows_by_its_call_or_at_a_mount_if_there_is_no_such_call() {
+    for (name, without, by_mount) in
+        [("by-call", &[][..], false), ("by-mount", &["--without", "expand-node"][..], true)]
+    {
+        let Some(world) = World::start(name, without).await else { return };
+        let node = &world.n1;
+        let xfs = with_fs(SingleNodeWriter, FsType::Xfs);
+        let id = made(node, create("xfs", &xfs, 300 * MIB)).await;
+        let target = up(node, &id, &xfs).await;
+        let before = total_bytes(&target);
+        down(node, &id).await;
+        node.call(expanded(&id, 600 * MIB)).await.unwrap();
+        up(node, &id, &xfs).await;
+        assert_eq!(total_bytes(&target) > before + (200 << 20), by_mount, "{name}");
+        if !by_mount {
+            let expand = v1::NodeExpandVolumeRequest {
+                volume_id: id.clone(),
+                volume_path: node.target(&id),
+                ..Default::default()
+            };
+            node.call(expand).await.unwrap();
+        }
+        assert!(total_bytes(&target) > before + (200 << 20), "{name}");
+        down(node, &id).await;
+        delete(node, &id).await;
+        assert_nothing_left(&world);
+        assert_eq!(world.findings(), []);
+    }
 }
 
 #[tokio::test]
@@ -206,7 +228,7 @@ async fn flags_and_the_group_are_honoured() {
         };
         let capability = mounted(SingleNodeWriter, mount);
         let name = format!("flags{fs_type}");
-        let id = made(node, create(&name, &capability, 16 * MIB)).await;
+        let id = made(node, create(&name, &capability, 300 * MIB)).await;
         let target = up(node, &id, &capability).await;
         let flags = statvfs(&target).unwrap().flags();
         assert!(flags.contains(FsFlags::ST_NOEXEC | FsFlags::ST_NOATIME), "{flags:?}");
@@ -224,8 +246,8 @@ async fn flags_and_the_group_are_honoured() {
 async fn a_stage_that_was_killed_at_any_moment_is_completed_or_undone() {
     let Some(world) = World::start("killed-image", &[]).await else { return };
     let node = &world.n1;
-    let capability = with_fs(SingleNodeWriter, FsType::Ext4);
-    let id = made(node, create("v", &capability, 16 * MIB)).await;
+    let capability = with_fs(SingleNodeWriter, FsType::Xfs);
+    let id = made(node, create("v", &capability, 300 * MIB)).await;
     let context = attach(node, &id, &capability).await;
     let request = stage(node, &id, &capability, &context);
     // Moments all over the call, and after it: what counts is that none of them matters.
@@ -254,8 +276,8 @@ async fn a_stage_that_was_killed_at_any_moment_is_completed_or_undone() {
 async fn a_program_that_a_killed_instance_left_is_waited_for() {
     let Some(world) = World::start("orphan", &[]).await else { return };
     let node = &world.n1;
-    let capability = with_fs(SingleNodeWriter, FsType::Ext4);
-    let id = made(node, create("v", &capability, 16 * MIB)).await;
+    let capability = with_fs(SingleNodeWriter, FsType::Xfs);
+    let id = made(node, create("v", &capability, 300 * MIB)).await;
     let context = attach(node, &id, &capability).await;
     let request = stage(node, &id, &capability, &context);
     let (bound, binds) = (world.path().join("bound"), world.path().join("binds"));
@@ -285,11 +307,11 @@ async fn a_program_that_a_killed_instance_left_is_waited_for() {
 async fn a_creation_and_a_deletion_that_were_killed_are_completed_by_the_next() {
     let Some(world) = World::start("killed-create", &[]).await else { return };
     let node = &world.n1;
-    let capability = with_fs(SingleNodeWriter, FsType::Ext4);
-    let origin = made(node, create("origin", &capability, 16 * MIB)).await;
+    let capability = with_fs(SingleNodeWriter, FsType::Xfs);
+    let origin = made(node, create("origin", &capability, 300 * MIB)).await;
     fs::write(up(node, &origin, &capability).await.join("file"), "kept").unwrap();
     down(node, &origin).await;
-    let mut request = create("copy", &capability, 16 * MIB);
+    let mut request = create("copy", &capability, 300 * MIB);
     let from = Type::Volume(VolumeSource { volume_id: origin.clone() });
     request.volume_content_source = Some(v1::VolumeContentSource { r#type: Some(from) });
     for after_ms in [0, 1, 3, 6, 10, 20] {
@@ -331,8 +353,8 @@ async fn killed<T>(node: &Node, rpc: Rpc, after_ms: u64, call: impl Future<Outpu
 async fn a_device_that_no_note_names_is_released() {
     let Some(world) = World::start("orphan", &[]).await else { return };
     let node = &world.n1;
-    let capability = with_fs(SingleNodeWriter, FsType::Ext4);
-    let id = made(node, create("v", &capability, 16 * MIB)).await;
+    let capability = with_fs(SingleNodeWriter, FsType::Xfs);
+    let id = made(node, create("v", &capability, 300 * MIB)).await;
     let image = world.backend().volume(&id).unwrap().unwrap().data();
     // As left by a call that was killed after it bound the device and before it noted that.
     let bind = || {

@@ -151,14 +151,15 @@ fn the_request_says_what_the_options_say() {
     let mut target =
         VolumeTarget::without_options(Namespace::default(), VolumeId::new("data").unwrap());
     target.size = Some(1 << 30);
+    let node = NodeId::new("n1").unwrap();
     let class = StorageOptions {
         class: Some(ClassId::new("fast").unwrap()),
         reclaim: Some(Reclaim::Retain),
         ..StorageOptions::default()
     };
-    let sent = serde_json::to_value(class.document(&target, TITLE)).unwrap();
+    let sent = serde_json::to_value(class.document(&target, TITLE, &node)).unwrap();
     let expected = json!({"id": "data", "name": TITLE, "class": "fast", "size": 1 << 30,
-        "reclaim": "retain"});
+        "reclaim": "retain", "node": "n1"});
     assert_eq!(sent, expected, "the class says the rest");
 
     target.fs = Some("xfs".to_owned());
@@ -167,7 +168,7 @@ fn the_request_says_what_the_options_say() {
         parameters: BTreeMap::from([("tier".to_owned(), "hunter2".to_owned())]),
         ..StorageOptions::default()
     };
-    let sent = serde_json::to_value(plugin.document(&target, TITLE)).unwrap();
+    let sent = serde_json::to_value(plugin.document(&target, TITLE, &node)).unwrap();
     assert_eq!(sent["capability"][0]["access"], "single-node-writer", "{sent}");
     assert_eq!(
         (&sent["mount"]["fs_type"], &sent["parameters"]["tier"]),
@@ -176,7 +177,7 @@ fn the_request_says_what_the_options_say() {
     assert!(!plugin.describe().concat().contains("hunter2"), "{:?}", plugin.describe());
 
     target.access = Some(AccessMode::MultiNodeMultiWriter);
-    let sent = serde_json::to_value(class.document(&target, TITLE)).unwrap();
+    let sent = serde_json::to_value(class.document(&target, TITLE, &node)).unwrap();
     assert_eq!(sent["capability"][0]["access"], "multi-node-multi-writer", "{sent}");
 }
 

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use berth_domain::access::{AttachmentMode, Capability};
+use berth_domain::limits::VOLUME_BYTES_MAX;
 use berth_domain::volume::{MountOptions, VolumeSpec};
 use berth_domain::{Namespace, VolumeId};
 use serde::ser::SerializeMap as _;
@@ -58,6 +59,8 @@ pub const DOCUMENT_FIELDS: [&str; 12] = [
 /// The form of `secrets` on the bus.
 pub const SEALED_FIELD: &str = "sealed_secrets";
 
+const CAPACITY_TOO_LARGE: &str = "is more than CSI can say, which is 9223372036854775807 at most";
+
 impl Decode for RegisterVolume {
     fn decode(value: Value, decoder: &mut Decoder) -> Option<Self> {
         let mut object = decoder.object(value)?;
@@ -70,7 +73,7 @@ impl Decode for RegisterVolume {
         let mount: Option<Option<MountOptions>> = decoder.field(&mut object, "mount");
         let topologies: Option<Vec<BTreeMap<String, String>>> =
             decoder.field(&mut object, "topology");
-        let capacity_bytes = decoder.field(&mut object, "capacity_bytes");
+        let capacity_bytes: Option<Option<u64>> = decoder.field(&mut object, "capacity_bytes");
         let parameters: Option<BTreeMap<String, String>> = decoder.field(&mut object, "parameters");
         let context: Option<BTreeMap<String, String>> = decoder.field(&mut object, "context");
         let secrets = read_secrets(&mut object, decoder);
@@ -81,6 +84,8 @@ impl Decode for RegisterVolume {
         text::add_fault(decoder, "external_id", external.and_then(text::external_id_fault));
         let named = name.as_ref().and_then(Option::as_deref);
         text::add_fault(decoder, "name", named.and_then(text::name_fault));
+        let is_sayable = capacity_bytes.flatten().is_none_or(|bytes| bytes <= VOLUME_BYTES_MAX);
+        decoder.demand(is_sayable, "capacity_bytes", CAPACITY_TOO_LARGE);
         text::check_template(
             decoder,
             mount.as_ref().and_then(Option::as_ref),

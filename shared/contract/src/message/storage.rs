@@ -32,6 +32,9 @@ decode_leaf!(Reclaim, Stage, OperationKind, TopologyPolicy, StorageWait);
 /// Why a field is refused that a request repeats from its class.
 const SAID_BY_CLASS: &str = "is what the class says; leave it out, or leave `class` out";
 
+/// Why a copy cannot have the secrets of its source and others.
+const TWO_SECRETS: &str = "is set, and `secrets` are given; leave one of them out";
+
 /// `volume.create`: a new volume's document, as its owner writes it in TOML or JSON. It names a
 /// class or a plugin. With a class, the fields that the class decides are refused.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -87,6 +90,10 @@ pub struct Create {
     /// The alloc that it exists for: the volume is deleted when the alloc has ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub for_alloc: Option<AllocId>,
+    /// The node where it is to be used: it is created where that node is, if the plugin tells of
+    /// topologies. Refused with a class that does not allow that place.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node: Option<NodeId>,
     /// The secrets that its plugin calls are made with. Refused with a class.
     #[serde(flatten)]
     pub secrets: Option<SentSecrets>,
@@ -108,11 +115,29 @@ pub struct CopyFrom {
     /// The snapshot; absent for a copy of the volume itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<SnapshotId>,
+    /// Whether the copy gets the secrets of its source. Otherwise it has those of its class, or
+    /// those of the request.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub with_secrets: bool,
 }
-decode_struct!(CopyFrom { volume, snapshot });
+decode_struct!(CopyFrom { volume, snapshot, with_secrets = false });
+
+/// The secrets of a new volume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SecretsOrigin {
+    /// Those of the request.
+    Given,
+    /// Those of its class.
+    Class,
+    /// Those of its source.
+    Source,
+    /// It has none, and its source has some.
+    NoneOfSource,
+}
 
 /// The fields of the document, in the order in which `volume init` explains them.
-pub const CREATE_FIELDS: [&str; 18] = [
+pub const CREATE_FIELDS: [&str; 19] = [
     "id",
     "namespace",
     "name",
@@ -129,6 +154,7 @@ pub const CREATE_FIELDS: [&str; 18] = [
     "reclaim",
     "from",
     "for_alloc",
+    "node",
     "secrets",
     SEALED_FIELD,
 ];
@@ -152,9 +178,13 @@ impl Decode for Create {
         let topology_policy: Option<Option<TopologyPolicy>> =
             decoder.field(&mut object, "topology_policy");
         let reclaim = decoder.field(&mut object, "reclaim");
-        let origin = decoder.field(&mut object, "from");
+        let origin: Option<Option<CopyFrom>> = decoder.field(&mut object, "from");
         let for_alloc = decoder.field(&mut object, "for_alloc");
+        let node = decoder.field(&mut object, "node");
         let secrets = read_secrets(&mut object, decoder);
+        let takes_secrets = matches!(&origin, Some(Some(CopyFrom { with_secrets: true, .. })));
+        let has_own = secrets.iter().flatten().next().is_some();
+        decoder.demand(!(takes_secrets && has_own), "from.with_secrets", TWO_SECRETS);
         decoder.finish(&object, &CREATE_FIELDS);
 
         text::add_fault(decoder, "name", name.iter().flatten().find_map(|it| text::name_fault(it)));
@@ -203,6 +233,7 @@ impl Decode for Create {
             reclaim: reclaim?,
             origin: origin?,
             for_alloc: for_alloc?,
+            node: node?,
             secrets: secrets?.map(SentSecrets::Given),
         })
     }
@@ -295,6 +326,10 @@ pub struct StorageChanged {
     /// The volume's life at the storage; absent if the volume is gone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub storage: Option<StorageStatus>,
+    /// Of a request to create a volume: which secrets it has; absent if neither it nor its source
+    /// has any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secrets: Option<SecretsOrigin>,
 }
 
 /// The life of a volume at its storage, for people.

@@ -3,7 +3,7 @@
 
 use berth_contract::decode::{self, Decode, Fault, Unknown};
 use berth_contract::document::{Format, read};
-use berth_contract::message::{claim, class, snapshot, storage, work};
+use berth_contract::message::{claim, class, snapshot, storage, volume, work};
 use berth_domain::limits;
 use berth_domain::volume::Outcome;
 use serde_json::{Value, json};
@@ -68,7 +68,7 @@ iops = 3000
              `first-use`",
             "line 11: `reclaim` unknown variant `keep`, expected `delete` or `retain`",
             "line 14: `from.volume` is empty; an id has 1 to 256 bytes",
-            "line 15: `from.snapshoot` is not known here; known are volume, snapshot",
+            "line 15: `from.snapshoot` is not known here; known are volume, snapshot, with_secrets",
             "line 22: `secrets.create/` is no name for a secret; it has letters, digits, `-`, `_` \
              and `.` only",
             "line 20: `secrets.nonsense/password` names no call before its `/`; known are create, \
@@ -77,7 +77,7 @@ iops = 3000
              `_` and `.` only",
             "line 12: `colour` is not known here; known are id, namespace, name, class, size, \
              limit, plugin, capability, mount, parameters, mutable_parameters, topology, \
-             topology_policy, reclaim, from, for_alloc, secrets, sealed_secrets",
+             topology_policy, reclaim, from, for_alloc, node, secrets, sealed_secrets",
             "line 2: `name` holds the control character '\\n', which no terminal shows as it is",
             "line 9: `topology[0].zone` is empty",
             "line 8: `parameters` has the key \"\", which is empty",
@@ -247,6 +247,10 @@ fn smaller_requests_are_refused_with_every_fault() {
         let told = refused::<storage::Modify>(modify);
         assert_eq!(told, ["`id` is empty; an id has 1 to 256 bytes", expected]);
     }
+    let volume = json!({"id": "data", "plugin": "p", "capacity_bytes": 9_223_372_036_854_775_808_u64,
+        "capability": [{"access": "single-node-writer", "attachment": "file-system"}]});
+    let refusal = "`capacity_bytes` is more than CSI can say, which is 9223372036854775807 at most";
+    assert_eq!(refused::<volume::RegisterVolume>(volume), [refusal]);
     for (capacity, expected) in [
         (json!({}), vec!["`plugin` is missing, and so is `class`; name one of them"]),
         (

@@ -70,7 +70,10 @@ fn specs_with_a_life_at_the_storage() {
     }
     let expanding = sample::changing_spec(Work::Expand(sample::expansion()));
     spec_is("record-spec-expanding", expanding, Stage::Ready);
-    let modifying = sample::changing_spec(Work::Modify { parameters: sample::map("iops", "9000") });
+    let modifying = sample::changing_spec(Work::Modify {
+        parameters: sample::map("iops", "9000"),
+        replaced: Some(Box::new(sample::expansion())),
+    });
     spec_is("record-spec-modifying", modifying, Stage::Ready);
 }
 

@@ -19,8 +19,9 @@ use berth_domain::owner::AllocOwner;
 use berth_domain::plugin::{ControllerAbilities, Instance, Job, Node, NodeAbilities, NodeState};
 use berth_domain::proof::{Proof, ProofKind};
 use berth_domain::volume::storage::{
-    Expansion, Operation, OperationKind, Origin, Provision, Reclaim, Snapshot, SnapshotGroup,
-    SnapshotState, Stage, StorageFailure, StorageLife, StorageProgress, Work,
+    CopyGrowth, Expansion, FirstClaim, Operation, OperationKind, Origin, Provision, Reclaim,
+    Snapshot, SnapshotGroup, SnapshotState, Stage, StorageFailure, StorageLife, StorageProgress,
+    Work,
 };
 use berth_domain::volume::{
     Attempt, CallFailure, CallKind, Claim, FailureFacts, HoldingProcess, MountDoubt, MountOptions,
@@ -128,6 +129,14 @@ pub fn provision() -> Provision {
         reclaim: Reclaim::Retain,
         first_use: true,
         requisite: vec![map("zone", "a")],
+        node: Some(node_id()),
+        first_claim: Some(Box::new(FirstClaim {
+            at: map("zone", "a"),
+            within: vec![map("zone", "a"), map("zone", "b")],
+            tries: 2,
+            next_try: Some(at(9)),
+        })),
+        growth: Some(CopyGrowth { from_bytes: 5 << 30, by_controller: true, by_nodes: true }),
         origin: Some(origin()),
         for_alloc: Some(alloc_id()),
     }
@@ -205,7 +214,12 @@ pub fn staged_spec(stage: Stage) -> VolumeSpec {
     };
     let resting = |spec: VolumeSpec, failure: Option<StorageFailure>| {
         let known = *spec.storage.unwrap();
-        let storage = Some(Box::new(StorageLife { operation: None, failure, ..known }));
+        // Where a first claim was refused, the volume is unused again.
+        let first_claim = |of: Provision| of.first_claim.filter(|_| failure.is_none());
+        let provision =
+            known.provision.map(|of| Provision { first_claim: first_claim(of.clone()), ..of });
+        let storage = StorageLife { operation: None, failure, provision, ..known };
+        let storage = Some(Box::new(storage));
         VolumeSpec { storage, ..spec }
     };
     let creating = || changing_spec(Work::Create { doomed: true });
@@ -228,6 +242,7 @@ pub fn expansion() -> Expansion {
         limit_bytes: Some(25 << 30),
         offline: true,
         at_nodes: true,
+        node_only: true,
         replaced: Some(Box::new(Expansion { required_bytes: 15 << 30, ..Expansion::default() })),
         node: Some(node_id()),
         expanded: [NodeId::new("host.other").unwrap()].into(),

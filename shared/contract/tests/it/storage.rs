@@ -46,6 +46,7 @@ fn create() -> storage::Create {
         reclaim: Some(Reclaim::Retain),
         origin: None,
         for_alloc: Some(sample::alloc_id()),
+        node: Some(sample::node_id()),
         secrets: Some(SentSecrets::Given(GivenSecrets::Plain(Secrets(sample::map(
             "create/password",
             "hunter2",
@@ -113,6 +114,7 @@ fn changed() -> storage::StorageChanged {
         gone: false,
         index: 42,
         storage: Some(storage_status()),
+        secrets: Some(storage::SecretsOrigin::Source),
     }
 }
 
@@ -123,6 +125,7 @@ fn changes_of_a_volume_at_its_storage() {
     let from = storage::CopyFrom {
         volume: VolumeId::new("orders").unwrap(),
         snapshot: Some(sample::snapshot_id()),
+        with_secrets: true,
     };
     request(
         "request-volume-create-copy",

@@ -92,6 +92,8 @@ pub enum Command {
         limit_bytes: Option<u64>,
         /// Whether the plugin expands only volumes that are not in use.
         offline: bool,
+        /// Whether the plugin expands volumes on nodes only.
+        node_only: bool,
         /// Wait until no claim holds the volume, instead of being refused.
         when_free: bool,
     },

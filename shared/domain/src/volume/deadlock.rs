@@ -43,12 +43,15 @@ impl Volume {
     pub fn in_line(&self, id: &VolumeId, alloc: &AllocId) -> Option<InLine> {
         let own = self.claims.get(alloc).filter(|claim| !claim.is_held())?;
         let is_ahead = |other: &super::Claim| other.is_held() || other.epoch < own.epoch;
+        // An expansion before it waits for all holders.
+        let behind_all = self.expansion_ahead(Some(own)).is_some();
         let behind = self.claims.iter().filter(|(other, claim)| {
             let capability = own.capability();
             let alone = [(&claim.node, claim.mode)];
             *other != alloc
                 && is_ahead(claim)
-                && (claim.capability() != capability
+                && ((behind_all && claim.is_held())
+                    || claim.capability() != capability
                     || admit(capability.access, own.mode, &&own.node, alone).is_err())
         });
         let behind = behind.map(|(other, _)| other.clone()).collect();

@@ -68,7 +68,7 @@ impl Refusal {
             AttachedAs, NodeAway, NodeClock, NodeFull, PluginUnready, SharedId, Unaccounted,
             Unreported,
         };
-        if self.is_of_creation() {
+        if self.is_of_creation() || matches!(self, Self::NotReady { stage: Stage::Unused, .. }) {
             return true;
         }
         matches!(

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use berth_domain::volume::storage::{
-    Expansion, Operation, Origin, Provision, Reclaim, Snapshot, SnapshotGroup, SnapshotState,
-    SnapshotWish, StorageFailure, StorageLife, StorageProgress, Work,
+    CopyGrowth, Expansion, FirstClaim, Operation, Origin, Provision, Reclaim, Snapshot,
+    SnapshotGroup, SnapshotState, SnapshotWish, StorageFailure, StorageLife, StorageProgress, Work,
 };
 use berth_domain::volume::{
     Attempt, Begin, CallKind, CallOwner, Command, CreatedVolume, CutSnapshot, Outcome, Progress,
@@ -59,54 +59,65 @@ fn bytes() -> impl Strategy<Value = u64> {
     prop_oneof![3 => 0..4_u64, 1 => any::<u64>()]
 }
 
-fn expansion() -> impl Strategy<Value = Work> {
+fn expansion() -> impl Strategy<Value = Expansion> {
     let sizes = (bytes(), option::of(bytes()));
-    let flags = any::<[bool; 3]>();
+    let flags = any::<[bool; 4]>();
     let node = || name::<NodeId>('n', 2);
     let nodes = (option::of(node()), vec(node(), 0..2), btree_map(node(), 0..9_u64, 0..2));
-    (sizes, flags, nodes).prop_map(|(sizes, flags, nodes)| {
-        Work::Expand(Expansion {
-            required_bytes: sizes.0,
-            limit_bytes: sizes.1,
-            offline: flags[0],
-            at_nodes: flags[1],
-            replaced: flags[2]
-                .then(|| Box::new(Expansion { at_nodes: flags[0], ..Expansion::default() })),
-            node: nodes.0,
-            expanded: nodes.1.into_iter().collect(),
-            refused: nodes.2,
-        })
+    (sizes, flags, nodes).prop_map(|(sizes, flags, nodes)| Expansion {
+        required_bytes: sizes.0,
+        limit_bytes: sizes.1,
+        offline: flags[0],
+        at_nodes: flags[1],
+        node_only: flags[3],
+        replaced: flags[2]
+            .then(|| Box::new(Expansion { at_nodes: flags[0], ..Expansion::default() })),
+        node: nodes.0,
+        expanded: nodes.1.into_iter().collect(),
+        refused: nodes.2,
     })
 }
 
-fn work() -> impl Strategy<Value = Work> {
+/// Boxed, as the two below are: a strategy of all of it is too large for the stack.
+fn work() -> BoxedStrategy<Work> {
+    let expansion = || expansion().boxed();
     prop_oneof![
         any::<bool>().prop_map(|doomed| Work::Create { doomed }),
         (text(), option::of(expansion())).prop_map(|(reason, replaced)| Work::Delete {
             reason,
+            replaced: replaced.map(Work::Expand).map(Box::new),
+        }),
+        expansion().prop_map(Work::Expand),
+        (map(), option::of(expansion())).prop_map(|(parameters, replaced)| Work::Modify {
+            parameters,
             replaced: replaced.map(Box::new),
         }),
-        expansion(),
-        map().prop_map(|parameters| Work::Modify { parameters }),
     ]
+    .boxed()
 }
 
-fn provision() -> impl Strategy<Value = Provision> {
+fn provision() -> BoxedStrategy<Provision> {
     let sizes = (bytes(), option::of(bytes()));
     let origin = (name('v', 2), option::of(name('s', 2)), text())
         .prop_map(|(volume, snapshot, external_id)| Origin { volume, snapshot, external_id });
     let flags = (any::<bool>(), any::<bool>());
+    let first_claim = (map(), vec(map(), 0..2), any::<u32>(), option::of(time())).prop_map(
+        |(at, within, tries, next_try)| Box::new(FirstClaim { at, within, tries, next_try }),
+    );
+    let growth = (bytes(), any::<bool>(), any::<bool>()).prop_map(
+        |(from_bytes, by_controller, by_nodes)| CopyGrowth { from_bytes, by_controller, by_nodes },
+    );
     let whose = (option::of(name('c', 2)), option::of(name('a', 4)));
     (
         (text(), time(), option::of(text())),
         sizes,
         flags,
-        vec(map(), 0..3),
-        option::of(origin),
+        (vec(map(), 0..3), option::of(first_claim), option::of(name('n', 2))),
+        (option::of(origin), option::of(growth)),
         whose,
     )
-        .prop_map(
-            |(name, sizes, (retain, first_use), requisite, origin, (class, for_alloc))| Provision {
+        .prop_map(|(name, sizes, (retain, first_use), places, source, (class, for_alloc))| {
+            Provision {
                 name: name.0,
                 requested: name.1,
                 by: name.2,
@@ -115,14 +126,18 @@ fn provision() -> impl Strategy<Value = Provision> {
                 class,
                 reclaim: if retain { Reclaim::Retain } else { Reclaim::Delete },
                 first_use,
-                requisite,
-                origin,
+                requisite: places.0,
+                first_claim: places.1,
+                node: places.2,
+                growth: source.1,
+                origin: source.0,
                 for_alloc,
-            },
-        )
+            }
+        })
+        .boxed()
 }
 
-pub fn storage_life() -> impl Strategy<Value = StorageLife> {
+pub fn storage_life() -> BoxedStrategy<StorageLife> {
     let operation = (work(), time(), progress()).prop_map(|(work, since, progress)| Operation {
         work,
         since,
@@ -136,8 +151,8 @@ pub fn storage_life() -> impl Strategy<Value = StorageLife> {
         StorageFailure { operation, at, failure }
     });
     let rest = (vec(text(), 0..10), any::<bool>(), option::of(provision()), map());
-    (option::of(operation), option::of(failure), rest).prop_map(
-        |(operation, failure, (faults, unusable, provision, mutable))| StorageLife {
+    (option::of(operation), option::of(failure), rest)
+        .prop_map(|(operation, failure, (faults, unusable, provision, mutable))| StorageLife {
             expanded_for: provision.as_ref().map(|provision| provision.required_bytes),
             operation,
             failure,
@@ -146,8 +161,8 @@ pub fn storage_life() -> impl Strategy<Value = StorageLife> {
             provision,
             mutable,
             home: None,
-        },
-    )
+        })
+        .boxed()
 }
 
 /// A snapshot that may never have been.
@@ -241,14 +256,14 @@ fn wish() -> impl Strategy<Value = SnapshotWish> {
 /// A request that is about the storage.
 pub fn storage_command() -> impl Strategy<Value = Command> {
     let snapshot = || name::<SnapshotId>('s', 2);
-    let grow = (bytes(), option::of(bytes()), any::<bool>(), any::<bool>());
+    let grow = (bytes(), option::of(bytes()), any::<[bool; 3]>());
     let flags = (any::<bool>(), any::<bool>(), option::of(name('n', 2)));
     let outcome = prop_oneof![2 => storage_outcome(), 1 => crate::anything::outcome()];
     prop_oneof![
         1 => spec().prop_map(Command::Create),
         1 => text().prop_map(|reason| Command::Delete { reason }),
-        1 => grow.prop_map(|(required_bytes, limit_bytes, offline, when_free)| {
-            Command::Expand { required_bytes, limit_bytes, offline, when_free }
+        1 => grow.prop_map(|(required_bytes, limit_bytes, [offline, node_only, when_free])| {
+            Command::Expand { required_bytes, limit_bytes, offline, node_only, when_free }
         }),
         1 => map().prop_map(|parameters| Command::Modify { parameters }),
         1 => (snapshot(), wish())

@@ -139,7 +139,7 @@ fn optional_of_a_snapshot() -> [(&'static str, Value); 14] {
     ]
 }
 
-fn optional_of_a_provision() -> [(&'static str, Value); 9] {
+fn optional_of_a_provision() -> [(&'static str, Value); 12] {
     [
         ("by", json!(null)),
         ("required_bytes", json!(0)),
@@ -148,6 +148,9 @@ fn optional_of_a_provision() -> [(&'static str, Value); 9] {
         ("reclaim", json!("delete")),
         ("first_use", json!(false)),
         ("requisite", json!([])),
+        ("node", json!(null)),
+        ("first_claim", json!(null)),
+        ("growth", json!(null)),
         ("origin", json!(null)),
         ("for_alloc", json!(null)),
     ]

@@ -99,6 +99,9 @@ pub fn provision(name: &str) -> Provision {
         reclaim: Reclaim::Delete,
         first_use: false,
         requisite: Vec::new(),
+        node: None,
+        first_claim: None,
+        growth: None,
         origin: None,
         for_alloc: None,
     }
@@ -120,9 +123,13 @@ pub fn storage_command(world: &World, event: &StorageEvent) -> Option<Command> {
             Command::Create(with_provision(world.offered.clone(), provision))
         }
         StorageEvent::Delete => Command::Delete { reason: "asked".to_owned() },
-        StorageEvent::Expand { required_bytes, offline, when_free } => {
-            Command::Expand { required_bytes, limit_bytes: None, offline, when_free }
-        }
+        StorageEvent::Expand { required_bytes, offline, when_free } => Command::Expand {
+            required_bytes,
+            limit_bytes: None,
+            offline,
+            node_only: false,
+            when_free,
+        },
         StorageEvent::Modify { value } => {
             let parameters = BTreeMap::from([("iops".to_owned(), value.to_string())]);
             Command::Modify { parameters }

@@ -130,7 +130,11 @@ fn volumes() -> Vec<(String, Volume)> {
             CallKind::VolumeDelete,
         ),
         ("expanding", expansion(false), CallKind::VolumeExpand),
-        ("modifying", Work::Modify { parameters: parameters("9") }, CallKind::VolumeModify),
+        (
+            "modifying",
+            Work::Modify { parameters: parameters("9"), replaced: None },
+            CallKind::VolumeModify,
+        ),
     ] {
         for (how, progress) in progresses(call) {
             volumes.push((format!("{name}, {how}"), under_way(work.clone(), progress)));
@@ -217,6 +221,7 @@ fn commands(volume: &Volume) -> Vec<(String, Command)> {
         required_bytes,
         limit_bytes: None,
         offline,
+        node_only: false,
         when_free,
     };
     let drive = |snapshot: Option<SnapshotId>, wanted| {

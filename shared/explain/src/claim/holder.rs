@@ -5,6 +5,7 @@
 //! if no other holder is left.
 
 use berth_contract::message::claim::{ClaimStatus, ClaimWait};
+use berth_contract::message::storage::StorageWait;
 use berth_domain::access::{AccessMode, Mode, admit};
 use berth_domain::volume::State;
 use berth_domain::{AllocId, NodeId};
@@ -79,11 +80,12 @@ fn find_own_lack(case: &Case<'_>) -> Option<Finding> {
     node::refuses_claims(case).or_else(|| controller::is_lacking(case)).or_else(|| at_storage(case))
 }
 
-/// A call at the storage that blocks every grant.
+/// A call at the storage that blocks every grant, or an expansion that is first in line.
 fn at_storage(case: &Case<'_>) -> Option<Finding> {
     let volume = case.volume()?;
-    let is_calling = volume.storage.as_ref()?.operation.as_ref()?.calling;
-    storage::find_change(case.facts, volume).filter(|_| is_calling)
+    let operation = volume.storage.as_ref()?.operation.as_ref()?;
+    let is_in_the_way = operation.calling || operation.waits_for == Some(StorageWait::VolumeFree);
+    storage::find_change(case.facts, volume).filter(|_| is_in_the_way)
 }
 
 /// The holder that keeps the volume from a use on this node in this mode, and why; none if no claim

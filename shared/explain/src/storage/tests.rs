@@ -165,11 +165,61 @@ fn an_expansion_names_who_has_to_let_go_of_the_volume() {
     assert_eq!(free.cause, Cause::HeldByOthers);
     assert!(free.next[0].starts_with("berth alloc stop web"), "{free:?}");
     let next = finding_for(&json!({"waits_for": "next-staging"}), "agent.expand");
-    assert_eq!((next.cause, next.next.len()), (Cause::UnderWay, 0));
+    assert_eq!((next.cause, next.next.len()), (Cause::Nothing, 0));
     let again = json!({"waits_for": "staged-again", "nodes_left": ["n1"]});
     let again = finding_for(&again, "agent.expand");
     assert_eq!((again.cause, &again.who), (Cause::PluginRefuses, &Actor::You));
     assert!(again.next[0].starts_with("berth alloc stop web"), "{again:?}");
+}
+
+/// The volume is used by its size at the storage before that.
+#[test]
+fn an_expansion_that_waits_for_a_mount_needs_nobody() {
+    let waits = json!({"call": "agent.expand", "to_bytes": 20_u64 << 30,
+        "waits_for": "next-staging"});
+    let facts = facts(&json!({"stage": "ready", "operation": operation("expand", &waits)}), &[]);
+    let Diagnosis { finding, state, .. } = diagnosis(&facts);
+    assert_eq!((finding.cause, finding.who), (Cause::Nothing, Actor::NOBODY));
+    assert_eq!(state, "grows to 20GiB at its next mount");
+}
+
+#[test]
+fn a_first_use_that_the_plugin_refused_says_that_the_next_claim_decides() {
+    let failure = json!({"operation": "create", "at": at(40), "error": "no space in zone n1",
+        "failure": {"code": Code::PluginFailed, "grpc": "RESOURCE_EXHAUSTED", "node": "n1"}});
+    let facts = facts(&json!({"stage": "unused", "failure": failure}), &[]);
+    let Diagnosis { finding, .. } = diagnosis(&facts);
+    assert_eq!(finding.cause, Cause::ChangeRefused);
+    let sentence = finding.sentence;
+    assert!(sentence.contains("60s ago") && sentence.contains("no space in zone n1"), "{sentence}");
+    assert!(sentence.ends_with("the next claim says where"), "{sentence}");
+    assert!(finding.next[0].starts_with("berth volume placement"), "{:?}", finding.next);
+}
+
+/// It could share the volume with the holder.
+#[test]
+fn a_claim_behind_an_expansion_names_it() {
+    let waits = json!({"call": "controller.expand", "to_bytes": 20_u64 << 30,
+        "waits_for": "volume-free"});
+    let claim = |alloc: &str, more: Value| {
+        let mut claim = json!({"namespace": "default", "volume": "data", "alloc": alloc,
+            "node": "n1", "mode": "write", "access": "multi-node-multi-writer",
+            "attachment": "file-system", "state": "taken", "since": at(1), "epoch": 5});
+        claim.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        claim
+    };
+    let waiting = json!({"state": "waiting", "wait": "turn", "waits_for": "its turn", "epoch": 7});
+    let claims = [claim("a", json!({})), claim("w", waiting)];
+    let mut facts =
+        facts(&json!({"stage": "ready", "operation": operation("expand", &waits)}), &claims);
+    let key = VolumeKey::new(Namespace::default(), VolumeId::new("data").unwrap());
+    let volume = facts.volumes.get_mut(&key).unwrap().as_mut().unwrap();
+    volume.in_use = Some(read(json!({"access": "multi-node-multi-writer",
+        "attachment": "file-system"})));
+    let waiter = volume.claims[1].clone();
+    let finding = crate::find_claim(&facts, &waiter);
+    assert!(finding.sentence.starts_with("expanding to 20GiB"), "{}", finding.sentence);
+    assert!(finding.next[0].contains("alloc stop a"), "{:?}", finding.next);
 }
 
 fn find_change_of(facts: &Facts) -> Finding {

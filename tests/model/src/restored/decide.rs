@@ -303,6 +303,9 @@ fn spec() -> VolumeSpec {
         reclaim: Reclaim::Delete,
         first_use: false,
         requisite: Vec::new(),
+        node: None,
+        first_claim: None,
+        growth: None,
         origin: None,
         for_alloc: None,
     };

@@ -181,6 +181,7 @@ impl Decider {
                 required_bytes: size.into(),
                 limit_bytes: None,
                 offline: false,
+                node_only: false,
                 when_free: false,
             },
             Ask::Modify => {

@@ -245,6 +245,9 @@ impl Records {
             first_use,
             // A copy is where its source is.
             requisite: of.map(|of| self.topologies(of.id.store)).unwrap_or_default(),
+            node: None,
+            first_claim: None,
+            growth: None,
             origin,
             for_alloc: None,
         };

@@ -1,7 +1,8 @@
 //! Mounting the content of a volume, growing its file system, and giving it to a group.
 //!
-//! Owns: the file system of an image on this node. Promises: after each writable mount the file
-//! system fills its device. Never: shrinks a file system, or repairs one that is mounted.
+//! Owns: the file system of an image on this node. Promises: a file system grows with
+//! `NodeExpandVolume`, or with a writable mount where the driver has no such call. Never: shrinks a
+//! file system, or repairs one that is mounted.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, Permissions};
@@ -13,20 +14,52 @@ use berth_csi::Code;
 use berth_csi_proxy::chain;
 
 use super::device;
+use crate::ability::Ability;
 use crate::backend::Volume;
 use crate::backing::FsType;
 use crate::capability::READ_ONLY;
+use crate::driver::Driver;
 use crate::driver::refusal::Refusal;
 use crate::mounts::{self, MountSource};
 use crate::tool::{E2FSCK, RESIZE2FS, ToolError, XFS_GROWFS};
 
-/// Mounts the volume from `source`. `is_first`: the volume is mounted nowhere else on this node.
+/// What a mount may do besides.
+#[derive(Clone, Copy)]
+pub(super) struct Preparation {
+    /// The volume is mounted nowhere else on this node.
+    pub is_first: bool,
+    /// No call comes later that lets the file system grow to its device.
+    pub is_last: bool,
+}
+
+impl Preparation {
+    pub(super) fn new(driver: &Driver, is_first: bool) -> Self {
+        Self { is_first, is_last: !driver.has(Ability::ExpandNode) }
+    }
+
+    /// Whether the mount lets this file system grow. If a call is to do that, the mount does not, so
+    /// that a CO which forgets the call is seen.
+    fn grows(self, fs: FsType) -> bool {
+        self.is_last || (fs == FsType::Ext4 && !may_grow_mounted_ext4())
+    }
+}
+
+/// The kernel grows a mounted ext4 only for a process with this capability.
+fn may_grow_mounted_ext4() -> bool {
+    const CAP_SYS_RESOURCE: u64 = 1 << 24;
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let effective = effective.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok());
+    effective.is_some_and(|effective| effective & CAP_SYS_RESOURCE != 0)
+}
+
+/// Mounts the volume from `source`.
 pub(super) fn mount_volume(
     volume: &Volume,
     source: MountSource<'_>,
     mount_point: &Path,
     flags: &BTreeSet<String>,
-    is_first: bool,
+    preparation: Preparation,
 ) -> Result<(), Refusal> {
     let failed = |error| Refusal::mount(&volume.meta().volume_id, &error);
     let content = device::content(volume)?;
@@ -34,14 +67,18 @@ pub(super) fn mount_volume(
         MountSource::Device { device, fs, readonly: false } => Some((device, fs)),
         _ => None,
     };
-    if let Some((device, fs)) = written.filter(|_| is_first) {
+    if let Some((device, fs)) = written.filter(|_| preparation.is_first) {
         // A killed call may have left a mount.
         mounts::unmount_content(mount_point, &content).map_err(failed)?;
-        grow_unmounted(volume, fs, device)?;
+        if preparation.grows(fs) {
+            grow_unmounted(volume, fs, device)?;
+        }
     }
     mounts::mount_content(source, &content, mount_point, flags).map_err(failed)?;
     match written {
-        Some((device, FsType::Xfs)) if !flags.contains(READ_ONLY) => {
+        Some((device, FsType::Xfs))
+            if preparation.grows(FsType::Xfs) && !flags.contains(READ_ONLY) =>
+        {
             grow_mounted(volume, FsType::Xfs, device, mount_point).map_err(Refusal::midway)
         }
         _ => Ok(()),
@@ -72,7 +109,6 @@ pub(super) fn grow_mounted(
     };
     grown.map(drop).map_err(|error| {
         let mut refusal = Refusal::tool(&error, chain(&error));
-        // The kernel grows a mounted ext4 only for a process with CAP_SYS_RESOURCE.
         let is_denied = matches!(
             &error,
             ToolError::Failed { output, .. } if output.contains("Permission denied")

@@ -14,6 +14,7 @@ use berth_csi::v1::{
 };
 use berth_csi_proxy::log::CallEffect;
 
+use super::mount::Preparation;
 use super::{device, mount, stage};
 use crate::ability::Ability;
 use crate::backend::{Attachment, PublishedVolume, Volume, VolumeState};
@@ -73,9 +74,8 @@ pub(in crate::driver) fn publish(
     let device = device?;
     drop(locked);
 
-    let is_first = state.targets_on(node).len() == 1;
-    let mounted =
-        mount_at(&volume, staging, device.as_deref(), &mount_point, &wanted, &flags, is_first);
+    let how = Preparation::new(driver, state.targets_on(node).len() == 1);
+    let mounted = mount_at(&volume, staging, device.as_deref(), &mount_point, &wanted, &flags, how);
     if let Err(error) = mounted {
         if error.effect == CallEffect::None {
             // Nothing was changed, so the old state still holds.
@@ -151,7 +151,7 @@ fn bind_device(
     Ok(Some(device))
 }
 
-/// Mounts the volume at its target. `is_first`: the volume is published nowhere else on this node.
+/// Mounts the volume at its target.
 fn mount_at(
     volume: &Volume,
     staging: Option<PathBuf>,
@@ -159,7 +159,7 @@ fn mount_at(
     mount_point: &Path,
     wanted: &PublishedVolume,
     flags: &BTreeSet<String>,
-    is_first: bool,
+    how: Preparation,
 ) -> Result<(), Refusal> {
     let meta = volume.meta();
     let kind =
@@ -175,7 +175,7 @@ fn mount_at(
         }
         _ => MountSource::Bind(&data),
     };
-    mount::mount_volume(volume, source, mount_point, flags, is_first)
+    mount::mount_volume(volume, source, mount_point, flags, how)
 }
 
 /// Restores the earlier state. Releases the devices if the volume was not published before.

@@ -14,6 +14,7 @@ use berth_csi::v1::{
 };
 use berth_csi_proxy::log::CallEffect;
 
+use super::mount::Preparation;
 use super::{device, mount};
 use crate::backend::{StagedVolume, Volume, VolumeState};
 use crate::backing::{Backing, FsType};
@@ -76,7 +77,7 @@ pub(in crate::driver) fn stage(
     drop(locked);
 
     if !staged.capability.block {
-        let mounted = mount_at(&volume, state.device_on(node), &mount_point, readonly);
+        let mounted = mount_at(driver, &volume, state.device_on(node), &mount_point, readonly);
         if let Err(error) = mounted {
             if error.effect == CallEffect::None {
                 // Nothing was changed, so the old state still holds.
@@ -116,6 +117,7 @@ pub(super) fn is_staged(
 
 /// Mounts the volume's directory, or the file system on its device.
 fn mount_at(
+    driver: &Driver,
     volume: &Volume,
     device: Option<&str>,
     mount_point: &Path,
@@ -126,7 +128,8 @@ fn mount_at(
         (Some(fs), Some(device)) => MountSource::Device { device, fs, readonly },
         _ => MountSource::Bind(&data),
     };
-    mount::mount_volume(volume, source, mount_point, &BTreeSet::new(), true)
+    let how = Preparation::new(driver, true);
+    mount::mount_volume(volume, source, mount_point, &BTreeSet::new(), how)
 }
 
 /// Restores the earlier state. Releases the device if the volume was not staged before.

@@ -82,11 +82,12 @@ fn decide(volume: &Volume, command: &Command, context: &Context) -> Result<Step,
         }
         Command::Create(spec) => storage::create(volume, spec, context),
         Command::Delete { reason } => storage::delete(volume, reason, context),
-        Command::Expand { required_bytes, limit_bytes, offline, when_free } => {
+        Command::Expand { required_bytes, limit_bytes, offline, node_only, when_free } => {
             let wish = storage::ExpansionWish {
                 required_bytes: *required_bytes,
                 limit_bytes: *limit_bytes,
                 offline: *offline,
+                node_only: *node_only,
                 when_free: *when_free,
             };
             storage::expand(volume, &wish, context)

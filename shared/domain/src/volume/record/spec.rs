@@ -9,7 +9,7 @@ use crate::access::Capability;
 use crate::volume::call::is_zero;
 use crate::volume::handle::Handle;
 use crate::volume::storage::{
-    Operation, Provision, Stage, StorageFailure, StorageLife, Topology, Work,
+    Expansion, Operation, Provision, Stage, StorageFailure, StorageLife, Topology, Work,
 };
 use crate::{NodeId, PluginId, SecretsId, Timestamp, VolumeId};
 
@@ -152,15 +152,12 @@ impl VolumeSpec {
         self.storage.as_ref()?.failure.as_ref()
     }
 
-    /// Where it can be reached, or will be: everywhere if empty. A plugin that names a place where
-    /// the volume was not requested is asked where it was: no controller may be at the other place.
-    pub fn reach(&self) -> &[Topology] {
-        let Some(provision) = self.provision() else { return &self.topologies };
-        let is_elsewhere = self.topologies.iter().any(|made| !provision.is_requested_at(made));
-        if self.external_id.is_none() || is_elsewhere {
-            &provision.requisite
-        } else {
-            &self.topologies
+    /// Where it is accessible: everywhere if empty. What the plugin returned is so, wherever it was
+    /// requested (CSI, `Volume.accessible_topology`); until then, where it is requested.
+    pub fn accessible_from(&self) -> &[Topology] {
+        match self.provision() {
+            Some(provision) if self.external_id.is_none() => &provision.requisite,
+            _ => &self.topologies,
         }
     }
 
@@ -174,6 +171,10 @@ impl VolumeSpec {
         }
         match &storage.provision {
             Some(_) if storage.unusable => Stage::Failed,
+            // Another claim may have it created elsewhere.
+            Some(Provision { first_claim: Some(_), .. }) if self.external_id.is_none() => {
+                Stage::Unused
+            }
             Some(_) if self.external_id.is_none() => match &storage.failure {
                 Some(_) => Stage::Failed,
                 None => Stage::Unused,
@@ -195,12 +196,27 @@ impl VolumeSpec {
     pub(in crate::volume) fn created_at(&self, topology: &Topology, now: Timestamp) -> Self {
         let mut storage = self.life();
         if let Some(provision) = &mut storage.provision {
-            provision.requisite =
-                Some(topology.clone()).filter(|it| !it.is_empty()).into_iter().collect();
+            provision.place(topology);
         }
         let work = Work::Create { doomed: false };
         storage.operation = Some(Operation::new(work, now));
         self.living(storage)
+    }
+
+    /// The size to which a node has to expand the volume: what the controller made it.
+    pub fn bytes_at_nodes(&self, expansion: &Expansion) -> u64 {
+        let made = self.capacity_bytes.filter(|_| !expansion.node_only);
+        made.unwrap_or(expansion.required_bytes)
+    }
+
+    /// Its size once an expansion under way is done; none if it is not known.
+    pub fn bytes_after_expansion(&self) -> Option<u64> {
+        let required = match self.operation().map(|operation| &operation.work) {
+            Some(Work::Expand(expansion)) => Some(expansion.required_bytes),
+            Some(Work::Modify { replaced, .. }) => replaced.as_ref().map(|it| it.required_bytes),
+            Some(Work::Create { .. } | Work::Delete { .. }) | None => None,
+        };
+        self.capacity_bytes.max(required)
     }
 
     /// This spec with another home.

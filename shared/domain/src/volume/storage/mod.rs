@@ -16,5 +16,5 @@ pub use answer::{CreatedVolume, CutSnapshot, StorageAnswer};
 pub use life::{Stage, StorageFailure, StorageLife};
 pub use operation::{Expansion, Operation, OperationKind, Work};
 pub use progress::StorageProgress;
-pub use provision::{Origin, OriginKind, Provision, Reclaim, Topology};
+pub use provision::{CopyGrowth, FirstClaim, Origin, OriginKind, Provision, Reclaim, Topology};
 pub use snapshot::{Snapshot, SnapshotGroup, SnapshotState, SnapshotWish};

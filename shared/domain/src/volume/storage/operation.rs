@@ -50,6 +50,9 @@ pub enum Work {
     Modify {
         /// The mutable parameters to set.
         parameters: BTreeMap<String, String>,
+        /// An expansion that waits for a mount. It goes on afterwards.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        replaced: Option<Box<Expansion>>,
     },
 }
 
@@ -68,6 +71,9 @@ pub struct Expansion {
     /// Whether the controller is done, and nodes have to expand the volume.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub at_nodes: bool,
+    /// Whether the nodes do all of it: the plugin's controller expands no volume.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub node_only: bool,
     /// The smaller one that it replaced, which was acknowledged too. It goes on if the plugin
     /// refuses the larger size.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -6,7 +6,8 @@ use std::slice;
 use serde::{Deserialize, Serialize};
 
 use crate::topology::reaches;
-use crate::{AllocId, ClassId, SnapshotId, Timestamp, VolumeId};
+use crate::volume::call::is_zero;
+use crate::{AllocId, ClassId, NodeId, SnapshotId, Timestamp, VolumeId};
 
 /// One topology: segments by key.
 pub type Topology = BTreeMap<String, String>;
@@ -40,12 +41,50 @@ pub struct Provision {
     /// Where it may be created; anywhere if empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub requisite: Vec<Topology>,
+    /// The node where it is to be used, if its place is what is `requisite`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<NodeId>,
+    /// The place of the last claim that had it created, and what came of that (`first_use`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_claim: Option<Box<FirstClaim>>,
+    /// Of a copy: what the plugin may leave to be expanded, and can expand.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub growth: Option<CopyGrowth>,
     /// What it is a copy of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<Origin>,
     /// The alloc for whose run it exists: afterwards it is deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub for_alloc: Option<AllocId>,
+}
+
+/// Where a claim had a volume created at its first use.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FirstClaim {
+    /// Where the claim's node is.
+    pub at: Topology,
+    /// Where another claim may have it created, if the plugin refuses here; anywhere if empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub within: Vec<Topology>,
+    /// How often the plugin refused here in a row.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub tries: u32,
+    /// Before then the plugin is not asked for this place again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_try: Option<Timestamp>,
+}
+
+/// How a copy gets the size that it was requested with, where its plugin leaves that to others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CopyGrowth {
+    /// The size of the source, in bytes; 0 if it is not known.
+    pub from_bytes: u64,
+    /// Whether the plugin's controller expands volumes.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub by_controller: bool,
+    /// Whether the plugin expands volumes on nodes.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub by_nodes: bool,
 }
 
 /// What becomes of a created volume that is no longer used.
@@ -92,25 +131,52 @@ pub enum OriginKind {
 }
 
 impl Provision {
-    /// Whether the volume was requested at this place. Either side may have segments that the other
-    /// leaves out.
-    pub fn is_requested_at(&self, place: &Topology) -> bool {
-        let agrees = |asked: &Topology| {
+    /// Whether a volume that is accessible from these places is so from one where it was requested.
+    /// A plugin may add others (CSI, `TopologyRequirement.requisite`). Either side may have segments
+    /// that the other leaves out.
+    pub fn is_met_by(&self, places: &[Topology]) -> bool {
+        let agree = |asked: &Topology, place: &Topology| {
             reaches(slice::from_ref(place), asked) || reaches(slice::from_ref(asked), place)
         };
-        self.requisite.is_empty() || self.requisite.iter().any(agrees)
+        let is_met = |asked| places.iter().any(|place| agree(asked, place));
+        self.requisite.is_empty() || places.is_empty() || self.requisite.iter().any(is_met)
+    }
+
+    /// A claim is the first at this place: the plugin is asked for it.
+    pub(in crate::volume) fn place(&mut self, at: &Topology) {
+        let before = self.first_claim.take().filter(|before| before.at == *at);
+        let tries = before.map_or(0, |before| before.tries);
+        let asked = Some(at.clone()).filter(|at| !at.is_empty());
+        let within = std::mem::replace(&mut self.requisite, asked.into_iter().collect());
+        let first = FirstClaim { at: at.clone(), within, tries, next_try: None };
+        self.first_claim = Some(Box::new(first));
+    }
+
+    /// The plugin refused the place of the first claim: the next claim says where.
+    pub(in crate::volume) fn unplace(&mut self, next_try: impl FnOnce(u32) -> Timestamp) {
+        let Some(first) = &mut self.first_claim else { return };
+        self.requisite.clone_from(&first.within);
+        first.tries = first.tries.saturating_add(1);
+        first.next_try = Some(next_try(first.tries));
+    }
+
+    /// Until when the plugin is not asked for this place again, because it refused.
+    pub fn refused_until(&self, at: &Topology) -> Option<Timestamp> {
+        self.first_claim.as_ref().filter(|first| first.at == *at)?.next_try
     }
 
     /// The fields in which another request for the same volume differs, by name. The name for the
-    /// plugin is new in each request, and the topology of a first use is found later.
+    /// plugin is new in each request. The topology of a first use is found later, and that of a node
+    /// is not the request's.
     pub fn differing_fields(&self, other: &Self) -> Vec<&'static str> {
+        let has_own_places = !self.first_use && self.node.is_none() && other.node.is_none();
         [
             ("size", self.required_bytes != other.required_bytes),
             ("limit", self.limit_bytes != other.limit_bytes),
             ("class", self.class != other.class),
             ("reclaim", self.reclaim != other.reclaim),
             ("topology_policy", self.first_use != other.first_use),
-            ("topology", !self.first_use && self.requisite != other.requisite),
+            ("topology", has_own_places && self.requisite != other.requisite),
             ("source", self.origin != other.origin),
             ("for_alloc", self.for_alloc != other.for_alloc),
         ]

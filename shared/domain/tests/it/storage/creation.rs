@@ -8,6 +8,8 @@ use berth_domain::volume::{
 };
 use berth_domain::{Timestamp, VolumeId};
 
+use berth_domain::volume::storage::CopyGrowth;
+
 use super::*;
 
 /// Rule 19: what the plugin is asked for is on the record before the call.
@@ -204,7 +206,7 @@ fn plugin_that_returns_less_than_was_asked_is_reported_and_the_volume_can_be_use
         world.drive().unwrap();
         world.settle(created(CreatedVolume { capacity_bytes: bytes, ..made() })).unwrap();
         assert_eq!(world.stage(), Stage::Ready, "{bytes}");
-        assert_eq!(world.spec().capacity_bytes, Some(bytes).filter(|bytes| *bytes > 0));
+        assert_eq!(world.spec().capacity_bytes, Some(bytes).filter(|bytes| *bytes >= 10));
         assert!(world.faults().contains(fault), "{bytes}: {}", world.faults());
         assert_eq!(world.faults().is_empty(), fault.is_empty(), "{bytes}: {}", world.faults());
         world.grant("a", "n1");
@@ -265,19 +267,28 @@ fn plugin_that_returns_the_id_of_another_volume_fails_the_creation() {
     assert!(deletes_spec(&world.delete().unwrap()), "the other volume's storage stays");
 }
 
+/// CSI, `TopologyRequirement`: a plugin may choose more places than were requested. Wherever it says
+/// that the volume is, is where it can be claimed.
 #[test]
-fn plugin_that_creates_elsewhere_is_reported() {
+fn volume_is_accessible_where_the_plugin_says() {
     let asked = Provision { requisite: vec![site("a"), site("b")], ..provision("fleet-1") };
-    for (at, fault) in [("a", ""), ("c", "where it was not requested")] {
+    let cases: [(&[&str], bool); 5] = [
+        (&["a"], true),
+        (&["a", "c"], true),
+        (&["c", "b", "d"], true),
+        (&["c"], false),
+        (&["c", "d"], false),
+    ];
+    for (at, is_met) in cases {
         let mut world = World::creating_as(asked.clone());
+        assert_eq!(world.spec().accessible_from(), asked.requisite, "it will be");
         world.drive().unwrap();
-        world.settle(created(CreatedVolume { topologies: vec![site(at)], ..made() })).unwrap();
-        assert_eq!(world.spec().topologies, [site(at)], "as returned");
-        // The controller that is asked is one where the volume was requested.
-        let reach = if fault.is_empty() { vec![site(at)] } else { asked.requisite.clone() };
-        assert_eq!(world.spec().reach(), reach);
-        assert!(world.faults().contains(fault), "{at}: {}", world.faults());
-        assert_eq!(world.faults().is_empty(), fault.is_empty(), "{at}: {}", world.faults());
+        let topologies: Vec<_> = at.iter().map(|at| site(at)).collect();
+        let made = CreatedVolume { topologies: topologies.clone(), ..made() };
+        world.settle(created(made)).unwrap();
+        assert_eq!(world.spec().accessible_from(), topologies, "as returned");
+        assert_eq!(world.faults().is_empty(), is_met, "{at:?}: {}", world.faults());
+        assert!(is_met || world.faults().contains("where it was not requested"));
     }
 }
 
@@ -294,6 +305,41 @@ fn plugin_that_does_not_say_that_a_copy_is_one_is_reported() {
         world.drive().unwrap();
         world.settle(created(CreatedVolume { is_copy, ..made() })).unwrap();
         assert_eq!(world.faults().is_empty(), is_copy, "{}", world.faults());
+    }
+}
+
+/// CSI, `CreateVolumeRequest.volume_content_source`: a plugin may leave the growth of a copy to
+/// `NodeExpandVolume`, or the whole of it.
+#[test]
+fn copy_that_is_larger_than_its_source_is_expanded_where_the_plugin_leaves_that() {
+    let call = |by_controller, by_nodes, required_bytes, capacity_bytes| {
+        let growth = CopyGrowth { from_bytes: 4, by_controller, by_nodes };
+        let asked = Provision { required_bytes, growth: Some(growth), ..provision("fleet-1") };
+        let mut world = World::creating_as(asked);
+        world.drive().unwrap();
+        world.settle(created(CreatedVolume { capacity_bytes, ..made() })).unwrap();
+        world.spec().operation().map(Operation::call)
+    };
+    let (at_nodes, whole) = (Some(CallKind::NodeExpand), Some(CallKind::VolumeExpand));
+    assert_eq!(call(false, true, 9, 9), at_nodes);
+    assert_eq!(call(false, true, 9, 0), at_nodes, "it does not say the size");
+    assert_eq!(call(true, true, 9, 12), at_nodes);
+    assert_eq!(call(true, false, 9, 9), None, "the plugin expands no file system");
+    assert_eq!(call(true, true, 4, 4), None, "it is as large as its source");
+    assert_eq!(call(true, true, 9, 4), whole, "it left it as large as its source");
+    assert_eq!(call(false, true, 9, 4), None, "nobody can expand it");
+}
+
+#[test]
+fn size_of_a_new_volume_that_cannot_be_right_is_not_believed() {
+    let cases = [(0, None, ""), (5, None, "9 were"), (u64::MAX, Some(9), "no volume has")];
+    for (capacity_bytes, believed, fault) in cases {
+        let mut world = World::creating_as(Provision { required_bytes: 9, ..provision("fleet-1") });
+        world.drive().unwrap();
+        world.settle(created(CreatedVolume { capacity_bytes, ..made() })).unwrap();
+        assert_eq!(world.spec().capacity_bytes, believed, "{capacity_bytes}");
+        assert!(world.faults().contains(fault), "{}", world.faults());
+        assert_eq!(world.faults().is_empty(), fault.is_empty());
     }
 }
 

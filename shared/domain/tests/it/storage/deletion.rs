@@ -37,10 +37,71 @@ fn first_claim_begins_the_creation_where_it_is_and_is_granted_afterwards() {
     assert_eq!(step.call, None);
     assert!(world.volume.claims.is_empty());
     assert_eq!(world.stage(), Stage::Creating);
-    assert_eq!(world.spec().reach(), [site("b")]);
+    assert_eq!(world.spec().accessible_from(), [site("b")]);
     world.drive().unwrap();
     world.settle(created(made())).unwrap();
     world.grant("a", "n1");
+}
+
+/// The plugin has no room there, or refuses the place: it is where the next claim is.
+#[test]
+fn volume_whose_place_the_plugin_refuses_is_unused_again() {
+    let within = vec![site("a"), site("b")];
+    let asked = || Provision { first_use: true, requisite: within.clone(), ..provision("fleet-1") };
+    let claim_in = |world: &mut World, name: &str, at: &str| {
+        let route = Ok(Route { controller: true, external_node: None, topology: site(at) });
+        world.apply(&Command::Take(Take { route, ..take(name, "n1") }))
+    };
+    for outcome in [exhausted(), refused()] {
+        let mut world = World::creating_as(asked());
+        claim_in(&mut world, "a", "a").unwrap();
+        world.drive().unwrap();
+        world.settle(outcome.clone()).unwrap();
+        assert_eq!((world.stage(), world.spec().operation()), (Stage::Unused, None));
+        assert_eq!(world.spec().accessible_from(), within, "{outcome:?}");
+        assert_eq!(world.failure().unwrap().0, OperationKind::Create);
+        // The plugin is not asked for the same place at once.
+        let refusal = claim_in(&mut world, "a", "a").unwrap_err();
+        let words = refusal.to_string();
+        assert!(refusal.may_pass() && words.contains("unused"), "{words}");
+        claim_in(&mut world, "b", "b").unwrap();
+        assert_eq!(world.spec().accessible_from(), [site("b")]);
+        world.drive().unwrap();
+        world.settle(created(CreatedVolume { topologies: vec![site("b")], ..made() })).unwrap();
+        assert_eq!((world.stage(), world.failure()), (Stage::Ready, None));
+    }
+    // The waits for one place grow.
+    let mut world = World::creating_as(asked());
+    let mut waits = Vec::new();
+    for _ in 0..4 {
+        claim_in(&mut world, "a", "a").unwrap();
+        world.drive().unwrap();
+        world.settle(exhausted()).unwrap();
+        let until = world.spec().provision().unwrap().refused_until(&site("a")).unwrap();
+        let wait = until.since(world.context().now);
+        waits.push(wait);
+        world.pass(wait);
+    }
+    assert!(waits.is_sorted() && waits[0] < waits[3], "{waits:?}");
+}
+
+/// A call that may have created it still decides where it is.
+#[test]
+fn volume_that_may_have_been_created_stays_where_it_was_requested() {
+    let mut world = World::creating_as(Provision { first_use: true, ..provision("fleet-1") });
+    world.take_claim("a", "n1").unwrap();
+    world.drive().unwrap();
+    world.settle(unanswered()).unwrap();
+    for outcome in [exhausted(), refused()] {
+        world.drive_again().unwrap();
+        world.settle(outcome).unwrap();
+        assert_eq!(world.stage(), Stage::Creating);
+    }
+    let mut world = World::creating_as(Provision { first_use: true, ..provision("fleet-1") });
+    world.take_claim("a", "n1").unwrap();
+    world.drive().unwrap();
+    world.settle(created(CreatedVolume { external_id: text(""), ..made() })).unwrap();
+    assert_eq!(world.stage(), Stage::Failed, "it may have left one");
 }
 
 #[test]
@@ -292,8 +353,13 @@ fn volume_that_is_changed_at_its_storage_keeps_its_handle() {
     let own = VolumeSpec { external_id: Some(text("vol-1")), ..world.offered.clone() };
     let other = VolumeSpec { external_id: Some(text("vol-2")), ..own.clone() };
     world.apply(&Command::Register(own.clone())).unwrap();
-    let grow =
-        Command::Expand { required_bytes: 10, limit_bytes: None, offline: false, when_free: false };
+    let grow = Command::Expand {
+        required_bytes: 10,
+        limit_bytes: None,
+        offline: false,
+        node_only: false,
+        when_free: false,
+    };
     world.apply(&grow).unwrap();
     let refused = world.apply(&Command::Register(other.clone()));
     assert!(matches!(refused, Err(Refusal::OperationUnderWay { .. })), "{refused:?}");

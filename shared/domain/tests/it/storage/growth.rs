@@ -1,5 +1,7 @@
 //! Expansion and modification (rule 22).
 
+use std::time::Duration;
+
 use super::*;
 
 fn grown(bytes: u64, node_expansion_required: bool) -> Outcome {
@@ -18,7 +20,13 @@ impl World {
         when_free: bool,
     ) -> Result<Step, Refusal> {
         let limit_bytes = None;
-        self.apply(&Command::Expand { required_bytes, limit_bytes, offline, when_free })
+        self.apply(&Command::Expand {
+            required_bytes,
+            limit_bytes,
+            offline,
+            node_only: false,
+            when_free,
+        })
     }
 
     fn modify(&mut self, key: &str, value: &str) -> Result<Step, Refusal> {
@@ -60,23 +68,145 @@ fn expansion_beside_a_claim_is_called_and_stored() {
     assert_eq!(world.spec().operation(), None);
 }
 
+/// A size is an answer like any other: one that cannot be right is told, and not believed.
 #[test]
-fn expansion_whose_plugin_does_not_say_the_size_has_the_requested_size() {
+fn size_that_cannot_be_right_is_not_believed() {
+    let largest = i64::MAX.unsigned_abs();
+    let cases = [
+        (0, 10, "does not say to which size"),
+        (largest, 10, "which no volume has"),
+        (u64::MAX, 10, "which no volume has"),
+        (7, 3, "10 were requested"),
+        (2, 3, "10 were requested"),
+    ];
+    for (answer, believed, fault) in cases {
+        let mut world = World::created_volume();
+        world.expand(3).unwrap();
+        world.drive().unwrap();
+        world.settle(grown(3, false)).unwrap();
+        world.expand(10).unwrap();
+        world.drive().unwrap();
+        world.settle(grown(answer, false)).unwrap();
+        assert_eq!(world.capacity(), Some(believed), "{answer}");
+        assert!(world.faults().contains(fault), "{answer}: {}", world.faults());
+        // It is not the end of its growth.
+        world.expand(20).unwrap();
+        assert_eq!(call_of(&world.drive().unwrap()), Some(CallKind::VolumeExpand));
+    }
+}
+
+/// The nodes do all of it, and the size is what the record says only when one has done it.
+#[test]
+fn plugin_that_expands_on_nodes_only_expands_at_a_mount() {
+    let mut world = World::created_volume();
+    let on_nodes = |required_bytes| Command::Expand {
+        required_bytes,
+        limit_bytes: None,
+        offline: false,
+        node_only: true,
+        when_free: false,
+    };
+    world.apply(&on_nodes(10)).unwrap();
+    assert_eq!(world.drive(), Err(Refusal::NotDue { next_try: None }), "no controller is called");
+    assert_eq!((world.capacity(), world.operation().call()), (Some(1), CallKind::NodeExpand));
+    world.grant("a", "n1");
+    let Work::Expand(expansion) = &world.operation().work else { panic!("it expands") };
+    assert_eq!(world.spec().bytes_at_nodes(expansion), 10);
+    assert_eq!(call_of(&world.drive().unwrap()), Some(CallKind::NodeExpand));
+    world.settle(grown(12, false)).unwrap();
+    assert_eq!((world.capacity(), world.spec().operation()), (Some(12), None));
+    assert_eq!(world.apply(&on_nodes(10)).unwrap(), Step::nothing(), "the same again");
+}
+
+/// A node's answer may be the size of the file system, or nothing.
+#[test]
+fn size_after_an_expansion_on_nodes_is_at_least_what_was_requested() {
+    for (answer, believed) in [(0, 10), (9, 10), (u64::MAX, 10), (11, 11)] {
+        let mut world = World::created_volume();
+        world.grant("a", "n1");
+        world
+            .apply(&Command::Expand {
+                required_bytes: 10,
+                limit_bytes: None,
+                offline: false,
+                node_only: true,
+                when_free: false,
+            })
+            .unwrap();
+        world.drive().unwrap();
+        world.settle(grown(answer, false)).unwrap();
+        assert_eq!(world.capacity(), Some(believed), "{answer}");
+    }
+}
+
+/// Nothing of it is left to do at the storage.
+#[test]
+fn expansion_that_waits_for_a_mount_holds_up_no_other_change() {
+    let waiting = || {
+        let mut world = World::created_volume();
+        world.expand(10).unwrap();
+        world.drive().unwrap();
+        world.settle(grown(10, true)).unwrap();
+        world
+    };
+    for outcome in [done(), refused()] {
+        let mut world = waiting();
+        world.modify("tier", "gold").unwrap();
+        assert_eq!(world.modify("tier", "gold").unwrap(), Step::nothing());
+        assert_eq!(call_of(&world.drive().unwrap()), Some(CallKind::VolumeModify));
+        world.settle(outcome.clone()).unwrap();
+        assert_eq!(world.operation().call(), CallKind::NodeExpand, "{outcome:?}");
+        world.grant("a", "n1");
+        assert_eq!(call_of(&world.drive().unwrap()), Some(CallKind::NodeExpand));
+        // Its call is made: what follows waits.
+        assert!(matches!(world.modify("tier", "tin"), Err(Refusal::OperationUnderWay { .. })));
+        world.settle(done()).unwrap();
+        assert_eq!(world.spec().operation(), None);
+    }
+    let deregister = Command::Deregister { force: false, reason: text("asked"), running: vec![] };
+    assert!(deletes_spec(&waiting().apply(&deregister).unwrap()));
     let mut world = World::created_volume();
     world.expand(10).unwrap();
-    world.drive().unwrap();
-    world.settle(grown(0, false)).unwrap();
-    assert_eq!((world.capacity(), world.faults()), (Some(10), String::new()));
+    assert!(matches!(world.apply(&deregister), Err(Refusal::OperationUnderWay { .. })));
 }
 
 #[test]
-fn plugin_that_expands_less_than_was_asked_is_reported() {
-    let mut world = World::created_volume();
-    world.expand(10).unwrap();
-    world.drive().unwrap();
-    world.settle(grown(7, false)).unwrap();
-    assert_eq!(world.capacity(), Some(7));
-    assert!(world.faults().contains("10 were requested"), "{}", world.faults());
+fn claim_that_came_later_waits_behind_an_expansion_until_it_was_tried() {
+    let shared = &[AccessMode::MultiNodeMultiWriter];
+    let mut world = World::with(shared);
+    world.grant("a", "n1");
+    world.expand_offline(10, true, true).unwrap();
+    world.pass(Duration::from_secs(1));
+    let refused = world.take_claim("b", "n2").unwrap_err();
+    let expands = Refusal::OperationUnderWay {
+        operation: OperationKind::Expand,
+        since: world.operation().since,
+        failure: None,
+    };
+    assert_eq!(refused, expands);
+    let in_line = Command::Take(Take { wait: true, ..take("b", "n2") });
+    world.apply(&in_line).unwrap();
+    assert_eq!(world.claim("b").state, State::Waiting);
+    let line = world.volume.in_line(&VolumeId::new("v").unwrap(), &alloc("b")).unwrap();
+    assert_eq!(line.behind, [alloc("a")], "the expansion waits for it");
+    world.free("a");
+    world.apply(&in_line).unwrap();
+    assert_eq!(world.claim("b").state, State::Waiting, "the call comes first");
+    assert!(matches!(world.take_claim("c", "n3"), Err(Refusal::Busy { .. })));
+    assert_eq!(call_of(&world.drive().unwrap()), Some(CallKind::VolumeExpand));
+    world.settle(not_done()).unwrap();
+    // The plugin cannot expand it now. Claims go on between its tries.
+    world.apply(&in_line).unwrap();
+    assert_ne!(world.claim("b").state, State::Waiting);
+
+    let mut world = World::with(&[AccessMode::SingleNodeSingleWriter]);
+    world.grant("a", "n1");
+    world.apply(&in_line).unwrap();
+    world.pass(Duration::from_secs(1));
+    world.expand_offline(10, true, true).unwrap();
+    world.free("a");
+    world.apply(&in_line).unwrap();
+    assert_ne!(world.claim("b").state, State::Waiting, "it came first");
 }
 
 #[test]
@@ -118,6 +248,7 @@ fn same_expansion_again_changes_nothing_and_a_smaller_one_is_refused() {
         required_bytes: 10,
         limit_bytes,
         offline: false,
+        node_only: false,
         when_free: false,
     };
     let other = world.apply(&bounded(Some(20)));

@@ -110,8 +110,13 @@ fn the_volume_of_a_run_is_kept_while_it_may_be_mounted() {
 fn an_expansion_waits_for_a_mount_only_where_the_plugin_needs_the_volume_out_of_use() {
     for (offline, call) in [(true, None), (false, Some(CallKind::VolumeExpand))] {
         let mut world = World::created_volume();
-        let expand =
-            Command::Expand { required_bytes: 9, limit_bytes: None, offline, when_free: true };
+        let expand = Command::Expand {
+            required_bytes: 9,
+            limit_bytes: None,
+            offline,
+            node_only: false,
+            when_free: true,
+        };
         world.apply(&expand).unwrap();
         world.mounts = vec![mount()];
         assert_eq!(call_of(&world.drive().unwrap()), call, "offline: {offline}");

@@ -2,7 +2,7 @@
 
 use crate::access::{Bound, Capability, Conflict, Mode, admit};
 use crate::volume::record::Newcomer;
-use crate::volume::storage::Stage;
+use crate::volume::storage::{Operation, Stage};
 use crate::volume::{
     CallKind, CallOwner, Claim, Claims, Context, Holder, Refusal, Route, State, Step, Take, Volume,
     VolumeSpec,
@@ -68,7 +68,8 @@ fn take_new(
     if in_line.is_none() {
         check_room(&volume.claims, take)?;
     }
-    if !is_admitted(volume, take, capability, in_line) {
+    let expansion = volume.expansion_ahead(in_line);
+    if expansion.is_some() || !is_admitted(volume, take, capability, in_line) {
         match in_line {
             Some(own) => return Ok(keep_place(own, take, context)),
             None if take.wait => {
@@ -77,7 +78,10 @@ fn take_new(
                 return Ok(keep_place(&claim, take, context));
             }
             // The slower check names the claims that conflict.
-            None => admitted_by_each(volume, take, capability, None)?,
+            None => {
+                admitted_by_each(volume, take, capability, None)?;
+                expansion.map_or(Ok(()), |expansion| Err(behind(volume, expansion, context)))?;
+            }
         }
     }
     let route = take.route.as_ref().map_err(|why| Refusal::from(why.clone()))?;
@@ -110,6 +114,17 @@ fn take_new(
     Ok(Step::put(&take.alloc, claim, Some(attempt)))
 }
 
+/// The refusal of a claim behind an expansion: for as long as other claims hold the volume, or for
+/// the call, which is about to be made.
+fn behind(volume: &Volume, expansion: &Operation, context: &Context) -> Refusal {
+    if volume.holders().next().is_some() {
+        return Refusal::under_way(expansion);
+    }
+    let (owner, call) = (CallOwner::Volume, expansion.call());
+    let until = context.now.after(context.policy.call_timeout);
+    Refusal::Busy { owner, call, until, failure: None }
+}
+
 /// Refuses a further claim that would make a call for its node larger than may be. The claim would
 /// be on record by then, and could neither be granted nor released.
 fn check_room(claims: &Claims, take: &Take) -> Result<(), Refusal> {
@@ -130,6 +145,10 @@ fn first_use(spec: &VolumeSpec, take: &Take, context: &Context) -> Result<Option
         Stage::Ready => Ok(None),
         Stage::Unused => {
             let route = take.route.as_ref().map_err(|why| Refusal::from(why.clone()))?;
+            let until = spec.provision().and_then(|asked| asked.refused_until(&route.topology));
+            if until.is_some_and(|until| until > context.now) {
+                return Err(Refusal::not_ready(spec));
+            }
             Ok(Some(Step::put_spec(spec.created_at(&route.topology, context.now))))
         }
         Stage::Creating | Stage::Failed | Stage::Deleting => Err(Refusal::not_ready(spec)),

@@ -24,6 +24,7 @@
 mod next;
 mod operation_calls;
 mod request;
+mod size_answer;
 mod snapshot_calls;
 mod table;
 

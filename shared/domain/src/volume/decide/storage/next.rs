@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::NodeId;
 use crate::volume::storage::{Expansion, Operation, Work};
-use crate::volume::{State, Volume};
+use crate::volume::{Claim, State, Volume};
 
 /// What comes next of an operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,6 +30,35 @@ impl Volume {
             }
             _ => NextStorageCall::Controller,
         }
+    }
+
+    /// The expansion that only the next mount goes on with: its part at the controller is done, and
+    /// no call of it is under way. It holds up no other change.
+    pub fn expansion_at_next_mount(&self) -> Option<&Expansion> {
+        let operation = self.spec.as_ref()?.operation()?;
+        let Work::Expand(expansion) = &operation.work else { return None };
+        let is_at_rest = expansion.at_nodes && operation.progress.calls.attempt.is_none();
+        (is_at_rest && self.next_storage_call(operation) == NextStorageCall::Await)
+            .then_some(expansion)
+    }
+
+    /// The operation, if the storage still has to do something for it.
+    pub fn operation_at_storage(&self) -> Option<&Operation> {
+        let operation = self.spec.as_ref()?.operation()?;
+        self.expansion_at_next_mount().is_none().then_some(operation)
+    }
+
+    /// The expansion that is before this claim in line, or before a new one: it has to be made while
+    /// no claim holds the volume. Claims go on beside its tries once the plugin was asked, and beside
+    /// a mount that it waits for.
+    pub fn expansion_ahead(&self, in_line: Option<&Claim>) -> Option<&Operation> {
+        let operation = self.spec.as_ref()?.operation()?;
+        let waits = matches!(operation.work, Work::Expand(_))
+            && operation.needs_unmounted()
+            && operation.mounted.is_none()
+            && !operation.progress.calls.is_unsettled();
+        let is_ahead = in_line.is_none_or(|claim| claim.since >= operation.since);
+        (waits && is_ahead).then_some(operation)
     }
 }
 

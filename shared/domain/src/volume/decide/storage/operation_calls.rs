@@ -11,6 +11,7 @@ use std::collections::BTreeSet;
 
 use super::next::{newest_epoch, next_node};
 use super::request;
+use super::size_answer::SizeAnswer;
 use super::table::{self, VolumeStage};
 use crate::volume::decide::due::{Due, DueCall};
 use crate::volume::storage::{
@@ -18,8 +19,8 @@ use crate::volume::storage::{
     Work,
 };
 use crate::volume::{
-    Begin, CallFailure, Context, CreatedVolume, NextStorageCall, Outcome, Refusal, Step, Volume,
-    VolumeSpec,
+    Begin, CallFailure, Context, CreatedVolume, NextStorageCall, Outcome, Refusal, Step,
+    StorageAnswer, Volume, VolumeSpec,
 };
 use crate::{AttemptId, NodeId, Timestamp};
 
@@ -92,7 +93,8 @@ pub(in crate::volume) fn answer_operation(
     if current.is_none() {
         return Err(Refusal::StaleAttempt);
     }
-    match table::next_of_volume(&operation.work, &operation.progress, outcome) {
+    let is_placed = spec.provision().is_some_and(|provision| provision.first_claim.is_some());
+    match table::next_of_volume(&operation.work, is_placed, &operation.progress, outcome) {
         VolumeStage::Gone => return Ok(Step::delete_spec()),
         VolumeStage::Created(made) => {
             storage.home = operation.progress.executor.take();
@@ -103,7 +105,9 @@ pub(in crate::volume) fn answer_operation(
             return Ok(Step::put_spec(grown(spec, storage, operation, bytes, at_nodes)));
         }
         VolumeStage::GrownAtNode => {
+            let spec = node_grown(spec, &mut storage, &operation, outcome);
             storage.operation = grown_at_node(volume, operation);
+            return Ok(Step::put_spec(spec.living(bounded(storage))));
         }
         VolumeStage::RefusedByNode(failure) => {
             refused_by_node(volume, &mut operation);
@@ -111,10 +115,18 @@ pub(in crate::volume) fn answer_operation(
             storage.operation = Some(operation);
         }
         VolumeStage::Modified => {
-            if let Work::Modify { parameters } = &mut operation.work {
-                storage.mutable.append(parameters);
+            if let Work::Modify { mut parameters, replaced } = operation.work {
+                storage.mutable.append(&mut parameters);
+                let goes_on = replaced.map(|expansion| Work::Expand(*expansion));
+                storage.operation = goes_on.map(|work| Operation::new(work, operation.since));
             }
             storage.failure = None;
+        }
+        VolumeStage::Unplaced(error) => {
+            storage.failure = Some(failure(operation.kind(), error, context.now));
+            if let Some(provision) = &mut storage.provision {
+                provision.unplace(|tries| context.next_try(tries));
+            }
         }
         VolumeStage::Refused(error) => {
             storage.failure = Some(failure(operation.kind(), error, context.now));
@@ -140,7 +152,8 @@ fn replaced_by(operation: Operation) -> Option<Operation> {
     let before = match operation.work {
         Work::Expand(refused) => Work::Expand(*refused.replaced?),
         Work::Delete { replaced, .. } => *replaced?,
-        Work::Create { .. } | Work::Modify { .. } => return None,
+        Work::Modify { replaced, .. } => Work::Expand(*replaced?),
+        Work::Create { .. } => return None,
     };
     let mut before = Operation::new(before, operation.since);
     before.progress.calls.tries = operation.progress.calls.tries;
@@ -158,21 +171,15 @@ fn grown(
     let Work::Expand(expansion) = &mut operation.work else { return spec.clone() };
     storage.failure = None;
     let required = expansion.required_bytes;
-    let short = bytes > 0 && bytes < required;
-    if short {
-        storage.faults.push(format!(
-            "it expanded the volume to {bytes} bytes, and {required} were requested"
-        ));
+    let answer = SizeAnswer { bytes, required, limit: expansion.limit_bytes };
+    storage.faults.extend(answer.fault("it expanded the volume"));
+    if bytes == 0 {
+        storage.faults.push("it expanded the volume, and does not say to which size".to_owned());
     }
-    if let Some(limit) = expansion.limit_bytes.filter(|limit| bytes > *limit) {
-        storage
-            .faults
-            .push(format!("it expanded the volume to {bytes} bytes, more than the limit {limit}"));
-    }
-    // No volume shrinks: a smaller size than before is no size of this volume.
-    let before = spec.capacity_bytes.unwrap_or_default();
-    let capacity = if bytes > 0 { bytes.max(before) } else { required };
-    storage.expanded_for = (!short).then_some(required);
+    // An OK without a size that can be believed says that it has the required one; a size that is
+    // smaller says that it has not.
+    let capacity = if answer.is_short() { spec.capacity_bytes } else { Some(answer.believed()) };
+    storage.expanded_for = (!answer.is_short()).then_some(required);
     // Nodes that had to follow a smaller one have to follow this one.
     let nodes_behind = expansion.all_replaced().any(|before| before.at_nodes);
     if at_nodes || nodes_behind {
@@ -181,8 +188,32 @@ fn grown(
         operation.progress = StorageProgress::default();
         storage.operation = Some(operation);
     }
-    let spec = VolumeSpec { capacity_bytes: Some(capacity), ..spec.clone() };
+    let spec = VolumeSpec { capacity_bytes: capacity, ..spec.clone() };
     spec.living(bounded(storage))
+}
+
+/// The volume after a node has expanded it: its size is known from the controller's answer, unless
+/// nodes do all of it.
+fn node_grown(
+    spec: &VolumeSpec,
+    storage: &mut StorageLife,
+    operation: &Operation,
+    outcome: &Outcome,
+) -> VolumeSpec {
+    let node_only = match &operation.work {
+        Work::Expand(expansion) if expansion.node_only => expansion,
+        _ => return spec.clone(),
+    };
+    let bytes = match outcome {
+        Outcome::Stored(StorageAnswer::Capacity { bytes, .. }) => *bytes,
+        _ => 0,
+    };
+    let required = node_only.required_bytes;
+    // The agent has looked at the device: a smaller number is the file system's.
+    let believed = SizeAnswer { bytes, required, limit: None }.believed().max(required);
+    storage.failure = None;
+    storage.expanded_for = Some(required);
+    VolumeSpec { capacity_bytes: spec.capacity_bytes.max(Some(believed)), ..spec.clone() }
 }
 
 /// The expansion after a node has expanded the volume; none if it was the last one.
@@ -229,6 +260,10 @@ fn created(
         );
         storage.failure = Some(failure(OperationKind::Create, &error.into(), context.now));
         storage.faults.push(fault);
+        // Another claim would create a second one.
+        if let Some(provision) = &mut storage.provision {
+            provision.first_claim = None;
+        }
         return spec.living(bounded(storage));
     }
     if let Some(provision) = &storage.provision {
@@ -244,9 +279,17 @@ fn created(
         storage.operation =
             Some(Operation::new(Work::Delete { reason, replaced: None }, context.now));
     }
+    let capacity_bytes = storage.provision.as_ref().and_then(|asked| {
+        let size = SizeAnswer::of_creation(asked, made);
+        (made.capacity_bytes > 0 && !size.is_short()).then(|| size.believed())
+    });
+    if storage.operation.is_none() && !storage.unusable {
+        let grows = storage.provision.as_ref().and_then(|asked| growth_of_copy(asked, made));
+        storage.operation = grows.map(|work| Operation::new(work, context.now));
+    }
     let spec = VolumeSpec {
         external_id: Some(made.external_id.clone()),
-        capacity_bytes: (made.capacity_bytes > 0).then_some(made.capacity_bytes),
+        capacity_bytes,
         context: made.context.clone(),
         topologies: made.topologies.clone(),
         ..spec.clone()
@@ -254,18 +297,33 @@ fn created(
     spec.living(bounded(storage))
 }
 
+/// What is left of a copy's creation. A plugin may leave the file system at the source's size, or
+/// the whole copy (CSI, `CreateVolumeRequest.volume_content_source`).
+fn growth_of_copy(asked: &Provision, made: &CreatedVolume) -> Option<Work> {
+    let growth = asked.growth.as_ref()?;
+    let size = SizeAnswer::of_creation(asked, made);
+    let required_bytes = asked.required_bytes;
+    let expansion = Expansion { required_bytes, ..Expansion::default() };
+    if size.is_short() {
+        let limit_bytes = asked.limit_bytes;
+        return growth.by_controller.then_some(Work::Expand(Expansion {
+            limit_bytes,
+            offline: true,
+            ..expansion
+        }));
+    }
+    let required_bytes = size.believed();
+    let grows = growth.by_nodes && required_bytes > growth.from_bytes;
+    grows.then_some(Work::Expand(Expansion { required_bytes, at_nodes: true, ..expansion }))
+}
+
 /// What the plugin returned otherwise than it was asked to.
 fn differences(asked: &Provision, made: &CreatedVolume) -> Vec<String> {
     let mut faults = Vec::new();
-    let (bytes, required) = (made.capacity_bytes, asked.required_bytes);
-    if bytes > 0 && bytes < required {
-        faults.push(format!("it created a volume of {bytes} bytes, and {required} were requested"));
-    }
-    if let Some(limit) = asked.limit_bytes.filter(|limit| bytes > *limit) {
-        faults.push(format!("it created a volume of {bytes} bytes, more than the limit {limit}"));
-    }
-    if let Some(outside) = made.topologies.iter().find(|made| !asked.is_requested_at(made)) {
-        faults.push(format!("it created the volume at {outside:?}, where it was not requested"));
+    faults.extend(SizeAnswer::of_creation(asked, made).fault("it created a volume"));
+    if !asked.is_met_by(&made.topologies) {
+        let places = &made.topologies;
+        faults.push(format!("it created the volume at {places:?}, where it was not requested"));
     }
     if asked.origin.is_some() && !made.is_copy {
         faults.push("it does not say that the volume is a copy of its source".to_owned());

@@ -106,6 +106,7 @@ pub(in crate::volume) struct ExpansionWish {
     pub required_bytes: u64,
     pub limit_bytes: Option<u64>,
     pub offline: bool,
+    pub node_only: bool,
     pub when_free: bool,
 }
 
@@ -157,6 +158,8 @@ pub(in crate::volume) fn expand(
         required_bytes,
         limit_bytes: wish.limit_bytes,
         offline: wish.offline,
+        at_nodes: wish.node_only,
+        node_only: wish.node_only,
         replaced,
         node,
         ..Expansion::default()
@@ -176,16 +179,19 @@ pub(in crate::volume) fn modify(
     context.check_registered_once()?;
     let mut storage = spec.life();
     match &storage.operation {
-        Some(Operation { work: Work::Modify { parameters: now }, .. }) if now == parameters => {
+        Some(Operation { work: Work::Modify { parameters: now, .. }, .. }) if now == parameters => {
             return Ok(Step::nothing());
         }
-        Some(operation) => return Err(Refusal::under_way(operation)),
-        None => {}
+        Some(operation) if volume.expansion_at_next_mount().is_none() => {
+            return Err(Refusal::under_way(operation));
+        }
+        Some(_) | None => {}
     }
     if parameters.iter().all(|(key, value)| storage.mutable.get(key) == Some(value)) {
         return Ok(Step::nothing());
     }
-    let work = Work::Modify { parameters: parameters.clone() };
+    let replaced = volume.expansion_at_next_mount().cloned().map(Box::new);
+    let work = Work::Modify { parameters: parameters.clone(), replaced };
     storage.operation = Some(Operation::new(work, context.now));
     Ok(Step::put_spec(spec.living(storage)))
 }

@@ -60,7 +60,7 @@ pub(in crate::volume) fn cut(
         name: wish.name.clone(),
         plugin: spec.plugin.clone(),
         source: wish.source.clone(),
-        topologies: spec.reach().to_vec(),
+        topologies: spec.accessible_from().to_vec(),
         home: spec.home().cloned(),
         parameters: wish.parameters.clone(),
         secrets: spec.secrets.clone(),

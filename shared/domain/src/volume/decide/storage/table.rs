@@ -25,6 +25,8 @@ pub(super) enum VolumeStage<'a> {
     RefusedByNode(&'a CallFailure),
     /// It has the new parameters.
     Modified,
+    /// Nothing is at the storage, and the next claim says where it is created.
+    Unplaced(&'a CallFailure),
     /// The operation ends, and what it replaced goes on.
     Refused(&'a CallFailure),
     /// The call is tried again.
@@ -32,8 +34,10 @@ pub(super) enum VolumeStage<'a> {
 }
 
 /// What comes next in a volume's life at its storage.
+/// `is_placed` says whether a first claim chose where it is created.
 pub(super) fn next_of_volume<'a>(
     work: &Work,
+    is_placed: bool,
     progress: &StorageProgress,
     outcome: &'a Outcome,
 ) -> VolumeStage<'a> {
@@ -48,6 +52,9 @@ pub(super) fn next_of_volume<'a>(
 
         (Create { .. }, Stored(Volume(made))) => Next::Created(made),
         (Create { doomed: true }, Refused(_) | NotDone(_) | Exhausted(_)) if is_sure => Next::Gone,
+        (Create { .. }, Refused(failure) | Exhausted(failure)) if is_sure && is_placed => {
+            Next::Unplaced(failure)
+        }
         (Create { .. }, Refused(failure)) if is_sure => Next::Refused(failure),
 
         (Delete { .. }, Done { .. } | Stored(_)) => Next::Gone,
