@@ -20,7 +20,8 @@ use berth_domain::class::{Class, TopologyPolicy};
 use berth_domain::size::{Size, describe_bytes};
 use berth_domain::topology::{reaches, segments};
 use berth_domain::volume::storage::{
-    CopyGrowth, Origin, Provision, Reclaim, SnapshotState, Stage, StorageLife, Topology,
+    CopyGrowth, OperationKind, Origin, Provision, Reclaim, SnapshotState, Stage, StorageLife,
+    Topology,
 };
 use berth_domain::volume::{Command, Volume, VolumeSpec};
 use berth_domain::{ClassId, Namespace, NodeId, PluginId, SecretsId, VolumeKey};
@@ -355,7 +356,13 @@ fn place_of(
 fn growth_of_copy(state: &State, plugin: &PluginId, source: &Source) -> Option<CopyGrowth> {
     let by_controller = state.require(plugin, Ability::ExpandVolume).is_ok();
     let by_nodes = state.expands_on_nodes(plugin);
-    let from_bytes = source.bytes.unwrap_or_default();
+    // While the source itself grows, its file system may be as small as any.
+    let grows = source.spec.bytes_after_expansion() != source.spec.capacity_bytes
+        || source
+            .spec
+            .operation()
+            .is_some_and(|operation| operation.kind() == OperationKind::Expand);
+    let from_bytes = source.bytes.filter(|_| !grows).unwrap_or_default();
     (by_controller || by_nodes).then_some(CopyGrowth { from_bytes, by_controller, by_nodes })
 }
 

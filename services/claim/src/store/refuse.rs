@@ -41,7 +41,7 @@ pub fn to_problem(volume: &VolumeKey, refusal: &Refusal) -> Problem {
         Refusal::NotDue { .. } => (Code::NotDue, true),
         Refusal::ClaimsLive { .. } | Refusal::StillRunning { .. } => (Code::ClaimsLive, false),
         Refusal::UnsafeUpdate { .. } | Refusal::Provisioned { .. } => (Code::UnsafeUpdate, false),
-        Refusal::NotReady { .. } => (Code::VolumeNotReady, refusal.is_of_creation()),
+        Refusal::NotReady { .. } => (Code::VolumeNotReady, refusal.may_pass()),
         Refusal::Exists { .. } => (Code::VolumeExists, false),
         Refusal::OperationUnderWay { .. } => (Code::OperationUnderWay, true),
         Refusal::Shrinks { .. } => (Code::NeverSmaller, false),

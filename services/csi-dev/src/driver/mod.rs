@@ -136,8 +136,8 @@ impl Driver {
     }
 
     /// Refuses a volume that this node cannot reach.
-    fn check_reach(&self, volume: &Volume) -> Result<(), Refusal> {
-        check_reach(volume.meta(), self.node_id(), &self.profile.topology())
+    fn check_own_reach(&self, volume: &Volume) -> Result<(), Refusal> {
+        self.check_reach(volume.meta(), self.node_id(), &self.profile.topology())
     }
 
     /// Refuses while the node is fenced.
@@ -160,6 +160,26 @@ impl Driver {
 
     fn has(&self, ability: Ability) -> bool {
         self.profile.has(ability)
+    }
+
+    /// Refuses a volume that `node`, with these segments, cannot reach.
+    fn check_reach(
+        &self,
+        meta: &VolumeMeta,
+        node: &str,
+        segments: &Segments,
+    ) -> Result<(), Refusal> {
+        let also = self.profile.also_from();
+        let is_also = !also.is_empty() && topology::is_within(segments, &also);
+        if is_also || topology::is_within(segments, &meta.topology) {
+            return Ok(());
+        }
+        let message = format!(
+            "volume {:?}: accessible from {:?} only, and node {node} is at {segments:?}; use a \
+             node there",
+            meta.volume_id, meta.topology
+        );
+        Err(Refusal::new(Code::FailedPrecondition, message))
     }
 
     /// What a CO must pass from `ControllerPublishVolume` to the node calls.
@@ -212,19 +232,6 @@ impl Driver {
             ),
         ))
     }
-}
-
-/// Refuses a volume that `node`, with these segments, cannot reach.
-fn check_reach(meta: &VolumeMeta, node: &str, segments: &Segments) -> Result<(), Refusal> {
-    if topology::is_within(segments, &meta.topology) {
-        return Ok(());
-    }
-    let message = format!(
-        "volume {:?}: accessible from {:?} only, and node {node} is at {segments:?}; use a node \
-         there",
-        meta.volume_id, meta.topology
-    );
-    Err(Refusal::new(Code::FailedPrecondition, message))
 }
 
 fn unknown(id: &str) -> Refusal {

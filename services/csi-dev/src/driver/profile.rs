@@ -70,6 +70,10 @@ pub struct Profile {
     /// Where the node is, as topological segments; may be repeated
     #[arg(long, value_name = "KEY=VALUE", value_delimiter = ',', value_parser = parse_pair)]
     topology: Vec<(String, String)>,
+    /// Make each volume accessible from there, too, wherever it was requested, as a disk in two zones
+    /// is; may be repeated
+    #[arg(long, value_name = "KEY=VALUE", value_delimiter = ',', value_parser = parse_pair)]
+    also_from: Vec<(String, String)>,
     /// Answer `ControllerPublishVolume` without a `publish_context`
     #[arg(long)]
     pub no_publish_context: bool,
@@ -129,6 +133,11 @@ impl Profile {
     /// The node's segments; empty if the plugin knows no topology.
     pub fn topology(&self) -> Segments {
         self.topology.iter().cloned().collect()
+    }
+
+    /// Where each volume is accessible from besides; nowhere if empty.
+    pub fn also_from(&self) -> Segments {
+        self.also_from.iter().cloned().collect()
     }
 
     /// Whether the plugin ignores this field.

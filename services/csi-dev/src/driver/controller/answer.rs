@@ -13,8 +13,11 @@ use crate::topology;
 
 pub(super) fn volume(driver: &Driver, meta: &VolumeMeta) -> v1::Volume {
     let source = meta.asked.as_ref().and_then(|asked| asked.source.as_ref());
-    let topology =
+    let mut topology =
         if driver.has(Ability::Topology) { topology::to_wire(&meta.topology) } else { Vec::new() };
+    if !topology.is_empty() {
+        topology.extend(topology::to_wire(&driver.profile.also_from()));
+    }
     v1::Volume {
         capacity_bytes: meta.capacity_bytes,
         volume_id: meta.volume_id.clone(),

@@ -12,9 +12,9 @@ use berth_csi::v1::{
 
 use crate::ability::Ability;
 use crate::backend::{Attachment, Backend, BackendError, CallSlot, NodeRecord};
+use crate::driver::Driver;
 use crate::driver::refusal::Refusal;
 use crate::driver::request::{check_context, read_capability};
-use crate::driver::{Driver, check_reach};
 use crate::rules;
 
 pub(in crate::driver) fn publish(
@@ -32,7 +32,7 @@ pub(in crate::driver) fn publish(
     check_context(volume.meta(), &request.volume_context)?;
     let node = driver.backend.node(node_id)?.filter(|node| driver.is_home(Some(&node.node_id)));
     let node = node.ok_or_else(|| unknown_node(volume_id, node_id))?;
-    check_reach(volume.meta(), node_id, &node.topology)?;
+    driver.check_reach(volume.meta(), node_id, &node.topology)?;
     // Held until the attachment is recorded, so that two calls together cannot exceed a node's
     // limit.
     let _counting = if node.max_volumes > 0 { Some(driver.backend.lock()?) } else { None };

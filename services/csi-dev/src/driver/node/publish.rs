@@ -45,7 +45,7 @@ pub(in crate::driver) fn publish(
 
     let locked = volume.lock()?;
     let mut state = locked.state()?;
-    driver.check_reach(&volume)?;
+    driver.check_own_reach(&volume)?;
     driver.check_fence(volume_id)?;
     let attached = driver.check_attached(volume.meta(), &state, &request.publish_context)?;
     driver.insist(volume_id, rules::check_use(&state, node, capability.mode, *readonly))?;

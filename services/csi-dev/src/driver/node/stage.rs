@@ -43,7 +43,7 @@ pub(in crate::driver) fn stage(
 
     let locked = volume.lock()?;
     let mut state = locked.state()?;
-    driver.check_reach(&volume)?;
+    driver.check_own_reach(&volume)?;
     driver.check_fence(volume_id)?;
     let attached = driver.check_attached(volume.meta(), &state, &request.publish_context)?;
     let readonly =

@@ -7,7 +7,7 @@ use berth_contract::message::storage::StorageWait;
 use berth_domain::volume::storage::Stage;
 use berth_harness::root::or_skip;
 use berth_harness::wait;
-use berth_integration::{Options, System};
+use berth_integration::{Options, RECOVERY, System};
 use serde_json::json;
 
 /// The size of the file system at a path, in bytes.
@@ -118,6 +118,150 @@ async fn a_plugin_that_expands_offline_only_is_called_when_the_volume_is_free() 
     system.stop("a").await;
     system.staged_as("data", Stage::Ready).await;
     assert_eq!(system.volume_status("data").await.unwrap().capacity_bytes, Some(2 << 20));
+    system.deleted("data").await;
+    system.judge();
+}
+
+/// The plugin leaves the file system of a copy as large as it was. The development driver grows it
+/// only by the call.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_that_is_larger_than_its_source_has_a_larger_file_system() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options { nodes: 1, ..Options::default() }).await;
+    let (small, large) = (320_u64 << 20, 1024_u64 << 20);
+    let image = json!({"size": small, "parameters": {"backing": "image", "fs-type": "xfs"}});
+    system.created("data", image.clone()).await;
+    system.snapshot(&["data"], "monday", json!({})).await.unwrap();
+    for (copy, from) in [
+        ("clone", json!({"volume": "data"})),
+        ("restored", json!({"volume": "data", "snapshot": "monday"})),
+    ] {
+        let mut document = image.clone();
+        (document["size"], document["from"]) = (json!(large), from);
+        system.create(copy, document).await.unwrap();
+        let mounted = system.run(&format!("a-{copy}"), 0, copy).await;
+        assert!(bytes_at(&mounted.path) > large / 2, "{copy}: {}", bytes_at(&mounted.path));
+        system.staged_as(copy, Stage::Ready).await;
+        system.stop(&format!("a-{copy}")).await;
+        system.freed(copy).await;
+        system.deleted(copy).await;
+    }
+    system.judge();
+}
+
+/// CSI allows a plugin to expand on nodes alone.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plugin_that_expands_on_nodes_only_does_so_at_the_mount() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let driver = |_| vec!["--without".to_owned(), "expand".to_owned()];
+    let system = System::start(Options { nodes: 1, driver, ..Options::default() }).await;
+    let (small, large) = (320_u64 << 20, 1024_u64 << 20);
+    let image = json!({"size": small, "parameters": {"backing": "image", "fs-type": "xfs"}});
+    system.created("data", image).await;
+    let mounted = system.run("a", 0, "data").await;
+    system.expand("data", json!({"size": large})).await.unwrap();
+    system.staged_as("data", Stage::Ready).await;
+    assert!(bytes_at(&mounted.path) > large / 2, "while it is mounted");
+    assert_eq!(system.volume_status("data").await.unwrap().capacity_bytes, Some(large));
+    system.stop("a").await;
+    system.freed("data").await;
+
+    system.expand("data", json!({"size": large * 2})).await.unwrap();
+    let status = system.volume_status("data").await.unwrap();
+    let waits = status.storage.and_then(|it| it.operation).and_then(|it| it.waits_for);
+    assert_eq!(waits, Some(StorageWait::NextStaging));
+    assert_eq!(status.capacity_bytes, Some(large), "nothing was called yet");
+    let mounted = system.run("b", 0, "data").await;
+    system.staged_as("data", Stage::Ready).await;
+    assert!(bytes_at(&mounted.path) > large, "at its next mount");
+    assert_eq!(system.volume_status("data").await.unwrap().capacity_bytes, Some(large * 2));
+    system.stop("b").await;
+    system.freed("data").await;
+    system.deleted("data").await;
+    system.judge();
+}
+
+/// Other changes go on beside an expansion that waits for a mount, and a copy asks for the size that
+/// its source will have.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_expansion_that_waits_holds_up_no_other_change() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options { nodes: 1, ..Options::default() }).await;
+    let (small, large) = (320_u64 << 20, 1024_u64 << 20);
+    let image = json!({"size": small, "parameters": {"backing": "image", "fs-type": "xfs"}});
+    system.created("data", image.clone()).await;
+    let refused = json!([{"rpc": "ControllerExpandVolume", "when": "before", "code": "UNAVAILABLE",
+        "times": 3}]);
+    system.plant(0, &refused);
+    system.expand("data", json!({"size": large})).await.unwrap();
+    let mut copy = image;
+    copy["from"] = json!({"volume": "data"});
+    copy.as_object_mut().unwrap().remove("size");
+    system.create("copy", copy).await.unwrap();
+    wait::until("only the mount is left", RECOVERY, || async {
+        let status = system.volume_status("data").await.map_err(|problem| problem.to_string())?;
+        let waits = status.storage.and_then(|it| it.operation).and_then(|it| it.waits_for);
+        if waits == Some(StorageWait::NextStaging) { Ok(()) } else { Err(format!("{waits:?}")) }
+    })
+    .await;
+    let modify = json!({"id": "data", "parameters": {"iops": "7"}});
+    let _: serde_json::Value =
+        system.persist("berth.v1.volume.modify.default", &modify).await.unwrap();
+    wait::until("it is modified", RECOVERY, || async {
+        let status = system.volume_status("data").await.map_err(|problem| problem.to_string())?;
+        let storage = status.storage.unwrap();
+        let is_set = storage.mutable_parameters.get("iops").is_some_and(|iops| iops == "7");
+        if is_set { Ok(()) } else { Err(format!("{storage:?}")) }
+    })
+    .await;
+    let mounted = system.run("a", 0, "data").await;
+    assert!(bytes_at(&mounted.path) > large / 2, "it grows although it was modified meanwhile");
+    system.staged_as("data", Stage::Ready).await;
+    let mounted = system.run("b", 0, "copy").await;
+    assert!(bytes_at(&mounted.path) > large / 2, "the copy has the new size");
+    for (alloc, volume) in [("a", "data"), ("b", "copy")] {
+        system.stop(alloc).await;
+        system.freed(volume).await;
+        system.deleted(volume).await;
+    }
+    system.judge();
+}
+
+/// A claim that came after the expansion waits behind it.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_offline_expansion_has_a_place_in_line() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let driver = |_| vec!["--without".to_owned(), "online-expand".to_owned()];
+    let system = System::start(Options { nodes: 1, driver, ..Options::default() }).await;
+    let shared = json!([{"access": "single-node-multi-writer"}]);
+    system.created("data", json!({"size": "1MiB", "capability": shared})).await;
+    system.run("a", 0, "data").await;
+    system.expand("data", json!({"size": "2MiB", "when_free": true})).await.unwrap();
+    let refused = system.run_refused("b", 0, "data").await;
+    assert_eq!(refused.code, Code::OperationUnderWay, "{refused}");
+    system.alloc("c", 0, "data", false).await;
+    let (mounted, ()) = tokio::join!(system.mount_in_turn("c", 0, "data"), async {
+        wait::until("it is in line", RECOVERY, || async {
+            let claims = system.claims("data").await.claims;
+            if claims.len() == 2 { Ok(()) } else { Err(format!("{claims:?}")) }
+        })
+        .await;
+        system.stop("a").await;
+    });
+    mounted.unwrap();
+    let size = system.volume_status("data").await.unwrap().capacity_bytes;
+    assert_eq!(size, Some(2 << 20), "the expansion was first");
+    system.stop("b").await;
+    system.stop("c").await;
+    system.freed("data").await;
     system.deleted("data").await;
     system.judge();
 }

@@ -6,6 +6,7 @@ mod creation_to_deletion;
 mod expansion;
 mod late_answers;
 mod listed;
+mod places;
 mod plugin_returns;
 mod refusals;
 mod scratch;
