@@ -36,8 +36,21 @@ pub enum IgnoredField {
     FsType,
 }
 
+/// How lists come in pages.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, ValueEnum)]
+pub enum ListPages {
+    /// A token says all, so any instance goes on with the list
+    #[default]
+    Stateless,
+    /// Only the process that began a list goes on with it; for another one the list is at its end
+    Process,
+    /// A list ends with its first page: there is no token, however many entries are left
+    Cut,
+}
+
 /// What an instance is, and can do.
 #[derive(Args, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is one switch of the command line")]
 pub struct Profile {
     /// The node that this instance serves, as `NodeGetInfo` tells it
     #[arg(long, value_parser = parse_node_id)]
@@ -74,6 +87,13 @@ pub struct Profile {
     /// is; may be repeated
     #[arg(long, value_name = "KEY=VALUE", value_delimiter = ',', value_parser = parse_pair)]
     also_from: Vec<(String, String)>,
+    /// How `ListVolumes` and `ListSnapshots` come in pages
+    #[arg(long, value_name = "HOW", default_value = "stateless")]
+    pub list_pages: ListPages,
+    /// Answer `ControllerGetVolume` about a volume that is not here with OK and an abnormal
+    /// condition, as upstream's hostpath driver does
+    #[arg(long)]
+    pub get_anything: bool,
     /// Answer `ControllerPublishVolume` without a `publish_context`
     #[arg(long)]
     pub no_publish_context: bool,

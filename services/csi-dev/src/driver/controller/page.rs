@@ -1,10 +1,12 @@
 //! Pages of lists.
 //!
 //! Owns: the form of tokens. Promises: a token has the last id of its page, so entries that appear
-//! or disappear meanwhile neither repeat nor hide others. Never: keeps state between pages.
+//! or disappear meanwhile neither repeat nor hide others. Never: keeps state between pages; with
+//! `--list-pages process` a token names its process, and is of no use to another one.
 
 use berth_csi::Code;
 
+use crate::driver::profile::ListPages;
 use crate::driver::refusal::Refusal;
 
 /// Prefix of a token; the rest is the id of the last entry.
@@ -14,22 +16,36 @@ const AFTER: &str = "after:";
 pub(super) fn page<T>(
     mut all: Vec<T>,
     id: impl Fn(&T) -> &str,
-    starting_token: &str,
-    max_entries: i32,
+    (starting_token, max_entries): (&str, i32),
+    pages: ListPages,
 ) -> Result<(Vec<T>, String), Refusal> {
     let Ok(most) = usize::try_from(max_entries) else {
         let message = format!("max_entries: 0 (no limit) or more, not {max_entries}");
         return Err(Refusal::new(Code::InvalidArgument, message));
     };
+    let prefix = match pages {
+        ListPages::Process => format!("{}-{AFTER}", std::process::id()),
+        ListPages::Stateless | ListPages::Cut => AFTER.to_owned(),
+    };
     if !starting_token.is_empty() {
-        let last = starting_token.strip_prefix(AFTER).ok_or_else(|| unknown(starting_token))?;
+        let Some(last) = starting_token.strip_prefix(&prefix) else {
+            let is_foreign = pages == ListPages::Process && starting_token.contains(AFTER);
+            return if is_foreign {
+                Ok((Vec::new(), String::new()))
+            } else {
+                Err(unknown(starting_token))
+            };
+        };
         all.retain(|entry| id(entry) > last);
     }
     if most == 0 || all.len() <= most {
         return Ok((all, String::new()));
     }
     all.truncate(most);
-    let next = all.last().map(|last| format!("{AFTER}{}", id(last))).unwrap_or_default();
+    let next = match (pages, all.last()) {
+        (ListPages::Cut, _) | (_, None) => String::new(),
+        (_, Some(last)) => format!("{prefix}{}", id(last)),
+    };
     Ok((all, next))
 }
 
@@ -48,7 +64,7 @@ mod tests {
         let ids = ["a", "b/ü", &long];
         let page = |ids: &[&str], token: &str, most| {
             let ids = ids.iter().map(ToString::to_string).collect();
-            page(ids, |id: &String| id.as_str(), token, most)
+            page(ids, |id: &String| id.as_str(), (token, most), ListPages::Stateless)
         };
         let (first, token) = page(&ids, "", 2).unwrap();
         assert_eq!(first, ["a", "b/ü"]);
@@ -60,5 +76,17 @@ mod tests {
 
         assert_eq!(page(&ids, "invalid-token", 0).unwrap_err().code, Code::Aborted);
         assert_eq!(page(&ids, "", -1).unwrap_err().code, Code::InvalidArgument);
+    }
+    #[test]
+    fn a_token_of_another_process_ends_the_list_and_a_cut_list_has_none() {
+        let page = |token: &str, pages| {
+            let ids = ["a", "b", "c"].map(str::to_owned).to_vec();
+            page(ids, |id: &String| id.as_str(), (token, 2), pages).unwrap()
+        };
+        let (_, token) = page("", ListPages::Process);
+        assert_eq!(page(&token, ListPages::Process).0, ["c"]);
+        assert_eq!(page("0-after:b", ListPages::Process), (Vec::new(), String::new()));
+        let (first, token) = page("", ListPages::Cut);
+        assert_eq!((first.len(), token.as_str()), (2, ""));
     }
 }

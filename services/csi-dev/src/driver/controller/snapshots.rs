@@ -30,7 +30,8 @@ pub(in crate::driver) fn list(
             snapshots.push(snapshot);
         }
     }
-    let (snapshots, next_token) = page::page(snapshots, id, starting_token, *max_entries)?;
+    let asked = (starting_token.as_str(), *max_entries);
+    let (snapshots, next_token) = page::page(snapshots, id, asked, driver.profile.list_pages)?;
     let entry = |snapshot: &Snapshot| Entry { snapshot: Some(answer::snapshot(snapshot.meta())) };
     Ok(ListSnapshotsResponse { entries: snapshots.iter().map(entry).collect(), next_token })
 }
