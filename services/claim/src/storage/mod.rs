@@ -16,9 +16,11 @@ mod call;
 mod capacity;
 mod class;
 mod create;
+mod cursor;
 mod external;
 mod group;
 mod listing;
+mod registered;
 mod snapshot;
 mod snapshot_id;
 

@@ -14,7 +14,6 @@ use berth_contract::message::snapshot::{
     AdoptSnapshot, CreateSnapshot, DeleteSnapshot, ListSnapshots, SnapshotStub, Snapshots,
     SnapshotsChanged,
 };
-use berth_contract::message::storage_call::Question;
 use berth_contract::problem::Problem;
 use berth_domain::limits::UNREADABLE_MAX;
 use berth_domain::volume::storage::{Snapshot, SnapshotWish};
@@ -25,7 +24,7 @@ use berth_service::page::{Room, after, page};
 use berth_service::projection::Volumes;
 
 use super::ability::Ability;
-use super::external::ask_everywhere;
+use super::external::{ListKind, PluginLists};
 use super::group::{check_members, keys, members_of, transact_members};
 use super::snapshot_id::find_other;
 use crate::caller::Caller;
@@ -209,18 +208,9 @@ pub async fn adopt_snapshot(
     let volume = VolumeKey::new(namespace.clone(), request.volume.clone());
     let with_volume = |problem: Problem| problem.volume(&volume).plugin(&request.plugin);
     state.require(&request.plugin, Ability::ListSnapshots).map_err(with_volume)?;
-    let question = |token| Question::Snapshots { token, limit: 0 };
-    let listed = ask_everywhere(state, &request.plugin, question, trace, deadline).await;
-    let listed = listed.map_err(with_volume)?;
-    let home = listed.home_of_snapshot(&request.external_id);
-    let adopted = listed
-        .snapshots
-        .into_iter()
-        .find(|listed_snapshot| listed_snapshot.external_id == request.external_id);
-    let Some(adopted) = adopted else {
-        let message = format!("the plugin lists no snapshot {}", request.external_id);
-        return Err(with_volume(Problem::new(Code::NoSuchSnapshot, message)));
-    };
+    let lists = PluginLists::new(state, &request.plugin, ListKind::Snapshots, trace);
+    let listed = lists.read_all(deadline).await.map_err(with_volume)?;
+    let (adopted, home) = listed.snapshot(&request.external_id).map_err(with_volume)?;
     let cut = CutSnapshot {
         external_id: adopted.external_id,
         source: adopted.source,

@@ -440,7 +440,7 @@ pub struct ListExternals {
     /// Only the volume or snapshot that the plugin knows by this id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
-    /// Which page. For each page, the plugin is asked for its whole list.
+    /// Which page. A page goes on with the plugin's list where the page before ended.
     #[serde(flatten)]
     pub page: Page,
 }
@@ -465,7 +465,10 @@ impl Decode for ListExternals {
 pub struct Externals {
     /// The plugin.
     pub plugin: PluginId,
-    /// Its volumes, by `registration` and `external_id`; empty if snapshots were asked for.
+    /// Its volumes, in the order of its list, and last what is registered and not listed; empty if
+    /// snapshots were asked for. A plugin's list that changes while it is read, or begins again,
+    /// may have a volume twice. Volumes of one `external_id` and of different `topologies` are
+    /// those of several controllers, which may have a storage each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub volumes: Vec<ExternalVolume>,
     /// Its snapshots; empty if volumes were asked for.
@@ -474,8 +477,9 @@ pub struct Externals {
     /// Where the next page begins, as `after`; none when this was the last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
-    /// Whether entries are missing, because the plugin's list is too long or does not end. Then
-    /// nothing is shown as `not-listed`.
+    /// Whether entries are missing, or may be: the plugin's list is too long, does not end, ends
+    /// with a full page that cannot be asked for with more room, or could not be read as a whole.
+    /// Then nothing is shown as `not-listed`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub truncated: bool,
     /// Controllers that could not be asked, each with the reason. Their entries are missing, and

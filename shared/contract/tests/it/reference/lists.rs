@@ -78,8 +78,9 @@ pub fn write(page: &mut Page) {
     page.say(
         "There is no list of secrets: `has_secrets` of [volume-status](#volume-status) and \
          [class-list](#class-list) says whether a volume or a class has any. \
-         [class-list](#class-list) and [volume-external](#volume-external) have no `index`. For \
-         each page of [volume-external](#volume-external) the plugin is asked for its whole list. \
+         [class-list](#class-list) and [volume-external](#volume-external) have no `index`. A \
+         page of [volume-external](#volume-external) goes on with the plugin's list where the page \
+         before ended, and may have no entries. What is registered and not listed comes last. \
          [agent-status](#agent-status) and [agent-plugins](#agent-plugins) answer about one node, \
          and [plugin-capacity](#plugin-capacity) about one plugin, whole and without pages.",
     );
