@@ -1,6 +1,7 @@
 //! What a plugin has beside what is registered: `berth volume list --external`, `berth volume
 //! adopt`, `berth snapshot list --external`, `berth snapshot adopt`.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use berth_contract::code::Code;
@@ -10,12 +11,14 @@ use berth_contract::message::snapshot::{AdoptSnapshot, SnapshotsChanged};
 use berth_contract::message::storage::{
     ExternalSnapshot, ExternalVolume, Externals, ListExternals, Registration,
 };
+use berth_contract::message::storage_call::{PluginSnapshotStatus, PluginVolumeStatus};
 use berth_contract::message::volume::RegisterVolume;
 use berth_contract::problem::Problem;
 use berth_contract::verb;
 use berth_domain::{PluginId, VolumeId};
 use berth_service::clock;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::listing::check_sort;
 use super::new_volume::{capability, mount, of_option};
@@ -28,8 +31,8 @@ use crate::session::Session;
 use crate::show;
 use crate::table::plain;
 
-/// How long a plugin may take to list what it has.
-const LIST_PATIENCE: Duration = Duration::from_secs(60);
+/// How long a list of what a plugin has may take as a whole, unless `--timeout` says otherwise.
+const LIST_PATIENCE: Duration = Duration::from_secs(5);
 /// The most pages that are read of what a plugin has.
 const PAGES_MAX: usize = 1000;
 const HELP: &str = "volume adopt";
@@ -69,13 +72,18 @@ async fn read(
     let (plugin, id) = (plugin.clone(), id.map(str::to_owned));
     let mut body = ListExternals { plugin, snapshots, id, page: Page::default() };
     let mut pages = Vec::new();
+    let patience = session.patience(LIST_PATIENCE);
     while pages.len() < PAGES_MAX {
-        // For each page the claim service asks the plugin for its whole list.
-        let patience = session.patience(LIST_PATIENCE);
-        let page =
-            session.pursue::<verb::VolumeExternal>(&session.namespace, &body, patience).await?;
-        body.page.after.clone_from(&page.next);
-        pages.push(page);
+        let page = session.pursue::<verb::VolumeExternal>(&session.namespace, &body, patience);
+        match page.await {
+            Ok(page) => {
+                body.page.after.clone_from(&page.next);
+                pages.push(page);
+            }
+            // What was read so far is shown, and that it is not all.
+            Err(_) if !pages.is_empty() && Instant::now() >= patience.until => break,
+            Err(failure) => return Err(failure),
+        }
         if body.page.after.is_none() {
             break;
         }
@@ -83,7 +91,10 @@ async fn read(
     Ok(join_pages(body.plugin, pages))
 }
 
-/// One list of all pages. What any of them lacks, the list lacks.
+/// One list of all pages, each entry once. What any of them lacks, the list lacks.
+///
+/// A list that was read while it changed may have an entry twice. Two entries with one id and
+/// different topologies are of two hosts: then there may be two volumes.
 fn join_pages(plugin: PluginId, pages: Vec<Externals>) -> Externals {
     let is_cut = pages.last().is_some_and(|last| last.next.is_some());
     let mut joined = Externals {
@@ -94,9 +105,17 @@ fn join_pages(plugin: PluginId, pages: Vec<Externals>) -> Externals {
         truncated: is_cut,
         not_asked: Vec::new(),
     };
+    let (mut volumes, mut snapshots) = (BTreeSet::new(), BTreeSet::new());
     for page in pages {
-        joined.volumes.extend(page.volumes);
-        joined.snapshots.extend(page.snapshots);
+        joined.volumes.extend(page.volumes.into_iter().filter(|it| {
+            let PluginVolumeStatus { external_id, topologies, .. } = &it.listed;
+            let owner = (it.namespace.clone(), it.volume.clone());
+            volumes.insert((external_id.clone(), topologies.clone(), owner))
+        }));
+        joined.snapshots.extend(page.snapshots.into_iter().filter(|it| {
+            let PluginSnapshotStatus { external_id, topologies, .. } = &it.listed;
+            snapshots.insert((external_id.clone(), topologies.clone()))
+        }));
         joined.truncated |= page.truncated;
         for controller in page.not_asked {
             if !joined.not_asked.contains(&controller) {
@@ -111,8 +130,9 @@ fn join_pages(plugin: PluginId, pages: Vec<Externals>) -> Externals {
 fn print_gaps(listed: &Externals) {
     if listed.truncated {
         print_note(
-            "the list is cut off: the plugin has too many entries, or its list does not end; what \
-             is registered and not listed is not shown",
+            "the list is cut off, or may be: the time was over (`--timeout 5m` gives it more), the \
+             plugin has too many entries, or its list does not end as CSI says; what is \
+             registered and not listed is not shown",
         );
     }
     for controller in &listed.not_asked {
@@ -133,9 +153,12 @@ pub async fn adopt_volume(args: &VolumeAdopt, global: &Global) -> Result<(), Fai
     document(args, &id, None)?;
     let session = Session::open(global).await?;
     let listed = read(&args.plugin, false, Some(&args.external_id), &session).await?;
-    let listed_volume =
-        listed.volumes.iter().find(|volume| volume.listed.external_id == args.external_id);
-    let listed_volume = match listed_volume {
+    let named = listed.volumes.iter().filter(|it| it.listed.external_id == args.external_id);
+    let named: Vec<&ExternalVolume> = named.collect();
+    let listed_volume = match named.first().copied() {
+        Some(first) if named.len() > 1 && first.registration == Registration::NotRegistered => {
+            return Err(at_several_hosts(args, &named));
+        }
         Some(listed_volume) if listed_volume.registration == Registration::NotRegistered => {
             listed_volume
         }
@@ -184,6 +207,27 @@ fn refuse_known(args: &VolumeAdopt, listed_volume: &ExternalVolume) -> Failure {
         exit: exit::CONFLICT,
         message: format!("{external_id} of plugin {plugin} is registered {owner}{lost}"),
         next: "use it by that name, or deregister it first".to_owned(),
+    }
+}
+
+/// Each host has a storage of its own, and there is a volume of this id at several.
+fn at_several_hosts(args: &VolumeAdopt, volumes: &[&ExternalVolume]) -> Failure {
+    let place = |volume: &&ExternalVolume| match volume.listed.topologies.as_slice() {
+        [] => "an unknown place".to_owned(),
+        topologies => show::places(topologies),
+    };
+    let places: Vec<String> = volumes.iter().map(place).collect();
+    let (plugin, external_id) = (&args.plugin, &args.external_id);
+    Failure::Local {
+        exit: exit::CONFLICT,
+        message: format!(
+            "plugin {plugin} has a volume {external_id} in {}: each may be another volume",
+            places.join(", and in ")
+        ),
+        next:
+            "look at the storages which of them is meant, and name its `topology` in a document: \
+               `berth volume init`, then `berth volume register FILE`"
+                .to_owned(),
     }
 }
 
@@ -273,6 +317,24 @@ mod tests {
         assert!(joined.truncated && joined.next.is_none());
         let joined = join_pages(plugin(), vec![page("a", Some("x"), false)]);
         assert!(joined.truncated, "pages were left out");
+        let joined =
+            join_pages(plugin(), vec![page("a", Some("x"), false), page("a", None, false)]);
+        assert_eq!(joined.volumes.len(), 1, "the list began again");
+    }
+
+    #[test]
+    fn a_volume_of_two_hosts_is_not_adopted() {
+        let page = |host: &str| -> Externals {
+            serde_json::from_value(json!({"plugin": "p", "volumes": [
+                {"registration": "not-registered", "external_id": "vol-1",
+                    "topologies": [{"host": host}]},
+            ]}))
+            .unwrap()
+        };
+        let joined = join_pages(PluginId::new("p").unwrap(), vec![page("h1"), page("h2")]);
+        let volumes: Vec<&ExternalVolume> = joined.volumes.iter().collect();
+        let text = at_several_hosts(&args("vol-1"), &volumes).to_string();
+        assert!(text.contains("a volume vol-1 in host=h1, and in host=h2"), "{text}");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use berth_contract::hint::quoted;
 use berth_contract::message::storage::{ExternalSnapshot, ExternalVolume, Externals, Registration};
+use berth_domain::volume::storage::Topology;
 use berth_domain::{Namespace, SnapshotId, Timestamp, VolumeId};
 
 use super::list::{Column, Listed, list};
@@ -16,9 +17,7 @@ impl Listed for ExternalVolume {
             owner(volume.registration, volume.namespace.as_ref(), volume.volume.as_ref(), None)
         }),
         ("SIZE", |volume, _| volume.listed.capacity_bytes.map(size::short).unwrap_or_default()),
-        ("PLACE", |volume, _| {
-            volume.listed.topologies.iter().map(listed).collect::<Vec<_>>().join("; ")
-        }),
+        ("PLACE", |volume, _| places(&volume.listed.topologies)),
         ("ATTACHED TO", |volume, _| {
             volume.listed.published_on.as_ref().map(|nodes| nodes.join(", ")).unwrap_or_default()
         }),
@@ -92,6 +91,11 @@ fn suggest_volume<'a>(stray: &'a ExternalSnapshot, all: &'a [ExternalSnapshot]) 
         None if source.is_empty() => &stray.listed.external_id,
         None => source,
     }
+}
+
+/// `zone=a; zone=b`
+pub fn places(topologies: &[Topology]) -> String {
+    topologies.iter().map(listed).collect::<Vec<_>>().join("; ")
 }
 
 fn registration_text(registration: Registration) -> &'static str {

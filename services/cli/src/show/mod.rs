@@ -35,7 +35,7 @@ pub use bus::{backed_up, begun, copies, copies_progress, restore_step};
 pub use class::{capacities, class};
 pub use doctor::doctor;
 pub use events::event;
-pub use external::{external_snapshots, external_volumes};
+pub use external::{external_snapshots, external_volumes, places};
 pub use list::{Listed, headings, list};
 pub use node_overview::{NodeOverview, node_overview};
 pub use plugins_here::plugins_here;

@@ -5,6 +5,7 @@
 mod changes;
 mod codes;
 mod limits;
+mod lists;
 mod not_a_driver;
 mod shapes;
 mod unusual_answers;
