@@ -258,6 +258,7 @@ fn stub(
         namespace: key.namespace.clone(),
         name: spec.name.clone(),
         plugin: spec.plugin.clone(),
+        external_id: spec.handle(&key.volume).map(|handle| handle.external_id),
         in_use: now.in_use(),
         readers: count_held(Mode::Read),
         writers: count_held(Mode::Write),

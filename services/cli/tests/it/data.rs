@@ -327,6 +327,7 @@ pub fn volumes() -> Volumes {
         namespace: Namespace::default(),
         name: "Orders".to_owned(),
         plugin: plugin_id(),
+        external_id: Some("vol-1".to_owned()),
         in_use: Some(WRITER),
         readers: 0,
         writers: 1,

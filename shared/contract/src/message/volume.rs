@@ -296,6 +296,9 @@ pub struct VolumeStub {
     pub name: String,
     /// Its plugin.
     pub plugin: PluginId,
+    /// What the plugin calls it; absent until the plugin has created it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub external_id: Option<String>,
     /// The way in which it is used, while it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_use: Option<Capability>,

@@ -83,6 +83,7 @@ fn a_volume_and_a_list_of_them() {
         namespace: sample::namespace(),
         name: spec.name,
         plugin: sample::plugin(),
+        external_id: Some("vol-0a1b".to_owned()),
         in_use: Some(sample::capability()),
         readers: 0,
         writers: 1,
