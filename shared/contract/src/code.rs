@@ -268,10 +268,10 @@ codes! {
     /// The node has as many volumes of the plugin as the plugin takes there.
     NodeFull = "BERTH0217", "the node has as many volumes of the plugin as it takes",
         "release one on this node, or use a node with room: \
-         `berth volume placement --volume VOLUME` shows whether there is one";
+         `berth volume placement VOLUME` shows whether there is one";
     /// The volume cannot be reached from the node.
     OutOfReach = "BERTH0218", "the volume cannot be reached from where the node is",
-        "use a node within the volume's topology: `berth volume placement --volume VOLUME` shows \
+        "use a node within the volume's topology: `berth volume placement VOLUME` shows \
          whether there is one";
     /// The path that a volume is to be seen at will not do.
     PathRefused = "BERTH0219", "the volume cannot be put at that path",

@@ -78,9 +78,10 @@ pub enum VolumeCommand {
     /// unhealthy there, the node has no room for another volume, or the volume is out of reach,
     /// held by others, or does not offer the capability. Nothing is reserved.
     #[command(after_long_help = "EXAMPLES
-    berth volume placement -v data -v models:ro
-    berth volume placement -v shard --per-alloc 2 --node n1
-    berth volume placement -v data --json | jq -r '.nodes[] | select(.fits).node'")]
+    berth volume placement data
+    berth volume placement data models:ro
+    berth volume placement shard --per-alloc 2 --node n1
+    berth volume placement data --json | jq -r '.nodes[] | select(.fits).node'")]
     Placement(Placement),
     /// Make a volume larger, at its storage and on its nodes
     ///
@@ -225,9 +226,12 @@ pub struct List {
 /// `berth volume placement`
 #[derive(Debug, Args)]
 pub struct Placement {
-    /// A volume: its id, and whether it is only read; as for `berth run`
-    #[arg(long = "volume", short = 'v', value_name = "SOURCE[:PATH][:ro]", required = true)]
+    /// The volumes: each one's id, and whether it is only read
+    #[arg(value_name = "VOLUME[:ro]", required_unless_present = "as_of_run")]
     pub volumes: Vec<VolumeArg>,
+    /// A volume, as for `berth run`
+    #[arg(long = "volume", short = 'v', value_name = "SOURCE[:PATH][:ro]")]
+    pub as_of_run: Vec<VolumeArg>,
     /// The workload's index among equal ones, from 0: each SOURCE means the volume SOURCE[N]
     #[arg(long, value_name = "N")]
     pub per_alloc: Option<u32>,

@@ -66,7 +66,7 @@ pub async fn placement(args: &args::Placement, session: &Session) -> Result<(), 
         ..VolumeRequest::for_volume(volume.source.clone())
     };
     let body = ListPlacements {
-        volumes: args.volumes.iter().map(request).collect(),
+        volumes: args.volumes.iter().chain(&args.as_of_run).map(request).collect(),
         index: args.per_alloc,
         node: args.node.clone(),
         page: (&args.page).into(),

@@ -136,7 +136,7 @@ pub fn no_room(
     Finding::new(Cause::NoRoom, Actor::You, sentence)
         .next_if_known(holders)
         .next(format!(
-            "berth volume placement --volume {}   # or find another node with room",
+            "berth volume placement {}   # or find another node with room",
             hint::volume_source(volume)
         ))
         .next(next::stop_alloc(alloc, &volume.namespace, "then run it there"))

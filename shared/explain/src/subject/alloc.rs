@@ -194,7 +194,7 @@ fn refused(facts: &Facts, alloc: &AllocStatus, id: &VolumeId, obstacle: &Obstacl
     let actor = if obstacle.retryable { Actor::NOBODY } else { Actor::You };
     Finding::new(Cause::Refused, actor, sentence)
         .shown_by([format!(
-            "`berth volume placement --volume {}` says {}: {}",
+            "`berth volume placement {}` says {}: {}",
             hint::volume_source(&VolumeKey::new(facts.namespace.clone(), id.clone())),
             obstacle.code,
             obstacle.message

@@ -259,7 +259,7 @@ fn refused_everywhere(volume: &VolumeStatus, places: &[NodePlacement]) -> Option
     let codes: Vec<_> =
         places.iter().flat_map(|place| &place.obstacles).map(|obstacle| obstacle.code).collect();
     let finding = finding.next(format!(
-        "berth volume placement --volume {}",
+        "berth volume placement {}",
         hint::volume_source(&VolumeKey::new(volume.namespace.clone(), volume.id.clone()))
     ));
     Some(match codes.first() {

@@ -482,7 +482,7 @@ fn a_command_names_the_namespace_and_keeps_an_id_whole() {
     let alloc = AllocId::new("a").unwrap();
     let full = crate::no_room(Some(&p()), &key, &n1(), &alloc);
     assert!(full.next[0].starts_with("berth claim status --plugin p --node n1 -n '*' "));
-    let place = r"berth volume placement --volume 'a\:ro' --namespace team ";
+    let place = r"berth volume placement 'a\:ro' --namespace team ";
     assert!(full.next[1].starts_with(place), "{full:?}");
     let failure = json!({"operation": "create", "at": at(90), "error": "too large"});
     let storage = json!({"stage": "failed", "failure": failure, "class": "fast"});

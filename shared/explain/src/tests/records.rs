@@ -106,10 +106,8 @@ fn a_stuck_detach_names_the_controller_and_the_ways_out() {
 fn a_full_node_names_what_can_be_released_and_where_else_to_look() {
     let full = json!({"state": "publishing", "step": "controller.publish", "exhausted": true});
     let text = hint(&records(), full);
-    let commands = [
-        "`berth claim status --plugin p --node n1 -n '*'`",
-        "`berth volume placement --volume data`",
-    ];
+    let commands =
+        ["`berth claim status --plugin p --node n1 -n '*'`", "`berth volume placement data`"];
     assert_has(text, &[&commands[..], &["`berth alloc stop a` (then run it there)"]].concat());
 }
 

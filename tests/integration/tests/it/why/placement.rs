@@ -28,5 +28,5 @@ async fn why_tells_what_keeps_a_volume_from_every_node() {
         let evidence = finding["evidence"][index].as_str().unwrap();
         assert!(evidence.starts_with(node) && evidence.contains("host=n9"), "{finding:#}");
     }
-    assert_eq!(finding["next"][0], "berth volume placement --volume far");
+    assert_eq!(finding["next"][0], "berth volume placement far");
 }
