@@ -12,6 +12,10 @@ use unicode_width::UnicodeWidthStr as _;
 
 use crate::size;
 
+/// The widest cell to which the other rows of a column are aligned, in columns of the terminal. Of a
+/// longer one only its own row gets longer: an id may have 256 bytes, and four characters for each.
+const ALIGNED_MAX: usize = 64;
+
 /// The index of a column, by its heading in any case.
 pub fn column_index(columns: &[&str], name: &str) -> Option<usize> {
     columns.iter().position(|column| column.eq_ignore_ascii_case(name))
@@ -128,7 +132,10 @@ pub fn padded(text: &str, columns: usize) -> String {
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let columns = self.rows.first().map_or(0, Vec::len);
-        let width = |column: usize| self.rows.iter().map(|row| row[column].width()).max();
+        let width = |column: usize| {
+            let widths = self.rows.iter().map(|row| row[column].width());
+            widths.filter(|width| *width <= ALIGNED_MAX).max()
+        };
         let widths: Vec<usize> = (0..columns).filter_map(width).collect();
         for row in &self.rows {
             let cells = row.iter().zip(&widths).map(|(cell, width)| padded(cell, *width));
@@ -158,6 +165,16 @@ mod tests {
         let expected = "ID      STATE         NOTE\n\
                         data    taken         -\n\
                         データ  unpublishing  x\n";
+        assert_eq!(table.to_string(), expected);
+    }
+
+    #[test]
+    fn one_long_cell_makes_its_own_row_longer_only() {
+        let mut table = Table::new(["ID", "STATE"]);
+        let long = "x".repeat(ALIGNED_MAX + 1);
+        table.row(["data".to_owned(), "free".to_owned()]);
+        table.row([long.clone(), "taken".to_owned()]);
+        let expected = format!("ID    STATE\ndata  free\n{long}  taken\n");
         assert_eq!(table.to_string(), expected);
     }
 
