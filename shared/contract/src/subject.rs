@@ -37,8 +37,12 @@ pub fn controller_queue(plugin: &PluginId) -> String {
     encode(plugin)
 }
 
-/// What an event is about: `berth.v1.event.<ns>.<kind>.<id>.<alloc>.<by>`, with `_` for what it is
-/// not about. Plugins and nodes are in no namespace. `<by>` is an actor, two tokens.
+/// The subject of an event, before its sender. `<by>` is an actor, two tokens; each other
+/// placeholder is one.
+pub const EVENT_FORM: &str = "berth.v1.event.<ns>.<kind>.<id>.<alloc>.<by>";
+
+/// What an event is about: the placeholders of [`EVENT_FORM`], with `_` for what it is not about.
+/// Plugins and nodes are in no namespace.
 ///
 /// Every event has each token, so that a reader of an alloc's events, or of those that it wants
 /// itself, has one filter.
@@ -63,7 +67,17 @@ impl fmt::Display for EventSubject<'_> {
         let alloc = self.alloc.map_or_else(|| NONE.to_owned(), encode);
         // A record that was written by hand may have any text there.
         let by = self.by.filter(|by| Actor::is_tokens(by)).unwrap_or("_._");
-        write!(f, "berth.v1.event.{namespace}.{}.{id}.{alloc}.{by}", self.kind)
+        let mut subject = EVENT_FORM.to_owned();
+        for (placeholder, token) in [
+            ("<ns>", namespace.as_str()),
+            ("<kind>", self.kind),
+            ("<id>", id.as_str()),
+            ("<alloc>", alloc.as_str()),
+            ("<by>", by),
+        ] {
+            subject = subject.replace(placeholder, token);
+        }
+        f.write_str(&subject)
     }
 }
 
@@ -78,8 +92,8 @@ fn encode_namespace(namespace: &Namespace) -> String {
     }
 }
 
-/// The noun of refused requests.
-const REFUSED: &str = "request";
+/// The noun of refused requests. The id in their subject is that of a volume.
+pub const REFUSED: &str = "request";
 
 /// Covers the refused requests about a volume, or an alloc, or both.
 pub fn refusal_filter(

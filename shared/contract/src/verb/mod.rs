@@ -104,6 +104,11 @@ pub enum Effect {
     Report,
 }
 
+/// The name of a message's type in `docs/contract.schema.json`: `claim.Take` for `claim::Take`.
+pub fn definition(message: &str) -> String {
+    message.split('<').next().unwrap_or(message).replace("::", ".")
+}
+
 /// The errors that any verb may be answered with.
 pub const COMMON_ERRORS: &[Code] = &[
     Code::BadInput,
@@ -193,8 +198,8 @@ impl Row {
     pub fn metadata(&self) -> BTreeMap<String, String> {
         let fact = |name: &str, value: String| (name.to_owned(), value);
         BTreeMap::from([
-            fact("request", self.request.to_owned()),
-            fact("reply", self.reply.to_owned()),
+            fact("request", definition(self.request)),
+            fact("reply", definition(self.reply)),
             fact("reference", format!("{PAGE}#{}", self.anchor())),
         ])
     }
@@ -222,6 +227,13 @@ mod tests {
             assert_eq!(asked, (noun, verb.trim_end_matches("-on-node")), "{row:?}");
             assert!(row.errors().all(|code| !COMMON_ERRORS.contains(&code)), "{row:?}");
         }
+    }
+
+    #[test]
+    fn an_endpoint_names_the_definitions_of_the_schema() {
+        let facts = ClaimTake::ROW.metadata();
+        assert_eq!((&*facts["request"], &*facts["reply"]), ("claim.Take", "claim.Grant"));
+        assert!(ALL.iter().all(|row| row.metadata().values().all(|fact| !fact.contains("::"))));
     }
 
     #[test]

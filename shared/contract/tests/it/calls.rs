@@ -25,7 +25,7 @@ use crate::messages::{reply, request};
 use crate::sample;
 use crate::storage::{GIB, listed_snapshot, listed_volume};
 
-pub fn claim_call() -> ClaimCall {
+pub fn claim_call(kind: CallKind) -> ClaimCall {
     let details = ClaimDetails {
         by: Some("user.anna".to_owned()),
         alloc: sample::alloc_id(),
@@ -42,7 +42,7 @@ pub fn claim_call() -> ClaimCall {
         context: sample::map("pool", "p1"),
         span: sample::trail().attempt,
     };
-    with_head(CallKind::ControllerPublish, details)
+    with_head(kind, details)
 }
 
 fn with_head<D>(call: CallKind, details: D) -> Call<D> {
@@ -63,7 +63,9 @@ fn with_head<D>(call: CallKind, details: D) -> Call<D> {
 
 #[test]
 fn calls_for_claims() {
-    request("request-call", &claim_call());
+    for kind in [CallKind::NodeDetach, CallKind::ControllerPublish, CallKind::ControllerUnpublish] {
+        request(&format!("request-{}", kind.to_string().replace('.', "-")), &claim_call(kind));
+    }
     request(
         "request-controller-validate",
         &Validate {

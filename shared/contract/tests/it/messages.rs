@@ -8,9 +8,10 @@ use berth_contract::document::{Format, read};
 use berth_contract::event::{Event, EventName};
 use berth_contract::message::secret::{self, Envelope, Sealed, Secrets};
 use berth_contract::message::{
-    agent, alloc, call, claim, class, collect, node, registry, storage, volume,
+    agent, alloc, claim, class, collect, node, registry, storage, volume,
 };
 use berth_contract::problem::Problem;
+use berth_contract::service::NODE_AGENT;
 use berth_domain::ClockOffset;
 use berth_domain::access::{AccessMode, AttachmentMode, Mode};
 use berth_domain::alloc::{AllocState, TaskDriverMounts};
@@ -265,10 +266,7 @@ fn claims() {
         "reply-claim-checkpoint",
         &claim::Checkpointed {
             state: Some(State::NodeDetached),
-            call: Some(call::Call {
-                call: CallKind::ControllerUnpublish,
-                ..crate::calls::claim_call()
-            }),
+            call: Some(crate::calls::claim_call(CallKind::ControllerUnpublish)),
             next_try: Some(sample::at(4)),
         },
     );
@@ -291,7 +289,7 @@ fn secrets() {
     request("request-secret-open", &{
         let (namespace, volume) = (sample::namespace(), sample::volume());
         let secrets = sample::secrets_id();
-        secret::Open { namespace, volume, secrets, to: "XAB3".to_owned() }
+        secret::Open { namespace, volume, secrets, to: sample::SEALING_KEY.to_owned() }
     });
     request("request-secret-key", &secret::Key {});
     reply("reply-secret-key", &secret::PublicKey { key: "XCLA".to_owned() });
@@ -413,6 +411,12 @@ pub fn alloc_status() -> alloc::AllocStatus {
     }
 }
 
+/// An event of the kind that an agent tells, with all that may be known of it.
+fn event_of_agent() -> Event {
+    let service = NODE_AGENT.name.to_owned();
+    Event { event: EventName::CallDone, service, ..sample::event() }
+}
+
 #[test]
 fn registry_agents_and_collection() {
     request(
@@ -426,7 +430,7 @@ fn registry_agents_and_collection() {
             unaccounted: vec![sample::unaccounted()],
             compared: Some(true),
             clock_offset: Some(ClockOffset { min_ms: -4, max_ms: 1 }),
-            sealing_key: Some("XAB3".to_owned()),
+            sealing_key: Some(sample::SEALING_KEY.to_owned()),
             instances: vec![registry::ReportedInstance {
                 plugin: sample::plugin(),
                 half: Half::Node,
@@ -453,7 +457,7 @@ fn registry_agents_and_collection() {
     request("request-node-yield", &node::Yield { node: sample::node_id(), revision: 57 });
     request("request-node-host", &registry::Host {});
     request("request-node-tell", &{
-        let (event, traceparent) = (sample::event(), sample::trace());
+        let (event, traceparent) = (event_of_agent(), sample::trace());
         node::TellEvents { events: vec![node::ToldEvent { event, traceparent }] }
     });
     request("request-node-leave", &{

@@ -32,6 +32,9 @@ use berth_domain::{
     SnapshotId, Timestamp, VolumeId, VolumeKey, WorkerId,
 };
 
+/// A public key of the form that services read: they refuse any other.
+pub const SEALING_KEY: &str = "XATPNO76ZFDSSKD6T3VF3FWK374CWCX5BE2XDA57HQJ2F63F4NXJYPSP";
+
 pub fn namespace() -> Namespace {
     Namespace::new("team a").unwrap()
 }
@@ -496,7 +499,7 @@ pub fn node() -> Node {
         attributes: map("hostname", "host"),
         unaccounted: vec![unaccounted()],
         uncompared: false,
-        sealing_key: Some("XAB3".to_owned()),
+        sealing_key: Some(SEALING_KEY.to_owned()),
         hosts: [PluginId::new("ebs.csi.aws.com").unwrap()].into(),
         newcomer: Some(7),
         gone: None,

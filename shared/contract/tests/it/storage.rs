@@ -43,7 +43,7 @@ fn create() -> storage::Create {
         mutable_parameters: sample::map("iops", "3000"),
         topologies: vec![sample::map("zone", "a")],
         topology_policy: Some(TopologyPolicy::FirstUse),
-        reclaim: Some(Reclaim::Retain),
+        reclaim: Some(Reclaim::Delete),
         origin: None,
         for_alloc: Some(sample::alloc_id()),
         node: Some(sample::node_id()),
@@ -229,7 +229,7 @@ fn what_a_plugin_has() {
             plugin: sample::plugin(),
             snapshots: true,
             id: Some("snap-0c1d".to_owned()),
-            page: sample::page("=class.fast"),
+            page: sample::page("[\"known\",\"snap-0c1b\",\"\"]"),
         },
     );
     let externals = |volumes, snapshots| storage::Externals {

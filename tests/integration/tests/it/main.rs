@@ -13,6 +13,7 @@ mod clocks;
 mod config;
 mod cut_off;
 mod events_and_trace;
+mod examples;
 mod existence;
 mod failing;
 mod faults;

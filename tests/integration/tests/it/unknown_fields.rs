@@ -23,12 +23,9 @@ fn sample(row: &Row) -> Value {
         return serde_json::from_str(&text).unwrap();
     }
     let anchor = row.anchor().replace("-on-node", "");
-    let snapshot = |name: &str| {
-        let file = format!("{dir}/snapshots/it__messages__request-{name}.snap");
-        let text = fs::read_to_string(file).ok()?;
-        Some(serde_json::from_str(text.splitn(3, "---\n").nth(2)?).unwrap())
-    };
-    snapshot(&anchor).or_else(|| snapshot("call")).unwrap()
+    let file = format!("{dir}/snapshots/it__messages__request-{anchor}.snap");
+    let text = fs::read_to_string(&file).unwrap_or_else(|error| panic!("{file}: {error}"));
+    serde_json::from_str(text.splitn(3, "---\n").nth(2).unwrap()).unwrap()
 }
 
 /// The subject at which the system answers a verb.

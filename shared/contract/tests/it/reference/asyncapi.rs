@@ -7,13 +7,22 @@ use berth_contract::bucket::{self, BucketSpec};
 use berth_contract::code::Code;
 use berth_contract::header;
 use berth_contract::stream::EVENTS;
+use berth_contract::subject;
 use berth_contract::verb::{self, COMMON_ERRORS, Row};
 use serde_json::{Map, Value, json};
 
 use super::{endpoints, schema, stored, terms};
 
-/// Who sends, at the end of a subject: a parameter for each of its tokens.
-const ACTOR: &str = "<actor kind>.<actor name>";
+/// The form of a sent subject: with the sender at its end, and a parameter for each token.
+fn signed(form: &str) -> String {
+    let form = form.replace("<by>", "<by kind>.<by name>");
+    format!("{form}.<actor kind>.<actor name>")
+}
+
+/// The form of the subject of refused requests, before the sender.
+fn refusal_form() -> String {
+    subject::EVENT_FORM.replace("<kind>", subject::REFUSED).replace("<id>", "<vol>")
+}
 
 /// The whole document.
 pub fn write() -> Value {
@@ -22,8 +31,7 @@ pub fn write() -> Value {
     for row in verb::ALL {
         let name = row.anchor();
         let request = message(&schema::reference(row.request), "requests");
-        let subject = format!("{}.{ACTOR}", row.subject);
-        channels.insert(name.clone(), channel(&subject, "request", request));
+        channels.insert(name.clone(), channel(&signed(row.subject), "request", request));
         let reply = json!({
             "address": null,
             "messages": {
@@ -48,23 +56,33 @@ pub fn write() -> Value {
     }
     let made = json!({
         "type": "object",
-        "properties": { "created": { "type": "string", "format": "date-time" } },
-        "description": "When the bucket's stream was made. An operator may replace it by \
+        "properties": { "created": {
+            "anyOf": [{ "type": "string", "format": "date-time" }, { "const": "" }],
+            "description": "When the bucket's stream was made. Empty where that is not known, and \
+                in the value of the key `complete`, which stands for no bucket.",
+        } },
+        "required": ["created"],
+        "description": "What is known of the bucket. An operator may replace the value by \
             `begin-anew`; see contract.md.",
     });
     let name = channel_name(&format!("{}.<bucket>", bucket::BUCKETS.name));
     channels.insert(name.clone(), kept(&bucket::BUCKETS, "<bucket>", json!({ "payload": made })));
     operations.insert(name.clone(), sent(&name));
     for (name, subject, what) in [
-        ("events", "berth.v1.event.<ns>.<kind>.<id>", "What happened to one thing."),
+        (
+            "events",
+            subject::EVENT_FORM.to_owned(),
+            "What happened to one thing. A token is `_` where the event is not about such a thing.",
+        ),
         (
             "refusals",
-            "berth.v1.event.<ns>.request.<vol>.<alloc>",
-            "Refused requests, by the volume and the alloc that they name; `_` for neither.",
+            refusal_form(),
+            "Refused requests, by the volume and the alloc that they name; `_` for neither. They \
+                are part of `events`.",
         ),
     ] {
         let event = message(&schema::reference("Event"), "events");
-        let mut events = channel(&format!("{subject}.{ACTOR}"), "event", event);
+        let mut events = channel(&signed(&subject), "event", event);
         events["description"] = json!(what);
         events["x-stream"] = json!({
             "name": EVENTS.name,

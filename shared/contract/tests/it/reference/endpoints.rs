@@ -121,12 +121,14 @@ fn example(page: &mut Page) {
 
 /// The golden file that shows a message: of its endpoint, or of its type if several share it.
 pub fn golden(message: &str, direction: &str, one: &Row) -> String {
-    let own = format!("{direction}-{}", one.anchor());
-    if golden_file(&own).is_some() {
-        return own;
+    let of_anchor = |anchor: &str| format!("{direction}-{anchor}");
+    let own = of_anchor(&one.anchor());
+    let of_pair = of_anchor(one.anchor().trim_end_matches("-on-node"));
+    if let Some(found) = [&own, &of_pair].into_iter().find(|name| golden_file(name).is_some()) {
+        return found.clone();
     }
     match message {
-        "call::ClaimCall" | "call::StorageCall" | "call::Called" => format!("{direction}-call"),
+        "call::Called" => "reply-call".to_owned(),
         "alloc::AllocStatus" => "reply-alloc-status".to_owned(),
         _ => own,
     }

@@ -21,9 +21,15 @@ mod terms;
 use std::collections::BTreeSet;
 use std::fs;
 
+use berth_contract::actor::Actor;
 use berth_contract::code::Code;
+use berth_contract::event::{Event, EventName};
 use berth_contract::problem::Problem;
+use berth_contract::service::CLAIM;
+use berth_contract::verb::{self, SubjectPart};
 use serde_json::Value;
+
+use crate::sample;
 
 #[test]
 fn the_contract_page_is_current() {
@@ -65,6 +71,43 @@ fn every_error_in_the_schema_decodes_to_its_code() {
         assert_eq!(problem.code, *code);
         // A reply may know better that it helps to ask again, and never that it does not.
         assert!(problem.retryable || !code.retryable(), "{problem}");
+    }
+}
+
+/// The subjects that services and agents send to match the addresses of their channels, and only
+/// refusals match both channels of events.
+#[test]
+fn real_subjects_match_the_channels() {
+    let document = asyncapi::write();
+    let matches = |channel: &str, subject: &str| {
+        let address = document["channels"][channel]["address"].as_str().unwrap();
+        let (form, tokens) = (address.split('.'), subject.split('.'));
+        form.clone().count() == tokens.clone().count()
+            && form.zip(tokens).all(|(form, token)| form.starts_with('{') || form == token)
+    };
+    let senders = [Actor::service(CLAIM), Actor::Node(sample::node_id()), Actor::user("a.b")];
+    for (name, sender) in
+        EventName::ALL.iter().flat_map(|name| senders.iter().map(move |s| (name, s)))
+    {
+        for by in [None, Some("user.anna".to_owned())] {
+            let event = Event { event: *name, by, ..sample::event() };
+            let subject = sender.sign(&event.subject());
+            assert!(matches("events", &subject), "{subject}");
+            assert_eq!(
+                matches("refusals", &subject),
+                *name == EventName::RequestRefused,
+                "{subject}"
+            );
+        }
+    }
+    for row in verb::ALL {
+        let parts = [
+            SubjectPart::Namespace(&sample::namespace()),
+            SubjectPart::Node(&sample::node_id()),
+            SubjectPart::Plugin(&sample::plugin()),
+        ];
+        let subject = Actor::user("anna").sign(&row.subject_for(&parts));
+        assert!(matches(&row.anchor(), &subject), "{subject}");
     }
 }
 

@@ -3,6 +3,8 @@
 use std::fmt::Write as _;
 use std::fs;
 
+use berth_contract::verb;
+
 use super::source::Source;
 use super::{endpoints, schema, stored, terms};
 
@@ -55,6 +57,6 @@ pub fn golden_file(name: &str) -> Option<String> {
 
 /// A type, linked to its definition in the JSON Schema.
 pub fn linked(name: &str) -> String {
-    let definition = schema::definition(name);
+    let definition = verb::definition(name);
     format!("[{definition}]({}#/$defs/{definition})", schema::FILE)
 }

@@ -10,7 +10,7 @@ use berth_contract::code::Code;
 use berth_contract::decode::Unknown;
 use berth_contract::event::EventName;
 use berth_contract::problem::Problem;
-use berth_contract::verb;
+use berth_contract::verb::{self, definition};
 use berth_domain::limits;
 use serde_json::{Map, Value, json};
 
@@ -87,11 +87,6 @@ pub fn write(source: &Source) -> Value {
 /// The reference to a type's definition, for other documents in `docs`.
 pub fn reference(name: &str) -> Value {
     json!({ "$ref": format!("{FILE}#/$defs/{}", definition(name)) })
-}
-
-/// The name of a type's definition.
-pub fn definition(name: &str) -> String {
-    name.split('<').next().unwrap_or(name).replace("::", ".")
 }
 
 /// One of each code, and the golden files.

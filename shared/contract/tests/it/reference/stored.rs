@@ -174,7 +174,8 @@ fn buckets(page: &mut Page) {
          `KV_{name}`. A key is a bucket's name, its value a JSON object with `created`, the time \
          at which the bucket's stream was made. A bucket that has a key here and no stream was \
          deleted: no process makes it again until an operator writes the value `begin-anew`. The \
-         key `complete` says that the buckets of an installation of before are on record. Of the \
+         key `complete` says that the buckets of an installation of before are on record. \
+         `created` is empty there, and where the time is not known. Of the \
          bucket's newest `incarnation`, `highest` is a revision that it has reached, and `fell` \
          says why no service serves it: it was restored or set back by another tool, and nobody \
          has accepted it."
@@ -208,7 +209,7 @@ fn events(page: &mut Page) {
     let of_node =
         subject::EventSubject { namespace: None, kind: "node", id, alloc: None, by: None };
     page.say(format!(
-        "The subject is `berth.v1.event.<ns>.<kind>.<id>.<alloc>.<by>.<actor>`: the kind is the \
+        "The subject is `{}.<actor>`: the kind is the \
          noun of the name; the id is that of the volume for `volume`, `snapshot`, `claim`, `call` \
          and `request`, else of the thing itself; `<by>` is the actor that registered or adopted \
          the alloc, or that sent a refused request, two tokens; and the actor is the service or \
@@ -217,6 +218,7 @@ fn events(page: &mut Page) {
          the filter `{}`, and those of one alloc with `{}`. The value is an {}. No service acts on \
          events, and in a power cut the last second of them may be lost: to know how things \
          stand, read the buckets. The message carries the header `traceparent`.",
+        subject::EVENT_FORM,
         claim.sign(&of_claim.to_string()),
         registry.sign(&of_node.to_string()),
         subject::wanted_filter(subject::EventsOf::Namespace(&namespace), &anna),
