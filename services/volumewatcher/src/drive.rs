@@ -86,7 +86,8 @@ impl Driver {
             "drive a change of the storage"
         };
         let drive = Span::child_of(trace, name, Kind::Internal);
-        let _ends_with_this = drive.with(attribute::WORKER, self.worker.as_str());
+        let _ends_with_this =
+            with_names(drive, &work).with(attribute::WORKER, self.worker.as_str());
         let mut slot = Some(slot);
         let mut question = self.question(&work);
         if self.view.early.take(&work) {
@@ -251,6 +252,18 @@ impl Driver {
         // span would have no parent.
         let call = Call::within(trace, CHECKPOINT_TIMEOUT).without_client_span();
         ask::ask_claim_service(&self.bus, &volume.namespace, question, &call).await
+    }
+}
+
+/// The span with the names of the work.
+fn with_names(span: Span, (volume, owner): &WorkKey) -> Span {
+    let span = span
+        .with(attribute::NAMESPACE, volume.namespace.as_str())
+        .with(attribute::VOLUME, volume.volume.as_str());
+    match owner {
+        CallOwner::Claim(alloc) => span.with(attribute::ALLOC, alloc.as_str()),
+        CallOwner::Snapshot(id) => span.with(attribute::SNAPSHOT, id.as_str()),
+        CallOwner::Volume => span,
     }
 }
 

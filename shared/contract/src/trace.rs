@@ -46,6 +46,12 @@ impl TraceContext {
         Self { trace, span: low, sampled: true }
     }
 
+    /// A trace that begins here, of which nothing is recorded: of work that is repeated for ever
+    /// and mostly changes nothing. Its spans would fill the trace store.
+    pub fn begin_unrecorded(random: &mut impl Rng) -> Self {
+        Self::begin(random).with_sampled(false)
+    }
+
     /// The next step of the same trace: the identity of a span that will be recorded.
     #[must_use]
     pub fn child(self, random: &mut impl Rng) -> Self {

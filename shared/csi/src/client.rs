@@ -148,14 +148,13 @@ impl Client {
 
     fn span<R: Unary>(&self, request: &R) -> Span {
         let parent = self.trace.unwrap_or_else(|| {
-            // Spans of probes would fill the trace store.
-            TraceContext::begin(&mut rand::rng()).with_sampled(false)
+            // A probe.
+            TraceContext::begin_unrecorded(&mut rand::rng())
         });
         let name = R::RPC.path().trim_start_matches('/');
         let mut span = Span::child_of(parent, name, Kind::Client)
             .with(attribute::RPC_SYSTEM, "grpc")
-            .with(attribute::RPC_SERVICE, name.split('/').next().unwrap_or_default())
-            .with(attribute::RPC_METHOD, R::RPC.name());
+            .with(attribute::RPC_METHOD, name);
         if let Some(volume) = request.volume_id() {
             span.set(attribute::EXTERNAL_VOLUME, volume);
         }
@@ -205,7 +204,7 @@ fn record_call(span: &mut Span, rpc: Rpc, elapsed: Duration, failure: Option<&Fa
         Some(_) => None,
     };
     if let Some(answered) = answered {
-        span.set(attribute::RPC_STATUS, answered.number());
+        span.set(attribute::RPC_STATUS, answered.as_str());
     }
     if failure.is_some() {
         span.set(attribute::ERROR_TYPE, code);

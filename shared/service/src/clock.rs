@@ -39,3 +39,8 @@ pub fn jittered(interval: Duration) -> Duration {
 pub fn begin_trace() -> TraceContext {
     TraceContext::begin(&mut rand::rng())
 }
+
+/// A new trace of work that is repeated for ever: see [`TraceContext::begin_unrecorded`].
+pub fn begin_unrecorded_trace() -> TraceContext {
+    TraceContext::begin_unrecorded(&mut rand::rng())
+}

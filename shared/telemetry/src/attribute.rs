@@ -8,35 +8,41 @@ pub const ERROR_TYPE: &str = "error.type";
 
 /// Always `nats`.
 pub const MESSAGING_SYSTEM: &str = "messaging.system";
+/// `request` or `answer`.
+pub const MESSAGING_OPERATION: &str = "messaging.operation.name";
 /// `send` or `process`.
-pub const MESSAGING_OPERATION: &str = "messaging.operation.type";
-/// The subject.
+pub const MESSAGING_OPERATION_TYPE: &str = "messaging.operation.type";
+/// The subject, with its sender.
 pub const MESSAGING_DESTINATION: &str = "messaging.destination.name";
+/// The form of the subject, with a placeholder for each id and for the sender.
+pub const MESSAGING_DESTINATION_TEMPLATE: &str = "messaging.destination.template";
 /// The bytes of a request.
 pub const MESSAGING_BODY_SIZE: &str = "messaging.message.body.size";
 
 /// Always `nats`: of writes.
 pub const DB_SYSTEM: &str = "db.system.name";
+/// Always `commit`.
+pub const DB_OPERATION: &str = "db.operation.name";
 /// The bucket.
 pub const DB_COLLECTION: &str = "db.collection.name";
 
 /// Always `grpc`.
-pub const RPC_SYSTEM: &str = "rpc.system";
-/// Such as `csi.v1.Node`.
-pub const RPC_SERVICE: &str = "rpc.service";
-/// Such as `NodeStageVolume`.
+pub const RPC_SYSTEM: &str = "rpc.system.name";
+/// Such as `csi.v1.Node/NodeStageVolume`.
 pub const RPC_METHOD: &str = "rpc.method";
-/// gRPC's number of the status.
-pub const RPC_STATUS: &str = "rpc.grpc.status_code";
+/// gRPC's name of the status, such as `NOT_FOUND`.
+pub const RPC_STATUS: &str = "rpc.response.status_code";
 
 /// The volume, unique in its namespace.
 pub const VOLUME: &str = "berth.volume";
 /// The volume's id at its plugin.
-pub const EXTERNAL_VOLUME: &str = "berth.volume.external_id";
+pub const EXTERNAL_VOLUME: &str = "berth.external_id";
 /// The namespace.
 pub const NAMESPACE: &str = "berth.namespace";
 /// The alloc.
 pub const ALLOC: &str = "berth.alloc";
+/// The snapshot of the volume.
+pub const SNAPSHOT: &str = "berth.snapshot";
 /// The node.
 pub const NODE: &str = "berth.node";
 /// The plugin.

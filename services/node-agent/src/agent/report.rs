@@ -16,6 +16,7 @@ use std::time::Duration;
 use berth_bus::{Bus, Call, RequestError};
 use berth_contract::message::plugin::SourceFault;
 use berth_contract::message::registry::{NodeReport, Reported, ReportedInstance};
+use berth_contract::trace::TraceContext;
 use berth_contract::verb;
 use berth_csi::failure::one_line;
 use berth_domain::limits::{CLOCK_SKEW_REPORTED_MS, REQUEST_TIMEOUT};
@@ -114,6 +115,7 @@ impl Reporter {
         let mut hosting = self.rights.fault.follow();
         let (mut tries, mut unsettled, mut skew_retries) = (0, 0, 0);
         let (mut known, mut clock_offset) = (None, None);
+        let mut is_repeated = false;
         loop {
             // Marked before the report is made, so that a later change is reported again.
             compared.mark_unchanged();
@@ -126,7 +128,9 @@ impl Reporter {
             sealing.mark_unchanged();
             hosting.mark_unchanged();
             let reading = ClockReading::now();
-            let pause = match self.report(clock_offset, REQUEST_TIMEOUT).await {
+            let trace =
+                if is_repeated { clock::begin_unrecorded_trace() } else { clock::begin_trace() };
+            let pause = match self.report(clock_offset, trace, REQUEST_TIMEOUT).await {
                 Ok(TakenReport { reported, clock_offset: measured, is_unproven }) => {
                     clock_offset = measured;
                     self.log_answer(tries, &reported);
@@ -162,33 +166,37 @@ impl Reporter {
                     RETRY.wait(tries, clock::jitter())
                 }
             };
-            tokio::select! {
-                () = sleep(pause) => {}
+            is_repeated = tokio::select! {
+                () = sleep(pause) => true,
                 // The senders live as long as this reporter.
-                Ok(()) = compared.changed() => {}
-                _ = plugins.changed() => {}
-                _ = gate.changed() => {}
-                _ = unaccounted.changed() => {}
-                _ = journal.changed() => {}
-                _ = hung.changed() => {}
-                _ = unseen.changed() => {}
-                _ = sealing.changed() => {}
-                _ = hosting.changed() => {}
-                () = reading.was_set() => clock_offset = None,
+                Ok(()) = compared.changed() => false,
+                _ = plugins.changed() => false,
+                _ = gate.changed() => false,
+                _ = unaccounted.changed() => false,
+                _ = journal.changed() => false,
+                _ = hung.changed() => false,
+                _ = unseen.changed() => false,
+                _ = sealing.changed() => false,
+                _ = hosting.changed() => false,
+                () = reading.was_set() => {
+                    clock_offset = None;
+                    false
+                }
                 () = shutdown.requested() => return,
-            }
+            };
         }
     }
 
     /// Reports once, without a measurement of the clock.
     pub async fn report_once(&self, within: Duration) -> Result<(), RequestError> {
-        self.report(None, within).await.map(drop)
+        self.report(None, clock::begin_trace(), within).await.map(drop)
     }
 
     /// Reports once, with the previous measurement of the clock.
     async fn report(
         &self,
         clock_offset: Option<ClockOffset>,
+        trace: TraceContext,
         within: Duration,
     ) -> Result<TakenReport, RequestError> {
         // Read before the request: an answer from before the lease was regained does not count.
@@ -233,7 +241,7 @@ impl Reporter {
             compared: Some(unaccounted.is_compared),
             sealing_key: Some(self.sealing.public()),
         };
-        let call = Call::within(clock::begin_trace(), within);
+        let call = Call::within(trace, within);
         let began = Instant::now();
         let reported = self.bus.ask_service::<verb::NodeReport>(&(), &report, &call).await?;
         if let Some(tenure) = tenure {

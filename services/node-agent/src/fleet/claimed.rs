@@ -95,7 +95,7 @@ pub async fn read_claimed_uses(
     let all = Namespace::wildcard();
     let of_node = ListClaims { node: Some(node.clone()), ..ListClaims::default() };
     let mut claimed = ClaimedUses { index: u64::MAX, ..ClaimedUses::default() };
-    let call = Call::within(clock::begin_trace(), within);
+    let call = Call::within(clock::begin_unrecorded_trace(), within);
     let client = Client::new(bus.clone());
     let pages = client.pages::<verb::ClaimStatus>(&all, of_node, &call, PAGES_MAX, |page| {
         claimed.add_page(page, here);

@@ -62,7 +62,7 @@ pub async fn finish_releases(
 /// node can mount.
 pub(crate) async fn count_leaving(bus: &Bus, node: &NodeId) -> Result<usize, Problem> {
     let question = ListClaims { node: Some(node.clone()), ..ListClaims::default() };
-    let call = Call::within(clock::begin_trace(), ANSWER_TIMEOUT);
+    let call = Call::within(clock::begin_unrecorded_trace(), ANSWER_TIMEOUT);
     let client = Client::new(bus.clone());
     let claims = client.once::<verb::ClaimStatus>(&Namespace::wildcard(), &question, &call).await?;
     Ok(claims.claims.iter().filter(|claim| is_leaving(claim)).count())

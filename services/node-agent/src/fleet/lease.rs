@@ -122,7 +122,8 @@ impl LeaseStore for RegistryLeases {
             over,
             renewal: Some(RENEWALS.fetch_add(1, Ordering::Relaxed) + 1),
         };
-        let call = Call::within(terms.trace, within.min(ANSWER_WITHIN));
+        // A lease is renewed for ever.
+        let call = Call::within(clock::begin_unrecorded_trace(), within.min(ANSWER_WITHIN));
         let key = terms.key.clone();
         let answer = self.request_hold(&request, &call).await;
         if let Ok(LeaseAnswer { volumes: Some(volumes), .. }) = &answer {

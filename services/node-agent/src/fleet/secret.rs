@@ -94,7 +94,7 @@ impl SecretsReader {
             to: self.sealing.public(),
         };
         let within = deadline.since(clock::now()).min(SECRETS_TIMEOUT);
-        let call = Call::within(trace.child(&mut rand::rng()), within);
+        let call = Call::within(trace, within);
         let client = Client::new(self.bus.clone());
         let again = |failed: &FailedTry<'_>| match failed.problem.code {
             // The registry has no record of this agent's start yet, or lost it since.

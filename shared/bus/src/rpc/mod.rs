@@ -5,4 +5,5 @@ pub(crate) mod hedge;
 pub(crate) mod places;
 pub mod request;
 pub mod serve;
+mod span;
 pub(crate) mod survey;

@@ -32,7 +32,7 @@ use crate::clock::now;
 use crate::connection::exchange::ExchangeError;
 use crate::connection::handle::Bus;
 use crate::connection::headers;
-use crate::rpc::caller;
+use crate::rpc::{caller, span};
 
 /// A request's trace and deadline, and whether it may be sent more than once.
 #[derive(Debug, Clone, Copy)]
@@ -179,6 +179,10 @@ impl RequestError {
         }
     }
 
+    fn is_wait(&self) -> bool {
+        matches!(self, Self::Problem(problem) if problem.code.is_wait())
+    }
+
     fn is_no_answer(&self) -> bool {
         match self {
             Self::NoAnswer { .. } => true,
@@ -229,7 +233,7 @@ impl Bus {
         body: &(impl Serialize + ?Sized),
         call: &Call,
     ) -> Result<T, RequestError> {
-        let record = RequestRecord::begin(subject, call);
+        let record = RequestRecord::begin(subject, call, || self.signed(subject));
         let trace = record.span.as_ref().map_or(call.trace, Span::context);
         let call = Call { trace, deadline: caller::earlier_deadline(call.deadline), ..*call };
         caller::set_blocker(|| format!("{subject} has not answered yet"));
@@ -323,23 +327,22 @@ struct RequestRecord {
 }
 
 impl RequestRecord {
-    fn begin(subject: &str, call: &Call) -> Self {
+    fn begin(subject: &str, call: &Call, signed: impl FnOnce() -> String) -> Self {
         let (noun, verb) = subject::step(subject).unwrap_or(("other", "other"));
         let span = call.spanned.then(|| {
             let name = format_args!("request {noun}.{verb}");
-            Span::child_of(call.trace, name, Kind::Client)
-                .with(attribute::MESSAGING_SYSTEM, "nats")
-                .with(attribute::MESSAGING_OPERATION, "send")
-                .with(attribute::MESSAGING_DESTINATION, subject)
+            let span = Span::child_of(call.trace, name, Kind::Client)
+                .with(attribute::MESSAGING_OPERATION, "request")
+                .with(attribute::MESSAGING_OPERATION_TYPE, "send");
+            span::with_subject(span, &signed())
         });
         Self { span, step: STEPS.label(&format!("{noun}.{verb}")), began: Instant::now() }
     }
 
     fn end(mut self, error: Option<&RequestError>) {
         let outcome = error.map_or("ok", RequestError::reason);
-        if let (Some(span), Some(_)) = (&mut self.span, error) {
-            span.set(attribute::ERROR_TYPE, outcome);
-            span.fail(outcome);
+        if let (Some(span), Some(error)) = (&mut self.span, error) {
+            span::record_refusal(span, outcome, error.is_wait());
         }
         REQUESTS_MADE.add(1, [self.step.clone(), outcome.into()]);
         REQUESTS_MADE_DURATION.record(self.began.elapsed(), [self.step]);

@@ -104,8 +104,9 @@ impl Bucket {
             let source = Cause::new("there is nothing to write");
             return Err(CommitError::Refused { key: String::new(), source });
         };
-        let mut span = Span::child_of(first.trace, format_args!("commit {bucket}"), Kind::Internal)
+        let mut span = Span::child_of(first.trace, format_args!("commit {bucket}"), Kind::Client)
             .with(attribute::DB_SYSTEM, "nats")
+            .with(attribute::DB_OPERATION, "commit")
             .with(attribute::DB_COLLECTION, bucket)
             .with(attribute::KEY, first.key)
             .with(attribute::GUARD, first.guard.revision);

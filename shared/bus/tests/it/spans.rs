@@ -58,14 +58,32 @@ async fn a_request_with_its_writes_is_one_tree() {
     let answer: Result<Value, _> = bus.request("berth.v1.claim.take.default", &body, &call).await;
     let Err(RequestError::Problem(problem)) = answer else { panic!("{answer:?}") };
     assert_eq!(problem.trace, Some(begun.trace_id()));
+    // Waiting is no error.
+    let patient = TraceContext::begin(&mut rand::rng());
+    let wait = |_: Request| async { Err::<Value, _>(Problem::new(Code::Waiting, "in line")) };
+    service.endpoint(endpoint("claim-status", "berth.v1.claim.status.*"), wait).await.unwrap();
+    assert!(bus.flush(PATIENCE).await);
+    let call = Call::within(patient, PATIENCE);
+    let waits = bus.request::<Value>("berth.v1.claim.status.default", &json!({}), &call).await;
+    assert!(waits.is_err());
     // Spans of other tests do not disturb, and those that come later are not exported.
     telemetry.end(Duration::from_secs(3)).await;
 
     let spans = wait::until("the spans have come", PATIENCE, async || {
         let spans = collector.spans().of(&begun.trace_id());
-        if spans.0.len() >= 4 { Ok(spans) } else { Err(spans.tree()) }
+        if spans.0.len() >= 4 && collector.spans().of(&patient.trace_id()).0.len() >= 2 {
+            Ok(spans)
+        } else {
+            Err(spans.tree())
+        }
     })
     .await;
+    let waits = collector.spans().of(&patient.trace_id());
+    assert_eq!(waits.tree(), "request claim.status\n  berth-x claim-status\n");
+    for span in &waits.0 {
+        let (outcome, error) = (span.get("berth.outcome"), span.get("error.type"));
+        assert_eq!((outcome, error), (Some(Code::Waiting.as_str()), None));
+    }
     let code = Code::Held.as_str();
     let commit = "commit berth-volumes";
     assert_eq!(
@@ -80,11 +98,25 @@ async fn a_request_with_its_writes_is_one_tree() {
         (request_span.kind.as_str(), request_span.get("error.type")),
         ("CLIENT", Some(code))
     );
-    assert_eq!(request_span.get("messaging.destination.name"), Some("berth.v1.claim.take.default"));
     let served = spans.children(request_span)[0];
+    let signed = bus.actor().sign("berth.v1.claim.take.default");
+    for (span, operation, kind) in
+        [(request_span, "request", "send"), (served, "answer", "process")]
+    {
+        for (key, value) in [
+            ("messaging.system", "nats"),
+            ("messaging.operation.name", operation),
+            ("messaging.operation.type", kind),
+            ("messaging.destination.name", &signed),
+            ("messaging.destination.template", "berth.v1.claim.take.<ns>.<actor>"),
+        ] {
+            assert_eq!(span.get(key), Some(value), "{key}");
+        }
+    }
     assert_eq!((served.kind.as_str(), served.get("error.type")), ("SERVER", Some(code)));
     let commits = spans.children(served);
     let of = |at: usize, key| commits[at].get(key);
+    assert_eq!((&*commits[0].kind, of(0, "db.operation.name")), ("CLIENT", Some("commit")));
     assert_eq!((of(0, "berth.outcome"), of(0, "berth.key")), (Some("stored"), Some("ns.v.spec")));
     assert_eq!((of(0, "berth.guard"), of(0, "berth.revision")), (Some("0"), Some("1")));
     assert_eq!((of(1, "berth.outcome"), of(1, "berth.revision")), (Some("conflict"), None));

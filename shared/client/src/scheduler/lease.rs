@@ -78,7 +78,8 @@ impl Lease {
 }
 
 async fn renew(asker: &Asker, hold: &HoldOwner, ttl: Duration) -> Result<(), Problem> {
-    let call = Call::within(TraceContext::begin(&mut rand::rng()), ttl / 3);
+    // A lease is renewed for ever.
+    let call = Call::within(TraceContext::begin_unrecorded(&mut rand::rng()), ttl / 3);
     asker.client.once::<verb::OwnerHold>(&asker.namespace, hold, &call).await.map(drop)
 }
 

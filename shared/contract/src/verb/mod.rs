@@ -23,6 +23,7 @@ use berth_domain::NodeId;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::actor::Actor;
 use crate::code::Code;
 use crate::decode::{Decode, Unknown};
 use crate::service::{self, PAGE, ServiceName};
@@ -102,6 +103,18 @@ pub enum Effect {
     /// It says how its sender is. It is taken also after its deadline: a host whose clock is wrong
     /// must be heard, and a late report does no harm.
     Report,
+}
+
+/// The form of a request's subject, which ends in the sender: `berth.v1.claim.take.<ns>`. None when
+/// it is no request of Berth's.
+pub fn form_of(subject: &str) -> Option<&'static str> {
+    let (asked, _sender) = Actor::split(subject);
+    let is_of = |form: &str| {
+        let (forms, tokens) = (form.split('.'), asked.split('.'));
+        forms.clone().count() == tokens.clone().count()
+            && forms.zip(tokens).all(|(form, token)| form.starts_with('<') || form == token)
+    };
+    ALL.iter().map(|row| row.subject).find(|form| is_of(form))
 }
 
 /// The name of a message's type in `docs/contract.schema.json`: `claim.Take` for `claim::Take`.
@@ -227,6 +240,23 @@ mod tests {
             assert_eq!(asked, (noun, verb.trim_end_matches("-on-node")), "{row:?}");
             assert!(row.errors().all(|code| !COMMON_ERRORS.contains(&code)), "{row:?}");
         }
+    }
+
+    #[test]
+    fn a_subject_has_the_form_of_its_verb() {
+        let node = NodeId::new("host.example").unwrap();
+        let plugin = PluginId::new("ebs.csi.aws.com").unwrap();
+        let namespace = Namespace::new("take").unwrap();
+        let parts = [
+            SubjectPart::Namespace(&namespace),
+            SubjectPart::Node(&node),
+            SubjectPart::Plugin(&plugin),
+        ];
+        for row in ALL {
+            let subject = Actor::user("anna").sign(&row.subject_for(&parts));
+            assert_eq!(form_of(&subject), Some(row.subject), "{subject}");
+        }
+        assert_eq!(form_of("$JS.API.STREAM.INFO.x"), None);
     }
 
     #[test]

@@ -61,12 +61,11 @@ async fn a_call_is_a_step_of_its_trace_for_the_collector_and_for_the_plugin() {
     );
     let call = &spans.named("csi.v1.Node/NodeStageVolume").0[0];
     for (key, value) in [
-        ("rpc.system", "grpc"),
-        ("rpc.service", "csi.v1.Node"),
-        ("rpc.method", "NodeStageVolume"),
-        ("rpc.grpc.status_code", "5"),
+        ("rpc.system.name", "grpc"),
+        ("rpc.method", "csi.v1.Node/NodeStageVolume"),
+        ("rpc.response.status_code", "NOT_FOUND"),
         ("error.type", "NOT_FOUND"),
-        ("berth.volume.external_id", "vol-1"),
+        ("berth.external_id", "vol-1"),
     ] {
         assert_eq!(call.get(key), Some(value), "{key}");
     }

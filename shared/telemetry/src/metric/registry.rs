@@ -66,7 +66,7 @@ registry! {
 
     /// How far the process's clock is from nats-server's, in milliseconds, ahead or behind.
     /// Services measure it; agents measure theirs against the registry's.
-    Gauge CLOCK_SKEW = "berth.clock.skew", "{ms}", [];
+    Gauge CLOCK_SKEW = "berth.clock.skew", "ms", [];
 
     /// Whether the bus is connected: 0 or 1.
     Gauge BUS_CONNECTED = "berth.bus.connected", "{connection}", [];

@@ -11,12 +11,14 @@ use berth_harness::wait;
 use berth_integration::{Options, PLUGIN, Part, System};
 use serde_json::json;
 
+/// The secret of the volumes, which the driver demands.
+const SECRET: &str = "correct horse battery staple";
 /// How long it may take until ended spans are sent.
 const SENT_WITHIN: Duration = Duration::from_secs(30);
 
 async fn system(collector: &Collector) -> System {
     let otlp = collector.http().rsplit(':').next().and_then(|port| port.parse().ok());
-    System::start(Options { otlp, ..Options::default() }).await
+    System::start(Options { otlp, secret: Some(SECRET), ..Options::default() }).await
 }
 
 /// Runs a command with the volume on the first node, as a user does.
@@ -114,6 +116,14 @@ fn check_counts(collector: &Collector) {
     check("berth-volumewatcher", "berth.reconcile.queued", &[("", 0.0)]);
 }
 
+/// Checks that each span's parent was sent, and that what nodes repeat for ever made no spans.
+fn check_quiet(all: &Spans) {
+    let orphans = all.orphans();
+    assert!(orphans.is_empty(), "{orphans:#?}");
+    let renewals = all.named("request node.hold");
+    assert!(renewals.0.is_empty(), "{}", renewals.tree());
+}
+
 /// The names from a span up to the root of its trace.
 fn ancestry(spans: &Spans, span: &Span) -> Vec<String> {
     let mut names = vec![span.name.clone()];
@@ -144,7 +154,7 @@ async fn a_claim_is_a_trace_and_its_release_another_that_is_linked_to_it() {
     }
     let collector = Collector::start().await;
     let system = system(&collector).await;
-    system.volume("data", &["single-node-writer"]).await;
+    system.volume_with_secrets("data", SECRET).await;
     run(&system, &collector, "a").await;
     let (claim, release) = traces_of_life(&system, &collector).await;
 
@@ -161,6 +171,7 @@ async fn a_claim_is_a_trace_and_its_release_another_that_is_linked_to_it() {
             ("csi.v1.Controller/ControllerPublishVolume", "claim"),
             ("csi.v1.Node/NodeStageVolume", "berth-node-agent mount"),
             ("csi.v1.Node/NodePublishVolume", "berth-node-agent mount"),
+            ("request secret.open", "berth"),
         ],
     );
     assert_eq!(release.roots().len(), 1, "{}", release.tree());
@@ -173,6 +184,7 @@ async fn a_claim_is_a_trace_and_its_release_another_that_is_linked_to_it() {
             ("csi.v1.Controller/ControllerUnpublishVolume", "release"),
         ],
     );
+    check_quiet(&collector.spans());
     // The drivers saw the same traces.
     let calls = system.calls();
     let traced = |rpc: &str| {
@@ -190,7 +202,7 @@ async fn a_release_is_one_trace_also_when_its_watcher_is_killed_half_way() {
     }
     let collector = Collector::start().await;
     let system = system(&collector).await;
-    system.volume("data", &["single-node-writer"]).await;
+    system.volume_with_secrets("data", SECRET).await;
     system.hold("NodeUnpublishVolume");
     let kill = async {
         system.under_way("NodeUnpublishVolume").await;

@@ -35,6 +35,7 @@ use crate::connection::headers;
 use crate::rpc::caller::Caller;
 use crate::rpc::places::{RequestPlace, RequestPlaces};
 use crate::rpc::request::Failure;
+use crate::rpc::span;
 
 /// How long before the caller's deadline a handler must end, so that the answer arrives in time.
 const MARGIN_MAX: Duration = Duration::from_millis(100);
@@ -140,7 +141,7 @@ async fn serve<R, F, H>(
             }
             Err(full) => {
                 let mut span = answering.span();
-                span.fail(full.code.as_str());
+                span::record_refusal(&mut span, full.code.as_str(), full.code.is_wait());
                 let trace = span.context();
                 let full = full.trace(trace.trace_id());
                 answering.answer(Err(full), Duration::ZERO, trace).await;
@@ -285,8 +286,7 @@ impl RequestAnswer {
     async fn end(&self, mut span: Span, outcome: Result<Bytes, Problem>, began: Instant) {
         let trace = span.context();
         if let Err(problem) = &outcome {
-            span.set(attribute::ERROR_TYPE, problem.code.as_str());
-            span.fail(problem.code.as_str());
+            span::record_refusal(&mut span, problem.code.as_str(), problem.code.is_wait());
             if problem.code == Code::NotAllowed {
                 // The last tokens of the subject name the sender. An honest sender does not send
                 // such a request.
@@ -307,11 +307,11 @@ impl RequestAnswer {
             .and_then(TraceContext::parse)
             .unwrap_or_else(|| TraceContext::begin(&mut rand::rng()));
         let (service, endpoint) = (&self.running.service, &self.running.spec.name);
-        Span::child_of(parent, format_args!("{service} {endpoint}"), Kind::Server)
-            .with(attribute::MESSAGING_SYSTEM, "nats")
-            .with(attribute::MESSAGING_OPERATION, "process")
-            .with(attribute::MESSAGING_DESTINATION, self.message.subject.as_str())
-            .with(attribute::MESSAGING_BODY_SIZE, self.message.payload.len())
+        let span = Span::child_of(parent, format_args!("{service} {endpoint}"), Kind::Server)
+            .with(attribute::MESSAGING_OPERATION, "answer")
+            .with(attribute::MESSAGING_OPERATION_TYPE, "process")
+            .with(attribute::MESSAGING_BODY_SIZE, self.message.payload.len());
+        span::with_subject(span, self.message.subject.as_str())
     }
 
     /// The request, and the time at which it is answered although its handler still runs. Fails if
