@@ -175,7 +175,7 @@ impl PlacementLookup {
         VolumeKey::new(self.namespace.clone(), id.clone())
     }
 
-    /// How many claims each of the volumes has.
+    /// How many claims each of the volumes has, and what its plugin calls abnormal of it.
     fn demands(&self, volumes: &Volumes) -> Vec<VolumeDemand> {
         let ids = each_volume(&self.query.volumes, self.query.index);
         let mut demands: Vec<VolumeDemand> = ids
@@ -184,7 +184,8 @@ impl PlacementLookup {
                 let claims = &volumes.get(&self.key(&volume))?.volume.claims;
                 let waiting = claims.in_line().count();
                 let holding = claims.len() - waiting;
-                Some(VolumeDemand { volume, holding, waiting })
+                let abnormal = claims.condition().map(str::to_owned);
+                Some(VolumeDemand { volume, holding, waiting, abnormal })
             })
             .collect();
         demands.sort_by(|left, right| left.volume.cmp(&right.volume));
@@ -196,8 +197,11 @@ impl PlacementLookup {
 /// contain times. It has 53 bits, which the numbers of every language can represent.
 fn fingerprint(answer: &Placements) -> u64 {
     let mut hash = Sha256::new();
-    for VolumeDemand { volume, holding, waiting } in &answer.volumes {
+    for VolumeDemand { volume, holding, waiting, abnormal } in &answer.volumes {
         hash.update(format!("{volume:?} {holding} {waiting}\n"));
+        if abnormal.is_some() {
+            hash.update("abnormal\n");
+        }
     }
     for NodePlacement { node, fits, fits_later, slots, obstacles } in &answer.nodes {
         hash.update(format!("{node:?} {fits} {fits_later}\n"));

@@ -114,7 +114,7 @@ fn build_status(
     let handle_use = handle::current_use(volumes, key);
     let now = &subtree.volume;
     let full = now.claims.exhausted().next();
-    let health = health(state, spec);
+    let health = health(state, spec, now);
     let handle = spec.handle(&key.volume);
     let mounts = handle.map(|handle| state.mounts_of_handle(key, &handle)).unwrap_or_default();
     let mut status = VolumeStatus {
@@ -252,6 +252,7 @@ fn stub(
         let states = [ClaimState::Publishing, ClaimState::Taken];
         states.into_iter().map(|state| now.claims.count_of(state, mode)).sum()
     };
+    let Health { healthy, abnormal, .. } = health(state, spec, now);
     let releasing = [ClaimState::Unpublishing, ClaimState::NodeDetached];
     VolumeStub {
         id: key.volume.clone(),
@@ -265,7 +266,9 @@ fn stub(
         releasing: releasing.into_iter().map(|state| now.claims.count(state)).sum(),
         waiting: now.claims.count(ClaimState::Waiting),
         holders: holders(now),
-        healthy: health(state, spec).healthy,
+        healthy,
+        abnormal,
+        closing: spec.closing.is_some(),
         stage: Some(spec.stage()).filter(|stage| *stage != Stage::Ready),
         operation: spec.operation().map(Operation::kind),
         refused: spec.failure().map(|failure| failure.operation),
@@ -285,9 +288,11 @@ fn holders(now: &Volume) -> Vec<VolumeHolder> {
     named.take(HOLDERS_LISTED_MAX).collect()
 }
 
-/// The volume's health, from the instances of its plugin at each request (A6).
-fn health(state: &State, spec: &VolumeSpec) -> Health {
-    judge_health(spec, plugin_health(state, &spec.plugin))
+/// The volume's health, from the instances of its plugin and the reports of its mounts at each
+/// request (A6).
+fn health(state: &State, spec: &VolumeSpec, volume: &Volume) -> Health {
+    let abnormal = volume.claims.condition().map(str::to_owned);
+    Health { abnormal, ..judge_health(spec, plugin_health(state, &spec.plugin)) }
 }
 
 /// A volume that was not created is unhealthy, however healthy its plugin is.
@@ -308,13 +313,15 @@ fn plugin_health(state: &State, id: &PluginId) -> Health {
                     description: format!("no agent has reported plugin {id}"),
                     controllers: None,
                     nodes: berth_domain::plugin::Count::default(),
+                    abnormal: None,
                 };
             };
             let ready = |node: &berth_domain::NodeId| nodes.is_ready(node);
             let (healthy, description) = plugin.health(ready);
             let controllers =
                 plugin.has_controller().then(|| plugin.count(Half::Controller, ready));
-            Health { healthy, description, controllers, nodes: plugin.count(Half::Node, ready) }
+            let nodes = plugin.count(Half::Node, ready);
+            Health { healthy, description, controllers, nodes, abnormal: None }
         })
     })
 }
@@ -336,7 +343,8 @@ mod tests {
         let spec: VolumeSpec = serde_json::from_value(spec).unwrap();
         let count = berth_domain::plugin::Count { healthy: 1, expected: 1 };
         let description = "healthy".to_owned();
-        let of_plugin = Health { healthy: true, description, controllers: None, nodes: count };
+        let of_plugin =
+            Health { healthy: true, description, controllers: None, nodes: count, abnormal: None };
         judge_health(&spec, of_plugin).healthy
     }
 

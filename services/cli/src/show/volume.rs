@@ -20,11 +20,8 @@ impl Listed for VolumeStub {
         ("PLUGIN", |volume, _| volume.plugin.to_string()),
         ("CLASS", |volume, _| volume.class.as_ref().map(ToString::to_string).unwrap_or_default()),
         ("SIZE", |volume, _| volume.capacity_bytes.map(size::short).unwrap_or_default()),
-        ("STAGE", |volume, _| volume.stage.unwrap_or(Stage::Ready).to_string()),
-        ("HEALTH", |volume, _| {
-            if volume.registered_twice { "registered twice" } else { health_word(volume.healthy) }
-                .to_owned()
-        }),
+        ("STAGE", |volume, _| stage(volume)),
+        ("HEALTH", |volume, _| listed_health(volume)),
         ("IN USE AS", |volume, _| volume.in_use.map(|mode| mode.to_string()).unwrap_or_default()),
         ("READ", |volume, _| volume.readers.to_string()),
         ("WRITE", |volume, _| volume.writers.to_string()),
@@ -38,6 +35,36 @@ impl Listed for VolumeStub {
 
     fn namespace(&self) -> Option<&Namespace> {
         Some(&self.namespace)
+    }
+}
+
+/// A volume that is being deregistered takes no claim, however far its life at its storage is.
+fn stage(volume: &VolumeStub) -> String {
+    match volume.stage {
+        None if volume.closing => "deregistering".to_owned(),
+        stage => stage.unwrap_or(Stage::Ready).to_string(),
+    }
+}
+
+fn listed_health(volume: &VolumeStub) -> String {
+    if volume.registered_twice {
+        return "registered twice".to_owned();
+    }
+    judged(volume.healthy, "", volume.abnormal.as_deref())
+}
+
+/// A volume that its plugin calls abnormal is not called healthy.
+fn judged(healthy: bool, description: &str, abnormal: Option<&str>) -> String {
+    let health = health_word(healthy);
+    let of_plugin = match description {
+        "" => health.to_owned(),
+        said if said == health => health.to_owned(),
+        said => format!("{health}: {said}"),
+    };
+    match abnormal {
+        None => of_plugin,
+        Some(words) if healthy => format!("abnormal: {words}"),
+        Some(words) => format!("{of_plugin}; abnormal: {words}"),
     }
 }
 
@@ -152,22 +179,20 @@ pub fn placements(placements: &Placements) -> String {
         }
     }
     let demand = |one: &VolumeDemand| {
-        let VolumeDemand { volume, holding, waiting } = one;
-        (holding + waiting > 0)
-            .then(|| format!("volume {volume}: held by {holding}, {waiting} in line\n"))
+        let VolumeDemand { volume, holding, waiting, abnormal } = one;
+        let held = (holding + waiting > 0)
+            .then(|| format!("volume {volume}: held by {holding}, {waiting} in line\n"));
+        let abnormal =
+            abnormal.as_ref().map(|words| format!("volume {volume}: abnormal: {words}\n"));
+        held.into_iter().chain(abnormal)
     };
-    let demands: String = placements.volumes.iter().filter_map(demand).collect();
+    let demands: String = placements.volumes.iter().flat_map(demand).collect();
     format!("{table}{demands}")
 }
 
 fn health(health: &Health) -> String {
-    let Health { healthy, description, controllers, nodes } = health;
+    let Health { healthy, description, controllers, nodes, abnormal } = health;
     let controllers = controllers.map(|count| format!("controllers {count}, ")).unwrap_or_default();
-    let health = health_word(*healthy);
-    let why = match description.as_str() {
-        "" => String::new(),
-        said if said == health => String::new(),
-        said => format!(": {said}"),
-    };
-    format!("{health}{why} ({controllers}nodes {nodes})")
+    let health = judged(*healthy, description, abnormal.as_deref());
+    format!("{health} ({controllers}nodes {nodes})")
 }

@@ -157,6 +157,7 @@ pub fn volume() -> VolumeStatus {
             description: "no healthy controller".to_owned(),
             controllers: Some(Count { healthy: 0, expected: 2 }),
             nodes: Count { healthy: 3, expected: 3 },
+            abnormal: Some(abnormal()),
         },
         exhausted: Some("RESOURCE_EXHAUSTED: 25 of 25".to_owned()),
         registered_twice: vec!["volume orders-copy".to_owned()],
@@ -320,6 +321,10 @@ fn holder(alloc: &str, node: &str) -> VolumeHolder {
     VolumeHolder { alloc: AllocId::new(alloc).unwrap(), node: node_id(node) }
 }
 
+fn abnormal() -> String {
+    "plugin ebs.csi.aws.com says that the volume is not well: a disk is dying".to_owned()
+}
+
 /// Two volumes in a list; one id contains control characters.
 pub fn volumes() -> Volumes {
     let stub = VolumeStub {
@@ -335,6 +340,8 @@ pub fn volumes() -> Volumes {
         waiting: 0,
         holders: vec![holder("web-0", "n1"), holder("web-1", "n2")],
         healthy: true,
+        abnormal: Some(abnormal()),
+        closing: true,
         stage: None,
         operation: None,
         refused: None,
@@ -352,6 +359,8 @@ pub fn volumes() -> Volumes {
         releasing: 0,
         holders: Vec::new(),
         healthy: false,
+        abnormal: None,
+        closing: false,
         stage: Some(Stage::Creating),
         operation: Some(OperationKind::Create),
         class: None,
@@ -546,7 +555,9 @@ pub fn placements() -> Placements {
     let away = obstacle("data", Code::NodeDown, "node n2 is down since 2026-11-21T00:00:00.000Z");
     let missing = obstacle("logs", Code::NoSuchVolume, "the volume is not registered");
     let nodes = vec![node("n1", Vec::new()), node("n2", vec![held, away, missing])];
-    let volumes = vec![VolumeDemand { volume: volume_id("data"), holding: 1, waiting: 2 }];
+    let abnormal = Some(abnormal());
+    let volumes =
+        vec![VolumeDemand { volume: volume_id("data"), holding: 1, waiting: 2, abnormal }];
     Placements { index: 57, volumes, nodes, next: None }
 }
 

@@ -182,6 +182,10 @@ pub struct Health {
     pub controllers: Option<Count>,
     /// Healthy node instances of how many.
     pub nodes: Count,
+    /// What the plugin calls abnormal of the volume, in its words, while it is mounted somewhere.
+    /// It keeps nobody from the volume.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub abnormal: Option<String>,
 }
 
 /// `volume.status`: a volume with its claims and its health.
@@ -316,6 +320,12 @@ pub struct VolumeStub {
     /// Whether its plugin can serve it somewhere. False for a volume whose creation the storage
     /// refused.
     pub healthy: bool,
+    /// What the plugin calls abnormal of it, in its words, while it is mounted somewhere.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub abnormal: Option<String>,
+    /// Whether it is being deregistered.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub closing: bool,
     /// How far its life at its storage has come; absent if it is ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stage: Option<Stage>,
@@ -395,7 +405,7 @@ pub struct Placements {
     pub next: Option<String>,
 }
 
-/// How much a volume is in demand.
+/// How much a volume is in demand, and whether its plugin calls it well.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VolumeDemand {
     /// The volume.
@@ -404,6 +414,10 @@ pub struct VolumeDemand {
     pub holding: usize,
     /// How many claims wait in line. A new one is behind them.
     pub waiting: usize,
+    /// What the plugin calls abnormal of the volume, in its words, while it is mounted somewhere.
+    /// It keeps nobody from the volume.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub abnormal: Option<String>,
 }
 
 /// How many more volumes of a plugin a node takes.

@@ -34,6 +34,10 @@ fn instance(half: Half) -> registry::InstanceStatus {
     }
 }
 
+fn abnormal() -> String {
+    "plugin ebs.csi.aws.com says that the volume is not well: a disk is dying".to_owned()
+}
+
 #[test]
 fn a_volume_and_a_list_of_them() {
     let spec = sample::spec();
@@ -62,6 +66,7 @@ fn a_volume_and_a_list_of_them() {
                 description: "it can be claimed on 2 nodes".to_owned(),
                 controllers: Some(count(1, 1)),
                 nodes: count(2, 3),
+                abnormal: Some(abnormal()),
             },
             exhausted: Some("RESOURCE_EXHAUSTED: 25 of 25 are attached".to_owned()),
             registered_twice: vec!["a volume of another namespace".to_owned()],
@@ -91,6 +96,8 @@ fn a_volume_and_a_list_of_them() {
         waiting: 2,
         holders: vec![volume::VolumeHolder { alloc: sample::alloc_id(), node: sample::node_id() }],
         healthy: true,
+        abnormal: Some(abnormal()),
+        closing: true,
         stage: Some(Stage::Creating),
         operation: Some(OperationKind::Create),
         refused: Some(OperationKind::Delete),
@@ -127,6 +134,7 @@ fn a_volume_and_a_list_of_them() {
                 volume: sample::volume(),
                 holding: 1,
                 waiting: 2,
+                abnormal: Some(abnormal()),
             }],
             nodes: vec![volume::NodePlacement {
                 node: sample::node_id(),

@@ -172,8 +172,14 @@ async fn what_a_plugin_calls_abnormal_shows_until_it_takes_it_back() {
     becomes(&system, "data", NodeMountState::Mounted).await;
     let mark = system.backend().join("volumes/data/abnormal.json");
     std::fs::write(&mark, "\"a disk is failing\"").unwrap();
-    let views =
-        [&["claim", "status", "--volume", "data"][..], &["node", "status", "n1"], &["why", "data"]];
+    let views = [
+        &["claim", "status", "--volume", "data"][..],
+        &["node", "status", "n1"],
+        &["why", "data"],
+        &["volume", "status", "data"],
+        &["volume", "list"],
+        &["volume", "placement", "--volume", "data"],
+    ];
     for (is_abnormal, change) in [(true, "is shown"), (false, "is taken back")] {
         for command in views {
             let awaited = format!("the condition {change} by `berth {}`", command.join(" "));

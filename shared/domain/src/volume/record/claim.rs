@@ -118,6 +118,11 @@ pub struct Claim {
 }
 
 impl Claim {
+    /// What the plugin calls abnormal of the mounted volume.
+    pub fn condition(&self) -> Option<&str> {
+        self.mount.as_ref()?.condition()
+    }
+
     /// A new claim: no call was made for it, and no controller attaches the volume.
     pub fn new(
         state: State,

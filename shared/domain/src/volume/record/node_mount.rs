@@ -77,3 +77,11 @@ pub struct NodeMount {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
+
+impl NodeMount {
+    /// What the plugin calls abnormal (CSI's volume condition), in its words. A mount that is well
+    /// has no other trouble.
+    pub fn condition(&self) -> Option<&str> {
+        self.error.as_deref().filter(|_| self.state == NodeMountState::Mounted)
+    }
+}

@@ -131,6 +131,12 @@ impl Claims {
         self.named(|summary| summary.exhausted.iter())
     }
 
+    /// What the plugin calls abnormal of the volume, where it is mounted (A6).
+    pub fn condition(&self) -> Option<&str> {
+        let mut unwell = self.named(|summary| summary.unwell.iter());
+        unwell.next()?.1.condition()
+    }
+
     /// The nodes with a claim that holds the volume, or may.
     pub fn nodes(&self) -> impl Iterator<Item = &NodeId> {
         let nodes = self.summary().into_iter().flat_map(|summary| &summary.nodes);
@@ -378,5 +384,29 @@ mod tests {
         assert!(claims.is_summed());
         claims.0.as_mut().unwrap().summary = Summary::default();
         assert!(!claims.is_summed());
+    }
+
+    #[test]
+    fn a_condition_is_the_volumes_while_one_mount_has_it() {
+        let claim = |state: &str, error: Option<&str>| -> Claim {
+            let since = "2026-01-31T12:00:00.000Z";
+            let claim = json!({
+                "state": "taken", "node": "n1", "mode": "read", "since": since,
+                "access": "multi-node-reader-only", "attachment": "file-system",
+                "controller": false, "mount": {"state": state, "since": since, "error": error},
+            });
+            serde_json::from_value(claim).unwrap()
+        };
+        let (a, b) = ("a".parse::<AllocId>().unwrap(), "b".parse().unwrap());
+        let mut claims = Claims::from([(a, claim("mounted", None))]);
+        assert_eq!(claims.condition(), None);
+        // A mount that fails says what the call said, and nothing of the volume.
+        claims.insert(b, claim("failing", Some("INTERNAL")));
+        assert_eq!(claims.condition(), None);
+        claims.insert("b".parse().unwrap(), claim("mounted", Some("a disk is dying")));
+        assert_eq!(claims.condition(), Some("a disk is dying"));
+        claims.remove(&"b".parse().unwrap());
+        assert_eq!(claims.condition(), None);
+        assert!(claims.is_summed());
     }
 }

@@ -32,6 +32,8 @@ pub(super) struct Summary {
     pub moving: BTreeSet<(u64, AllocId)>,
     /// Claims that the plugin had no room for.
     pub exhausted: BTreeSet<AllocId>,
+    /// Claims of a mount whose plugin calls the volume abnormal.
+    pub unwell: BTreeSet<AllocId>,
     /// Claims with an attempt, by its deadline.
     pub calls: BTreeSet<(Timestamp, AllocId)>,
     /// Those of them whose attempt is a controller call.
@@ -68,6 +70,7 @@ impl Summary {
         let moving = !matches!(state, State::Waiting | State::Taken);
         change.member_if(moving, &mut self.moving, by_epoch);
         change.member_if(*exhausted, &mut self.exhausted, || alloc.clone());
+        change.member_if(claim.condition().is_some(), &mut self.unwell, || alloc.clone());
         let (at_node, at_controller) = match &claim.progress.attempt {
             Some(attempt) => (!attempt.call.is_controller(), attempt.call.is_controller()),
             None => (false, false),
