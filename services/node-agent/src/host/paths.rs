@@ -18,6 +18,7 @@
 //! plugin. Two volumes share a directory by chance only after some 2^48 of them, and nobody can
 //! make a volume that shares another's.
 
+use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -30,7 +31,7 @@ const STAGING: &str = "staging";
 const TARGET: &str = "target";
 /// How the names of views begin; what follows is less than
 /// [`VOLUMES_PER_ALLOC_MAX`](berth_domain::limits::VOLUMES_PER_ALLOC_MAX).
-pub(crate) const VIEW: &str = "also";
+const VIEW: &str = "also";
 const VOLUME_BYTES: usize = 12;
 const ALLOC_BYTES: usize = 8;
 
@@ -95,6 +96,17 @@ impl VolumePaths {
     }
 }
 
+/// Whether this is the name of a view in an alloc's directory.
+pub(crate) fn is_view(name: &OsStr) -> bool {
+    name.as_encoded_bytes().starts_with(VIEW.as_bytes())
+}
+
+/// Whether the path is in a view of the use whose target this is.
+pub(crate) fn is_in_view(target: &Path, path: &Path) -> bool {
+    let below = target.parent().and_then(|alloc_dir| path.strip_prefix(alloc_dir).ok());
+    below.and_then(|below| below.iter().next()).is_some_and(is_view)
+}
+
 /// Replaces a caller's path in the name of a file.
 pub(crate) fn path_hash(path: &Path) -> String {
     name::<ALLOC_BYTES>(&[path.as_os_str().as_encoded_bytes()])
@@ -132,6 +144,18 @@ mod tests {
             VolumeKey::new(Namespace::new(namespace).unwrap(), VolumeId::new(volume).unwrap());
         let (plugin, alloc) = (PluginId::new(plugin).unwrap(), AllocId::new(alloc).unwrap());
         Paths::new(Path::new(state_dir)).volume_paths(&plugin, &volume, &alloc)
+    }
+
+    #[test]
+    fn a_view_is_beside_its_target() {
+        let place = volume_paths("/s", ["p", "default", "data", "a"]);
+        let other = volume_paths("/s", ["p", "default", "data", "b"]);
+        for path in [place.view(1), place.view(12), place.view(1).join("below")] {
+            assert!(is_in_view(&place.target, &path), "{path:?}");
+        }
+        for path in [other.view(1), place.target.clone(), place.staging.clone(), place.alloc_dir] {
+            assert!(!is_in_view(&place.target, &path), "{path:?}");
+        }
     }
 
     /// These are on the disks of running nodes: another function would lose their mounts.

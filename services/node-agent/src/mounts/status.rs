@@ -18,7 +18,7 @@ use super::volumes::LocalVolumes;
 use crate::caller::Caller;
 use crate::controllers::{CreationAnswers, HostedControllers};
 use crate::executor::VolumeExecutor;
-use crate::host::paths::Paths;
+use crate::host::paths::{Paths, is_in_view};
 use crate::journal::{Journal, JournalledUse, UseState};
 use crate::mounts::health::{LastMountHealth, MountHealths};
 use crate::mounts::runs;
@@ -160,6 +160,7 @@ fn stray_mounts(
     let known = |point: &std::path::Path| {
         uses.iter().any(|(.., entry)| {
             point.starts_with(&entry.target)
+                || is_in_view(&entry.target, point)
                 || entry.staging.as_ref().is_some_and(|staging| point.starts_with(staging))
         })
     };

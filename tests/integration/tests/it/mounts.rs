@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 use berth_contract::code::Code;
-use berth_contract::message::agent::Mounted;
+use berth_contract::message::agent::{AgentStatus, Mounted};
 use berth_contract::message::alloc::AllocStatus;
 use berth_contract::problem::Problem;
 use berth_contract::verb::{self, Verb as _};
@@ -61,6 +61,10 @@ async fn a_volume_under_two_names_is_claimed_once_and_seen_in_two_ways() {
     assert_eq!(fs::read_to_string(Path::new(&read_only.path).join("file")).unwrap(), "kept");
     let refused = fs::write(Path::new(&read_only.path).join("file"), "lost").unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::ReadOnlyFilesystem);
+    let subject =
+        verb::AgentStatus::subject(&verb::NodeAndNamespace::any_of("n1".parse().unwrap()));
+    let agent: AgentStatus = system.persist(&subject, &json!({})).await.unwrap();
+    assert!(agent.strays.is_empty(), "each name belongs to the claim: {:?}", agent.strays);
     let refused = mount(&system, mount_request("other")).await.unwrap_err();
     assert_eq!(refused.code, Code::VolumeNotRequested, "{refused}");
 

@@ -20,7 +20,7 @@ use super::bind_path::{BindPath, BindPathError, read_dir, read_links};
 use super::flags::{self, Flags};
 use super::link::link_path;
 use super::proof::{self, BindProof, BindVerdict};
-use crate::host::paths::{VIEW, VolumePaths};
+use crate::host::paths::{VolumePaths, is_view};
 
 /// Why a bind mount cannot be made.
 #[derive(Debug, Error)]
@@ -205,10 +205,8 @@ pub(super) fn remove_binds(place: &VolumePaths, boot_id: &str) -> Result<(), Unb
     let unread = |error| UnbindError::Read(place.alloc_dir.clone(), error);
     let links = read_links(&place.alloc_dir).map_err(unread)?;
     let entries = read_dir(&place.alloc_dir).map_err(unread)?;
-    let is_view = |path: &&PathBuf| {
-        path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(VIEW))
-    };
-    let views: Vec<PathBuf> = entries.iter().filter(is_view).cloned().collect();
+    let has_name_of_view = |path: &&PathBuf| path.file_name().is_some_and(is_view);
+    let views: Vec<PathBuf> = entries.iter().filter(has_name_of_view).cloned().collect();
     let unremoved = |error| UnbindError::Remove(place.alloc_dir.clone(), error);
     // A mount has its link or its directory for as long as it may exist.
     if links.is_empty() && views.is_empty() {
