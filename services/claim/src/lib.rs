@@ -47,6 +47,7 @@ pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
     process.report_ready();
     let chores = [
         tokio::spawn(handle_repair::repair_handles(state.clone())),
+        tokio::spawn(claim::locate::store_missing_nodes(state.clone())),
         tokio::spawn(raise_level::keep(state.clone())),
         tokio::spawn(secrets::sweep_unnamed(state.clone())),
         tokio::spawn(purge::deleted(state.volumes.bucket.clone())),

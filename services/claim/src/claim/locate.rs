@@ -1,21 +1,52 @@
 //! Claims that an older version wrote without a node: their node is that of their alloc.
 //!
 //! Such a claim is read as a claim on an unknown node ([`record::NODE_UNKNOWN`]), for which no
-//! agent answers. So it could not be released unless that node was declared gone.
+//! agent answers. So it could not be released unless that node was declared gone, and the agent of
+//! its node would report its mount as one that no claim covers.
 //!
 //! **Promises** that the node is taken from the alloc's record at the leader, and written under the
-//! volume's guard before any call for the claim is made.
+//! volume's guard: within [`REPAIR_INTERVAL`], and before any call for the claim is made.
 //!
 //! **Never** guesses: a claim whose alloc is gone or unreadable keeps its unknown node.
+
+use std::time::Duration;
 
 use berth_contract::problem::Problem;
 use berth_contract::record;
 use berth_contract::trace::TraceContext;
 use berth_domain::volume::{Claim, Write};
 use berth_domain::{AllocId, VolumeKey};
+use berth_service::clock;
 
 use crate::store::state::State;
 use crate::store::transact::TransactError;
+
+/// How often claims without a node are looked for.
+const REPAIR_INTERVAL: Duration = Duration::from_secs(30);
+/// Time from the start until the first look.
+const REPAIR_FIRST: Duration = Duration::from_secs(1);
+
+/// Stores the nodes of all such claims, at intervals: an older backup may be restored. Several
+/// replicas may do so at once, because each write is guarded.
+pub async fn store_missing_nodes(state: State) {
+    let mut wait = REPAIR_FIRST;
+    loop {
+        tokio::time::sleep(clock::jittered(wait)).await;
+        wait = REPAIR_INTERVAL;
+        let due: Vec<(VolumeKey, AllocId)> =
+            state.volumes.mirror.read(|volumes| volumes.claims_without_node().cloned().collect());
+        for (volume, alloc) in due {
+            // A volume with an unreadable record is read-only here.
+            if state.check_readable(&volume).is_err() {
+                continue;
+            }
+            let trace = clock::begin_trace();
+            if let Err(problem) = store_missing_node(&state, &volume, &alloc, trace).await {
+                tracing::warn!(%volume, %alloc, %problem, "the node of a claim is stored later");
+            }
+        }
+    }
+}
 
 /// Stores the node of the claim, if its record names none and its alloc names one.
 pub async fn store_missing_node(

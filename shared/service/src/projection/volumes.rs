@@ -40,6 +40,8 @@ pub struct Volumes {
     subtrees: BTreeMap<VolumeKey, Box<Subtree>>,
     /// The volumes with a record that cannot be read.
     unreadable: BTreeSet<VolumeKey>,
+    /// The claims whose record names no node.
+    without_node: BTreeSet<(VolumeKey, AllocId)>,
     load: Load,
     handles: Handles,
     copies: Copies,
@@ -145,6 +147,11 @@ impl Volumes {
     /// The volumes with a record that cannot be read.
     pub fn iter_unreadable(&self) -> impl Iterator<Item = (&VolumeKey, &Subtree)> {
         self.unreadable.iter().filter_map(|key| self.get_key_value(key))
+    }
+
+    /// The claims whose record names no node: an older version wrote them.
+    pub fn claims_without_node(&self) -> impl Iterator<Item = &(VolumeKey, AllocId)> {
+        self.without_node.iter()
     }
 
     /// The last changes.
@@ -289,6 +296,18 @@ impl Volumes {
         self.newer = (self.newer + subtree.count_newer()).saturating_sub(newer_before);
         let changed_claim = claim.clone();
         let claim_after = facts(subtree);
+        let lacks_node = |facts: &Option<(NodeId, State)>| {
+            facts.as_ref().is_some_and(|(node, _)| record::is_node_unknown(node))
+        };
+        let (lacked_node, lacks_node) = (lacks_node(&claim_before), lacks_node(&claim_after));
+        if let Some(alloc) = claim.as_ref().filter(|_| lacked_node != lacks_node) {
+            let claim = (volume.clone(), alloc.clone());
+            if lacks_node {
+                self.without_node.insert(claim);
+            } else {
+                self.without_node.remove(&claim);
+            }
+        }
         let changed = VolumeChange {
             volume: volume.clone(),
             plugin: before.clone().or_else(|| subtree.plugin().cloned()),

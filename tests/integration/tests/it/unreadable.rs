@@ -10,6 +10,7 @@ use berth_contract::key;
 use berth_contract::record::SCHEMA_STORAGE;
 use berth_contract::verb::{self, Verb};
 use berth_domain::plugin::Half;
+use berth_domain::volume::State;
 use berth_domain::{AllocId, Namespace, NodeId, PluginId, VolumeId, VolumeKey};
 use berth_harness::root::or_skip;
 use berth_harness::wait;
@@ -280,9 +281,9 @@ async fn the_status_of_a_node_names_records_that_cannot_be_read() {
     system.settle("data").await;
 }
 
-/// A claim from before schema versions names no node; its alloc does.
+/// D9: a claim from before schema versions names no node; its alloc does.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_older_claim_without_a_node_is_freed_on_the_node_of_its_alloc() {
+async fn an_older_claim_without_a_node_gets_the_node_of_its_alloc() {
     if !or_skip("real mounts") {
         return;
     }
@@ -301,6 +302,17 @@ async fn an_older_claim_without_a_node_is_freed_on_the_node_of_its_alloc() {
         system.kill9_and_restart(part).await;
     }
     system.healthy().await;
+    // While its workload runs, so that its mount is never one that no claim covers.
+    wait::until("the claim has its node", Duration::from_secs(30), || async {
+        let claim = system.claims("data").await.claims.remove(0);
+        let node = claim.node.to_string();
+        if node != "n1" {
+            return Err(node);
+        }
+        assert_eq!(claim.state, State::Taken);
+        Ok(())
+    })
+    .await;
     system.stop("a").await;
     system.settle("data").await;
 }

@@ -165,6 +165,14 @@ fn claims_of_an_older_version_hold_their_volume_each_on_a_node_of_its_own() {
         .collect();
     let held = |node| (State::Taken, Mode::Write, true, node);
     assert_eq!(claim_facts, [held("unknown/a"), held("unknown/b")]);
+    let lacking = |volumes: &Volumes| -> Vec<String> {
+        volumes.claims_without_node().map(|(_, alloc)| alloc.to_string()).collect()
+    };
+    assert_eq!(lacking(&volumes), ["a", "b"]);
+    volumes.put("default.data.claim.a", 6, CLAIM);
+    assert_eq!(lacking(&volumes), ["b"]);
+    volumes.delete("default.data.claim.b", 7);
+    assert!(lacking(&volumes).is_empty());
 }
 
 /// A process that wrote a deadline by a wrong clock believed in it until that time, an hour later.
