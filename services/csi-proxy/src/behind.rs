@@ -1,17 +1,16 @@
 //! A driver behind another socket.
 //!
 //! Owns: the connection to it, and asking what it is. Promises: the proxy waits for it for up to
-//! [`START_MAX`]; if it ends and starts again later, calls reach the new process. Never: starts or
-//! ends it.
+//! [`START_MAX`]; if it ends and starts again later, or another process takes its socket's path,
+//! calls reach the new process. Never: starts or ends it.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use berth_csi::{Client, Fingerprint, identify};
+use berth_csi::{Client, Fingerprint, PathConnection, identify};
 use clap::Args;
 use thiserror::Error;
 use tokio::time::{Instant, sleep};
-use tonic::transport::Channel;
 
 use crate::gate::OneAtATime;
 use crate::serve::{ServeError, Settings};
@@ -45,7 +44,10 @@ struct NoDriver {
 
 impl Behind {
     /// Waits for the driver, and puts a tap in front of it.
-    pub async fn tap(self, settings: &Settings) -> Result<(Tapped<Channel>, String), ServeError> {
+    pub async fn tap(
+        self,
+        settings: &Settings,
+    ) -> Result<(Tapped<PathConnection>, String), ServeError> {
         let Self { to, node_id } = self;
         let client = Client::new(&to);
         let driver = wait_for(&client, &to).await?;
@@ -62,7 +64,7 @@ impl Behind {
         let tap = Tap::new(recorder, settings.faults(), OneAtATime::default());
         let introduction =
             format!("{} of node {node_id}, behind {}, is served", driver.name, to.display());
-        Ok((Tapped::new(tap, client.channel()), introduction))
+        Ok((Tapped::new(tap, client.connection()), introduction))
     }
 }
 

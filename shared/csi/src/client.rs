@@ -1,36 +1,30 @@
 //! The connection to one plugin over its unix socket.
 //!
-//! **Owns** the socket, the gRPC channel on it, the deadline of each call, and the span and metrics
-//! of a call.
+//! **Owns** the deadline of each call, and the span and metrics of a call. The connection is that
+//! of [`crate::connection`].
 //!
-//! **Promises** that a call ends within its timeout, whatever serves the path; that the client
-//! connects at the first call, and again after a restart of the plugin; and that a call which
-//! certainly never reached the plugin is distinguished from one that may have.
+//! **Promises** that a call ends within its timeout, whatever serves the path; that it begins at
+//! the process whose socket is at the path; and that a call which certainly never reached the
+//! plugin is distinguished from one that may have.
 //!
 //! **Never** retries a call: [`crate::outcome`] and the caller decide that.
 
 use std::error::Error;
 use std::fmt;
-use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use berth_contract::trace::TraceContext;
-use berth_host::socket::{ConnectError, connect_trusted};
-use berth_host::trust::{TrustError, TrustedUsers};
+use berth_host::HolderProcess;
+use berth_host::trust::TrustedUsers;
 use berth_telemetry::metric::{PLUGIN_CALLS, PLUGIN_CALLS_DURATION};
 use berth_telemetry::{Kind, Span, attribute};
-use hyper_util::rt::TokioIo;
-use tokio::net::UnixStream;
 use tokio::time::Instant;
 use tonic::codegen::http::uri::PathAndQuery;
-use tonic::transport::{Channel, Endpoint};
 use tonic_prost::ProstCodec;
-use tower::service_fn;
 
 use crate::code::Code;
+use crate::connection::PathConnection;
 use crate::failure::{CallError, Failure, one_line};
 use crate::redact::Secrets;
 use crate::rpc::{Rpc, Unary};
@@ -38,23 +32,13 @@ use crate::rpc::{Rpc, Unary};
 /// The largest accepted answer, in bytes. gRPC's default of 4 MiB is too small for long lists.
 pub const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// The largest accepted headers of an answer, in bytes. Headers carry the plugin's error text, and
-/// some plugins quote a program's whole output. Over the HTTP/2 default of 16 KiB, code and text
-/// would be lost.
-pub const HEADER_BYTES_MAX: u32 = 1024 * 1024;
-
-/// Some HTTP/2 servers refuse a socket's path as authority.
-const AUTHORITY: &str = "http://localhost";
-
 /// The gRPC metadata of the trace (W3C trace context).
 const TRACEPARENT: &str = "traceparent";
 
 /// A plugin behind its socket. Clones share one connection.
 #[derive(Clone)]
 pub struct Client {
-    socket: Arc<Path>,
-    channel: Channel,
-    connections: Arc<AtomicU64>,
+    connection: PathConnection,
     /// `None` for calls outside of any trace, such as probes.
     trace: Option<TraceContext>,
 }
@@ -69,39 +53,29 @@ impl Client {
     /// The same, for a plugin that runs as one of these users. Requests contain secrets, so they
     /// are sent only if the path and the listening process belong to these users.
     pub fn trusting(socket: impl Into<PathBuf>, users: TrustedUsers) -> Self {
-        let socket: Arc<Path> = socket.into().into();
-        let (path, users) = (Arc::clone(&socket), Arc::new(users));
-        let connections = Arc::new(AtomicU64::new(0));
-        let opened = Arc::clone(&connections);
-        let connector = service_fn(move |_| {
-            let (path, users) = (Arc::clone(&path), Arc::clone(&users));
-            let opened = Arc::clone(&opened);
-            async move {
-                let stream = connect(path, users).await?;
-                opened.fetch_add(1, Ordering::Relaxed);
-                Ok::<_, io::Error>(stream)
-            }
-        });
-        let channel = Endpoint::from_static(AUTHORITY)
-            .http2_max_header_list_size(HEADER_BYTES_MAX)
-            .connect_with_connector_lazy(connector);
-        Self { socket, channel, connections, trace: None }
+        Self { connection: PathConnection::new(socket.into().into(), users), trace: None }
     }
 
     /// The path of the plugin's socket.
     pub fn socket(&self) -> &Path {
-        &self.socket
+        self.connection.socket()
     }
 
     /// The connection itself, for calls that are passed on.
-    pub fn channel(&self) -> Channel {
-        self.channel.clone()
+    pub fn connection(&self) -> PathConnection {
+        self.connection.clone()
     }
 
     /// The number of connections so far. A new connection may lead to another process with another
     /// version.
     pub fn connections(&self) -> u64 {
-        self.connections.load(Ordering::Relaxed)
+        self.connection.opened()
+    }
+
+    /// The process that the connection leads to. `None` before a connection is open, and if the
+    /// process is not known.
+    pub fn process(&self) -> Option<HolderProcess> {
+        self.connection.process()
     }
 
     /// The same client within a trace: each call makes a span, and the plugin receives its context
@@ -122,8 +96,9 @@ impl Client {
         request: R,
         timeout: Duration,
     ) -> Result<R::Response, CallError> {
-        let (rpc, socket) = (R::RPC, self.socket.display());
+        let (rpc, socket) = (R::RPC, self.socket().display());
         let started = Instant::now();
+        let answered_before = self.connection.answered();
         let mut span = self.span(&request);
         let secrets = Secrets::values_in(&request);
         let sent = self.send(request.clone(), timeout, span.context());
@@ -141,9 +116,12 @@ impl Client {
             Ok(Err(status)) => read_failure(&status, &secrets, timeout),
             Err(_) => Failure::Late { timeout },
         };
+        if matches!(failure, Failure::Late { .. }) {
+            self.connection.leave_if_silent(answered_before);
+        }
         record_call(&mut span, rpc, elapsed, Some(&failure));
         tracing::debug!(%rpc, %socket, ?elapsed, %failure, "the call failed");
-        Err(CallError { rpc, socket: self.socket.to_path_buf(), failure })
+        Err(CallError { rpc, socket: self.socket().to_path_buf(), failure })
     }
 
     fn span<R: Unary>(&self, request: &R) -> Span {
@@ -167,7 +145,7 @@ impl Client {
         timeout: Duration,
         trace: TraceContext,
     ) -> Result<R::Response, tonic::Status> {
-        let mut grpc = tonic::client::Grpc::new(self.channel.clone())
+        let mut grpc = tonic::client::Grpc::new(self.connection.clone())
             .max_decoding_message_size(ANSWER_BYTES_MAX);
         let mut request = tonic::Request::new(request);
         request.set_timeout(timeout);
@@ -183,7 +161,7 @@ impl Client {
 
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Client").field("socket", &self.socket).finish_non_exhaustive()
+        f.debug_struct("Client").field("socket", &self.socket()).finish_non_exhaustive()
     }
 }
 
@@ -212,41 +190,6 @@ fn record_call(span: &mut Span, rpc: Rpc, elapsed: Duration, failure: Option<&Fa
     }
     PLUGIN_CALLS.add(1, [rpc.name().into(), code.into()]);
     PLUGIN_CALLS_DURATION.record(elapsed, [rpc.name().into()]);
-}
-
-async fn connect(socket: Arc<Path>, users: Arc<TrustedUsers>) -> io::Result<TokioIo<UnixStream>> {
-    let stream = connect_trusted(socket, users).await.map_err(explain)?;
-    Ok(TokioIo::new(UnixStream::from_std(stream)?))
-}
-
-/// The reason for a failed connection. tonic shows only the top of the chain of errors.
-fn explain(error: ConnectError) -> io::Error {
-    let another_user = |user| {
-        format!("or run the plugin as root, or trust that user with `owner = {user}` beside `id`")
-    };
-    let kind = match &error {
-        ConnectError::Path(path) => path.kind(),
-        ConnectError::Io(error) => Some(error.kind()),
-        ConnectError::NotASocket(_) | ConnectError::Peer { .. } => None,
-    };
-    let reason = match (&error, kind) {
-        (_, Some(io::ErrorKind::NotFound)) => "there is no such file".to_owned(),
-        (_, Some(io::ErrorKind::PermissionDenied)) => "this user may not open it".to_owned(),
-        (_, Some(io::ErrorKind::ConnectionRefused)) => {
-            "no process listens on this socket".to_owned()
-        }
-        (ConnectError::Path(TrustError::Open { path, source }), _) => {
-            format!("{} cannot be opened: {source}", path.display())
-        }
-        (ConnectError::Path(TrustError::Owner { user, .. }), _) => {
-            format!("{error}, {}", another_user(*user))
-        }
-        (ConnectError::Peer { user }, _) => {
-            format!("{error}: stop that process, {}", another_user(*user))
-        }
-        _ => error.to_string(),
-    };
-    io::Error::new(kind.unwrap_or(io::ErrorKind::PermissionDenied), reason)
 }
 
 /// Interprets the status of a failed call.

@@ -1,6 +1,6 @@
 //! CSI 1.12, seen from the side of the container orchestrator.
 //!
-//! **Owns** the wire contract ([`v1`]), the connection to one plugin's socket ([`client`]), whether
+//! **Owns** the wire contract ([`v1`]), the client of one plugin's socket ([`client`]), whether
 //! an answer is one to its question ([`answer`]), the meaning of a plugin's error ([`outcome`]),
 //! the identity of a plugin ([`fingerprint`]), access modes on the wire ([`capability`]), and the
 //! redaction of requests ([`redact`]).
@@ -15,6 +15,7 @@ pub mod answer;
 pub mod capability;
 pub mod client;
 pub mod code;
+mod connection;
 pub mod failure;
 pub mod fingerprint;
 pub mod outcome;
@@ -25,6 +26,7 @@ pub mod v1;
 
 pub use client::Client;
 pub use code::Code;
+pub use connection::PathConnection;
 pub use failure::{CallError, Failure};
 pub use fingerprint::{Fingerprint, IdentifyError, identify, probe};
 pub use outcome::{CallAnswer, Class, Remedy, classify};

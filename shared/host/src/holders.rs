@@ -66,7 +66,7 @@ pub struct Holder {
     pub more: usize,
 }
 
-/// One of a holder's processes.
+/// A process with its name, such as one of a holder's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HolderProcess {
     /// Its id.
@@ -105,8 +105,13 @@ impl Holder {
 
 /// The process with its name, which is empty if the process has ended.
 pub fn name_process(pid: u32) -> HolderProcess {
-    let stat = read_stat(pid).ok().flatten();
-    HolderProcess { pid, command: stat.map_or_else(|| "ended".to_owned(), |stat| stat.comm) }
+    name_running(pid).unwrap_or_else(|| HolderProcess { pid, command: "ended".to_owned() })
+}
+
+/// The process with its name. `None` if it has ended.
+pub(crate) fn name_running(pid: u32) -> Option<HolderProcess> {
+    let stat = read_stat(pid).ok().flatten()?;
+    Some(HolderProcess { pid, command: stat.comm })
 }
 
 impl fmt::Display for Holder {

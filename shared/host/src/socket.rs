@@ -1,7 +1,7 @@
 //! Unix sockets: served at a path, and connected to by an owner's name.
 //!
-//! **Owns** the socket's file of a server, and the check of the process behind a socket for a
-//! client.
+//! **Owns** the socket's file of a server, and, for a client, the check and the name of the process
+//! behind a socket.
 //!
 //! **Promises** that a server replaces a socket only if no process answers at it and its file is
 //! the server's own to remove: another process's socket, another user's, and a file that is no
@@ -10,7 +10,7 @@
 //!
 //! **Never** makes other files beside a socket (CSI, "Supervised Lifecycle Management").
 
-use std::fs::{self, Permissions};
+use std::fs::{self, Metadata, Permissions};
 use std::io::{self, ErrorKind};
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
@@ -25,11 +25,14 @@ use rustix::net::sockopt::socket_peercred;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use thiserror::Error;
 
+use crate::holders::{HolderProcess, name_running};
 use crate::pool::{HostOperation, HostPool, directory_share};
 use crate::trust::{self, TrustError, TrustedUsers};
 
 /// How long opening the path of a socket may take.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
+/// How long [`read_identity`] may take. Its caller waits with a call.
+const READ_IDENTITY_MAX: Duration = Duration::from_secs(1);
 
 /// A socket that this process serves. Dropping it removes the file, if the file is still the same.
 #[derive(Debug)]
@@ -38,8 +41,33 @@ pub struct Socket {
     file: FileIdentity,
 }
 
-/// The inode and the time of change, because inode numbers are reused.
-type FileIdentity = (u64, i64, i64);
+/// Tells the file of a socket from that of another one at the same path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileIdentity {
+    device: u64,
+    inode: u64,
+    /// Seconds and nanoseconds, because inode numbers are reused.
+    changed: (i64, i64),
+}
+
+impl From<&Metadata> for FileIdentity {
+    fn from(file: &Metadata) -> Self {
+        let changed = (file.ctime(), file.ctime_nsec());
+        Self { device: file.dev(), inode: file.ino(), changed }
+    }
+}
+
+/// A connection to the process behind a socket.
+#[derive(Debug)]
+pub struct ListenerConnection {
+    /// The connection.
+    pub stream: UnixStream,
+    /// The socket's file.
+    pub file: FileIdentity,
+    /// The process that called listen(2): of a socket that systemd hands to a service, systemd.
+    /// `None` if it has ended, or is in a pid namespace that this process does not see.
+    pub process: Option<HolderProcess>,
+}
 
 /// Why a path cannot be served.
 #[derive(Debug, Error)]
@@ -142,8 +170,7 @@ fn is_served(path: &Path) -> io::Result<bool> {
 }
 
 fn file_identity(path: &Path) -> io::Result<FileIdentity> {
-    let meta = fs::symlink_metadata(path)?;
-    Ok((meta.ino(), meta.ctime(), meta.ctime_nsec()))
+    fs::symlink_metadata(path).map(|file| FileIdentity::from(&file))
 }
 
 impl Socket {
@@ -165,14 +192,26 @@ impl Drop for Socket {
     }
 }
 
+/// The identity of the file that a path leads to. `None` if there is none now, or if it cannot be
+/// read in time.
+pub async fn read_identity(path: &Arc<Path>) -> Option<FileIdentity> {
+    let path = Arc::clone(path);
+    let operation = HostOperation::new("stat", socket_share(&path), &*path);
+    let read = move || fs::metadata(path).map(|file| FileIdentity::from(&file));
+    HostPool::of_process().run(operation, READ_IDENTITY_MAX, read).await.ok()?.ok()
+}
+
+fn socket_share(path: &Path) -> Arc<str> {
+    directory_share(path.parent().unwrap_or(path))
+}
+
 /// As [`connect_trusted_blocking`], off the async threads, because a component of the path may lie
 /// in a file system that hangs.
 pub async fn connect_trusted(
     path: Arc<Path>,
     users: Arc<TrustedUsers>,
-) -> Result<UnixStream, ConnectError> {
-    let share = directory_share(path.parent().unwrap_or(&path));
-    let operation = HostOperation::new("connect", share, &*path);
+) -> Result<ListenerConnection, ConnectError> {
+    let operation = HostOperation::new("connect", socket_share(&path), &*path);
     let connect = move || connect_trusted_blocking(&path, &users);
     HostPool::of_process().run(operation, CONNECT_MAX, connect).await.map_err(io::Error::from)?
 }
@@ -182,7 +221,7 @@ pub async fn connect_trusted(
 pub fn connect_trusted_blocking(
     path: &Path,
     users: &TrustedUsers,
-) -> Result<UnixStream, ConnectError> {
+) -> Result<ListenerConnection, ConnectError> {
     let trusted = trust::open(path, users)?;
     if trusted.kind != FileType::Socket {
         return Err(ConnectError::NotASocket(in_words(trusted.kind)));
@@ -192,14 +231,19 @@ pub fn connect_trusted_blocking(
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None);
     let socket = socket.map_err(io::Error::from)?;
+    let file = FileIdentity::from(&fs::metadata(&open_path)?);
     let address = SocketAddrUnix::new(open_path).map_err(io::Error::from)?;
     connect(&socket, &address).map_err(io::Error::from)?;
     // The kernel stores the process that called listen(2) or made the socket pair.
-    let user = socket_peercred(&socket).map_err(io::Error::from)?.uid.as_raw();
+    let peer = socket_peercred(&socket).map_err(io::Error::from)?;
+    let user = peer.uid.as_raw();
     if !users.has(user) {
         return Err(ConnectError::Peer { user });
     }
-    Ok(UnixStream::from(socket))
+    // A process that this pid namespace does not see has pid 0, which is no process of `/proc`.
+    let pid = u32::try_from(peer.pid.as_raw_nonzero().get()).ok();
+    let process = pid.and_then(name_running);
+    Ok(ListenerConnection { stream: UnixStream::from(socket), file, process })
 }
 
 /// A kind of file, in words.
@@ -294,6 +338,26 @@ mod tests {
             assert!(fs::symlink_metadata(path).is_ok());
         }
         assert_eq!(fs::read_to_string(file).unwrap(), "kept");
+    }
+
+    #[tokio::test]
+    async fn a_connection_names_its_process_and_the_file_that_it_was_made_to() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, link) = (dir.path().join("a.sock"), dir.path().join("link"));
+        let _first = UnixListener::bind(&path).unwrap();
+        symlink(&path, &link).unwrap();
+        let path: Arc<Path> = path.into();
+        let connected = connect_trusted_blocking(&link, &TrustedUsers::own()).unwrap();
+        let process = connected.process.unwrap();
+        assert_eq!(process.pid, std::process::id());
+        assert_eq!(process, crate::name_process(process.pid));
+        assert_eq!(read_identity(&path).await, Some(connected.file));
+        assert_eq!(read_identity(&link.into()).await, Some(connected.file));
+        fs::remove_file(&path).unwrap();
+        assert_eq!(read_identity(&path).await, None);
+        let _second = UnixListener::bind(&path).unwrap();
+        let second = read_identity(&path).await;
+        assert!(second.is_some_and(|second| second != connected.file), "{second:?}");
     }
 
     #[test]

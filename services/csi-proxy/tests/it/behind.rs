@@ -42,3 +42,17 @@ async fn calls_reach_a_driver_that_comes_back() {
         async || world.call(create("data")).await.map_err(|error| error.to_string());
     wait::until("the driver is back", TIMEOUT, create_volume).await;
 }
+
+#[tokio::test]
+async fn calls_reach_another_driver_at_the_path_while_the_old_one_lives() {
+    let world = World::start("replaced", &[]).await;
+    std::fs::remove_file(world.dir.path().join("behind.sock")).unwrap();
+    let _second = driver(world.dir.path(), &["--vendor-version=second"]).start();
+    wait::until("the other driver answers", TIMEOUT, async || {
+        let info = world.call(v1::GetPluginInfoRequest {}).await;
+        let version = info.map_err(|error| error.to_string())?.vendor_version;
+        if version == "second" { Ok(()) } else { Err(version) }
+    })
+    .await;
+    assert!(world.driver.is_running(), "nobody ended it");
+}

@@ -1,7 +1,8 @@
 //! The plugins on this node.
 //!
-//! **Owns** for each instance of a plugin: one connection, the result of the last probe
-//! ([`InstanceView`]), the task that probes it ([`supervise()`]), and the record on disk.
+//! **Owns** for each instance of a plugin: the connection to its socket's path, the result of the
+//! last probe ([`InstanceView`]), the task that probes it ([`supervise()`]), and the record on
+//! disk.
 //!
 //! **Promises**
 //! - that a plugin's capabilities are unknown until it has reported them, and stay known while it

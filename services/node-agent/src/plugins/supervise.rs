@@ -149,9 +149,9 @@ impl InstanceProbe {
             }
             error => error.to_string(),
         });
-        // With more than one new connection, two processes may have answered.
-        let after = client.connections();
-        self.connections = if after > before + 1 { before } else { after };
+        // If a connection was opened meanwhile, two processes may have answered. The next probe
+        // identifies again.
+        self.connections = before;
         self.probes = 0;
         seen
     }

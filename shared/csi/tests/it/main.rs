@@ -7,5 +7,6 @@ mod fingerprint;
 mod outcome;
 mod plugin;
 mod redaction;
+mod replaced;
 mod spans;
 mod wire;

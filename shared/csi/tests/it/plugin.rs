@@ -10,7 +10,7 @@ use berth_csi::v1::controller_server::{Controller, ControllerServer};
 use berth_csi::v1::identity_server::{Identity, IdentityServer};
 use berth_csi::v1::node_server::{Node, NodeServer};
 use tokio::net::UnixListener;
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::Server;
 use tonic::{Code, Request, Response, Status};
@@ -46,6 +46,8 @@ pub enum Stage {
     Done,
     Fails(Code, String),
     NeverAnswers,
+    /// Answers once it is told to.
+    Waits(Arc<Notify>),
 }
 
 impl Default for Script {
@@ -198,6 +200,10 @@ impl Node for Script {
             Stage::Done => Ok(Response::new(v1::NodeStageVolumeResponse {})),
             Stage::Fails(code, message) => Err(Status::new(*code, message.clone())),
             Stage::NeverAnswers => std::future::pending().await,
+            Stage::Waits(told) => {
+                told.notified().await;
+                Ok(Response::new(v1::NodeStageVolumeResponse {}))
+            }
         }
     }
 }
