@@ -52,9 +52,11 @@ pub enum PluginCommand {
     Delete(PluginDelete),
     /// Show each plugin instance on a node, its process, and files that are no plugin
     ///
-    /// Asks the node's agent. Several instances of a plugin may run side by side, as in an upgrade.
-    /// Calls go to the newest healthy one. An instance whose file or socket is gone stays while
-    /// mounts need it. Faults of files in `plugins_dir` or `sockets_dir` are shown below.
+    /// Asks the node's agent. Names the process that listens at each socket, by its id and its
+    /// program, and the log of one that the agent runs. Several instances of a plugin may run side
+    /// by side, as in an upgrade. Calls go to the newest healthy one. An instance whose file or
+    /// socket is gone stays while mounts need it. Faults of files in `plugins_dir` or
+    /// `sockets_dir` are shown below.
     #[command(after_long_help = "EXAMPLES
     berth plugin instances n1
     berth plugin instances n1 --plugin ebs.csi.aws.com")]

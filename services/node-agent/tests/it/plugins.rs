@@ -200,6 +200,8 @@ async fn files_and_sockets_come_and_go_while_the_agent_runs() {
     std::os::unix::fs::symlink(&command.socket, &socket).unwrap();
     let seen = plant.one("s@old.sock", well).await;
     assert_eq!(seen.plugin.as_str(), "s");
+    let listener = seen.listener.unwrap();
+    assert_eq!((listener.pid, listener.command.as_str(), seen.pid), (pid, "berth-csi-dev", None));
     for id in ["c", "f", "s"] {
         wait::until("it is reported", PATIENCE, async || {
             let said = plant.described(id);

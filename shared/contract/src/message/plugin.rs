@@ -4,6 +4,7 @@
 //! **Owns** how a reply shows an instance, with its source and its process. The registry shows only
 //! the instance that calls go to ([`registry`](super::registry)).
 
+use berth_domain::volume::HoldingProcess;
 use berth_domain::{NodeId, PluginId, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -54,6 +55,10 @@ pub struct LocalInstance {
     /// Its process, of one that the agent runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
+    /// The process that listens at its socket, whoever runs it; none while the agent has no
+    /// connection to it, and where the agent cannot see it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub listener: Option<HoldingProcess>,
     /// How often it was started again.
     #[serde(default)]
     pub restarts: u64,

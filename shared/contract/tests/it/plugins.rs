@@ -1,6 +1,7 @@
 //! The plugins of a node, as its agent is asked for them.
 
 use berth_contract::message::plugin;
+use berth_domain::volume::HoldingProcess;
 
 use crate::messages::{reply, request};
 use crate::sample;
@@ -21,6 +22,7 @@ fn plugins_of_a_node() {
         since: sample::at(0),
         supervised: true,
         pid: Some(4711),
+        listener: Some(HoldingProcess { pid: 4712, command: "ebs-plugin".to_owned() }),
         restarts: 2,
         leaving: true,
         stopped_by: Some("ada@host".to_owned()),

@@ -42,7 +42,7 @@ pub struct FailureFacts {
     pub next: Option<String>,
 }
 
-/// A process that has a volume mounted, or its device open.
+/// A process of a node: one that has a volume mounted or its device open, or a plugin's.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct HoldingProcess {
     /// Its id on the node.
