@@ -73,6 +73,12 @@ impl Daemon {
         *child = spawn::spawn(&self.program);
     }
 
+    /// Starts another process beside it, with the same program, arguments, environment and log.
+    #[must_use]
+    pub fn start_another(&self) -> Self {
+        Self::start(self.program.clone())
+    }
+
     /// The path of its program.
     pub fn program(&self) -> &Path {
         &self.program.path
