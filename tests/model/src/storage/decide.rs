@@ -321,7 +321,7 @@ impl Decider {
                     && let Some(Operation { work, .. }) = &mut storage.operation
                     && matches!(work, StorageWork::Create { .. })
                 {
-                    *work = StorageWork::Modify { parameters: BTreeMap::new() };
+                    *work = StorageWork::Modify { parameters: BTreeMap::new(), replaced: None };
                     storage.provision = None;
                 }
             }
