@@ -52,6 +52,9 @@ pub struct Problem {
     /// The plugin's answer to it; absent if it did not answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grpc: Option<GrpcCode>,
+    /// How many such calls the plugin's process ended under, or broke the connection.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub crashes: u32,
     /// The processes that keep the volume on the node, the first few.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub processes: Vec<HoldingProcess>,
@@ -69,6 +72,11 @@ pub struct Problem {
     pub faults: Vec<Fault>,
 }
 
+/// Whether a problem leaves the number out.
+fn is_zero<N: Default + PartialEq>(number: &N) -> bool {
+    *number == N::default()
+}
+
 impl Problem {
     /// A problem as its code knows it: whether asking again may help, and what to try.
     pub fn new(code: Code, message: impl fmt::Display) -> Self {
@@ -82,6 +90,7 @@ impl Problem {
             node: None,
             rpc: None,
             grpc: None,
+            crashes: 0,
             processes: Vec::new(),
             record: None,
             next: code.next().to_owned(),
@@ -93,8 +102,8 @@ impl Problem {
     /// Says which call stands behind it.
     #[must_use]
     pub fn because_of(self, failure: &CallFailure) -> Self {
-        let FailureFacts { rpc, grpc, .. } = failure.facts.clone();
-        Self { rpc, grpc, ..self }
+        let FailureFacts { rpc, grpc, crashes, .. } = failure.facts.clone();
+        Self { rpc, grpc, crashes, ..self }
     }
 
     /// What programs may know of the call that failed. Whoever answered may have put anything into
@@ -111,6 +120,7 @@ impl Problem {
             node: self.node.as_ref().and_then(|node| NodeId::new(node.clone()).ok()),
             processes: self.processes.iter().take(PROCESSES_MAX).map(short).collect(),
             next: self.specific_advice().map(|next| shorten(next.to_owned())),
+            crashes: self.crashes.min(1),
         }
     }
 

@@ -82,6 +82,9 @@ pub const PLACE_KEPT: Duration = Duration::from_secs(20);
 pub const RETRY_FIRST: Duration = Duration::from_secs(1);
 /// The longest wait between retries.
 pub const RETRY_MAX: Duration = Duration::from_secs(60);
+/// The longest wait between retries of a call under which the plugin's process ends each time, if
+/// [`RETRY_MAX`] or its configured value is shorter.
+pub const CRASH_RETRY_MAX: Duration = Duration::from_secs(300);
 /// Timeout of a request that has no deadline header.
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// The longest that a request's work is for its caller, whatever deadline the caller set: a clock
@@ -93,6 +96,7 @@ pub const HELD_MAX: Duration = Duration::from_secs(15);
 
 const _: () = assert!(PLACE_KEPT.as_millis() > 2 * REQUEST_TIMEOUT.as_millis());
 const _: () = assert!(RETRY_FIRST.as_millis() <= RETRY_MAX.as_millis());
+const _: () = assert!(RETRY_MAX.as_millis() < CRASH_RETRY_MAX.as_millis());
 const _: () = assert!(CALL_TIMEOUT.as_millis() <= CALL_TIMEOUT_MAX.as_millis());
 const _: () = assert!(CLOCK_MARGIN.as_millis() < CALL_TIMEOUT.as_millis());
 const _: () = assert!(REQUEST_TIMEOUT.as_millis() < HELD_MAX.as_millis());

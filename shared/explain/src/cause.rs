@@ -59,6 +59,8 @@ causes! {
     SharedNodeId: "The plugin gives two nodes one id.",
         "plugins.md#node-ids-volume-ids-and-topology";
     PluginFile: "A file that names a plugin has faults.", "plugins.md#a-file";
+    PluginCrashes: "The plugin's process ends each time it works on a call.",
+        "inspect.md#the-plugin-ends-at-a-call";
     PluginDown: "The plugin has no healthy instance where one is needed.",
         "inspect.md#the-plugin-is-down";
     PluginHangs: "The plugin took a call and does not answer.", "inspect.md#the-plugin-hangs";

@@ -2,7 +2,7 @@
 
 use berth_contract::code::Code;
 use berth_domain::plugin::{Half, NodeState};
-use berth_domain::volume::CallFailure;
+use berth_domain::volume::{CallFailure, FailureFacts};
 use berth_domain::{NodeId, PluginId};
 
 use crate::cause::{Actor, Cause};
@@ -18,6 +18,27 @@ pub fn is_code(failure: &CallFailure, codes: &[Code]) -> bool {
 /// Whether the plugin did not answer the call, if it got it.
 pub fn is_unanswered(failure: &CallFailure) -> bool {
     is_code(failure, &[Code::StillBusy, Code::NoAnswer])
+}
+
+/// The plugin's process ends whenever it works on the call, and takes the calls for other volumes
+/// with it.
+pub fn crashes(plugin: Option<&PluginId>, failure: &CallFailure) -> Option<Finding> {
+    let FailureFacts { rpc, node, crashes, .. } = &failure.facts;
+    if !failure.facts.ends_plugin() {
+        return None;
+    }
+    let name = plugin.map_or_else(|| "its plugin".to_owned(), |id| format!("plugin {id}"));
+    let on = node.as_ref().map(|node| format!(" on node {node}")).unwrap_or_default();
+    let call = rpc.as_deref().unwrap_or("this call");
+    let sentence = format!(
+        "{name}{on}: its process ended {crashes} times while it worked on {call} for this volume, \
+         so that call is made less and less often"
+    );
+    let who = plugin.cloned().map_or(Actor::You, Actor::PluginOperator);
+    let process = node.as_ref().zip(plugin).map(|(node, id)| next::plugin_process(node, id));
+    let status = plugin.map(next::plugin_status);
+    let finding = Finding::new(Cause::PluginCrashes, who, sentence);
+    Some(finding.next_if_known(process.or(status)))
 }
 
 /// The call was not made, because an agent with a controller of the plugin does not say whether it

@@ -298,6 +298,7 @@ impl ChangeCase<'_> {
             .or_else(|| self.no_watcher())
             .or_else(|| self.node_away())
             .or_else(|| self.hangs())
+            .or_else(|| self.crashes())
             .or_else(|| self.plugin_down())
             .or_else(|| self.answered())
             .unwrap_or_else(|| self.under_way())
@@ -393,6 +394,14 @@ impl ChangeCase<'_> {
             if self.at_nodes { plugin.nodes.healthy == 0 } else { no_controller() };
         let half = if self.at_nodes { Half::Node } else { Half::Controller };
         is_none_healthy.then(|| instance::down(plugin, half).shown_by(self.evidence()))
+    }
+
+    /// The plugin's process ends at the call.
+    fn crashes(&self) -> Option<Finding> {
+        let failure = self.failure.filter(|_| self.tries > 0)?;
+        let finding = of_failure::crashes(Some(self.plugin), failure)?;
+        let sentence = format!("{}: {}", self.name, finding.sentence);
+        Some(Finding { sentence, ..finding }.shown_by(self.evidence()))
     }
 
     /// What the plugin answered to the last call.

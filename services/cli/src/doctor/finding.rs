@@ -158,6 +158,7 @@ const fn judge_cause(cause: Cause) -> Option<Verdict> {
         | C::RunUnknown
         | C::HostHangs
         | C::SharedNodeId
+        | C::PluginCrashes
         | C::PluginDown
         | C::PluginHangs
         | C::HeldByProcess

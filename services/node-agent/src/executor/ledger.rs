@@ -119,6 +119,10 @@ impl WorkLedger {
         let tries = known.map_or(0, |known| known.tries).saturating_add(1);
         let since = known.map_or(now, |known| known.since);
         let message = problem.message.chars().take(ERROR_CHARS_MAX).collect();
+        let mut facts = problem.failure_facts();
+        if let Some(known) = known {
+            facts.add_crashes(&known.failure.facts);
+        }
         let failure = FailureStatus {
             namespace: work.volume.namespace.clone(),
             volume: work.volume.volume.clone(),
@@ -127,7 +131,7 @@ impl WorkLedger {
             step: work.step.to_owned(),
             tries,
             since,
-            failure: CallFailure { message, facts: problem.failure_facts() },
+            failure: CallFailure { message, facts },
             at: now,
         };
         pages.failures.insert(key, failure);

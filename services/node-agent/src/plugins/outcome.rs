@@ -4,7 +4,7 @@
 
 use berth_contract::code::Code;
 use berth_contract::problem::Problem;
-use berth_csi::{CallError, Class, Remedy};
+use berth_csi::{CallError, Class, Failure, Remedy};
 use berth_domain::PluginId;
 
 /// The problem of a failed call. It is refused if the call surely did nothing and would fail again.
@@ -31,7 +31,9 @@ pub fn problem_with_remedy(
     error: &CallError,
 ) -> Problem {
     let rpc = Some(error.rpc.name().to_owned());
-    let problem = Problem { retryable, rpc, grpc: error.code(), ..Problem::new(code, error) };
+    let crashes = u32::from(matches!(error.failure, Failure::Broken { .. }));
+    let problem =
+        Problem { retryable, rpc, grpc: error.code(), crashes, ..Problem::new(code, error) };
     match remedy {
         Some(remedy) => problem.next(remedy),
         None => problem,
@@ -46,7 +48,7 @@ pub fn no_plugin(id: &PluginId) -> Problem {
 
 #[cfg(test)]
 mod tests {
-    use berth_csi::{Code as GrpcCode, Failure, Rpc};
+    use berth_csi::{Code as GrpcCode, Rpc};
 
     use super::*;
 
@@ -73,6 +75,19 @@ mod tests {
         ] {
             let failed = problem_of_call(Rpc::ControllerPublishVolume, failure.clone());
             assert_eq!((failed.code, failed.retryable), (Code::PluginFailed, true), "{failure:?}");
+        }
+    }
+
+    #[test]
+    fn a_connection_that_breaks_under_a_call_counts_as_a_crash() {
+        let broken = Failure::Broken { reason: "reset".to_owned() };
+        assert_eq!(problem_of_call(Rpc::CreateVolume, broken).crashes, 1);
+        for other in [
+            Failure::Unreachable { reason: "no".to_owned() },
+            Failure::Late { timeout: std::time::Duration::from_secs(1) },
+            answered(GrpcCode::Unavailable),
+        ] {
+            assert_eq!(problem_of_call(Rpc::CreateVolume, other.clone()).crashes, 0, "{other:?}");
         }
     }
 

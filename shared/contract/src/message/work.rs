@@ -70,7 +70,7 @@ pub struct WorkReport {
     pub answer: Option<StorageAnswer>,
 }
 decode_struct!(WorkReport { attempt, outcome, error, failure = FailureFacts::default(), answer });
-decode_struct!(FailureFacts { code, rpc, grpc, node, processes = Vec::new(), next });
+decode_struct!(FailureFacts { code, rpc, grpc, node, processes = Vec::new(), next, crashes = 0 });
 decode_struct!(HoldingProcess { pid, command });
 
 /// How a call ended.

@@ -610,6 +610,7 @@ pub fn call_failure() -> CallFailure {
             node: Some(node_id()),
             processes: vec![HoldingProcess { pid: 4711, command: "postgres".to_owned() }],
             next: Some("end these processes".to_owned()),
+            crashes: 1,
         },
     }
 }

@@ -86,10 +86,11 @@ pub fn failure() -> BoxedStrategy<CallFailure> {
     let grpc = option::of(prop::sample::select(GrpcCode::ALL.to_vec()));
     let process = (any::<u32>(), text()).prop_map(|(pid, command)| HoldingProcess { pid, command });
     let place = (option::of(name('n', 2)), vec(process, 0..3));
-    let facts = (code, option::of(text()), grpc, place, option::of(text()));
+    let facts = (code, option::of(text()), grpc, place, option::of(text()), 0..9_u32);
     let failure = (text(), facts).prop_map(|(message, facts)| {
-        let (code, rpc, grpc, (node, processes), next) = facts;
-        CallFailure { message, facts: FailureFacts { code, rpc, grpc, node, processes, next } }
+        let (code, rpc, grpc, (node, processes), next, crashes) = facts;
+        let facts = FailureFacts { code, rpc, grpc, node, processes, next, crashes };
+        CallFailure { message, facts }
     });
     failure.boxed()
 }

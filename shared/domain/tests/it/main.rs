@@ -5,6 +5,7 @@
 mod any_storage;
 mod anything;
 mod capability;
+mod crashes;
 mod external;
 mod fixture;
 mod history;

@@ -16,7 +16,7 @@ use crate::finding::Finding;
 use crate::record::{is_unreadable, unreadable_record};
 use crate::span::ago;
 use crate::wait_reason::WaitReason;
-use crate::{next, service};
+use crate::{failure as of_failure, next, service};
 
 /// The sentence about a server whose disk was full.
 pub const STORES_NOTHING: &str = "nats-server stores no writes: its disk is or was full, and it \
@@ -26,20 +26,21 @@ pub const STORES_NOTHING: &str = "nats-server stores no writes: its disk is or w
 type Rule = fn(&Case<'_>) -> Option<Finding>;
 
 /// Rules for a claim that is to be mounted and used.
-const GRANTED: [Rule; 9] = [
+const GRANTED: [Rule; 10] = [
     unreadable,
     stray,
     store,
     node::gone_or_away,
     node::missing_right,
     node::journal,
+    crashes,
     mount::work,
     mount::trouble,
     mount::absent,
 ];
 
 /// Rules for a claim that is being granted or released.
-const MOVING: [Rule; 11] = [
+const MOVING: [Rule; 12] = [
     unreadable,
     store,
     clock,
@@ -48,6 +49,7 @@ const MOVING: [Rule; 11] = [
     node::missing_right,
     node::journal,
     standing_use,
+    crashes,
     plugin_down,
     last_error,
     held_back,
@@ -72,6 +74,17 @@ fn stray(case: &Case<'_>) -> Option<Finding> {
         .next(next::stop_alloc(alloc, namespace, "once its workload has ended"))
         .next(register);
     case.claim.stray.then_some(finding)
+}
+
+/// The plugin's process ends at the call that is next: it is this call that takes the plugin down.
+fn crashes(case: &Case<'_>) -> Option<Finding> {
+    let failure = if case.is_granted() {
+        &case.failure()?.failure
+    } else {
+        case.claim.failure.as_ref().filter(|_| case.claim.tries > 0)?
+    };
+    let finding = of_failure::crashes(case.plugin_id(), failure)?;
+    Some(finding.shown_by(case.evidence()).shown_by([failure.to_string()]))
 }
 
 /// Its node was declared gone: nothing is asked of the node any more, and the claim is released

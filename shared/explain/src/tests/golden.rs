@@ -232,6 +232,24 @@ fn a_creation_in_doubt_that_is_refused_names_the_way_out() {
     );
 }
 
+/// The driver of the node is down between the tries, and it is this call that takes it down.
+#[test]
+fn a_call_that_ends_the_plugin_each_time_is_named_before_the_plugin_that_is_down() {
+    let mut facts = well();
+    let failure = json!({"code": Code::PluginFailed, "rpc": "CreateVolume", "node": "n1",
+        "crashes": 4});
+    let operation = json!({"operation": "create", "since": at(0), "call": "controller.create",
+        "tries": 4, "uncertain": true, "error": "the connection broke", "failure": failure});
+    set_volume(&mut facts, &[], json!({"storage": {"stage": "creating", "operation": operation}}));
+    let expected = Expected {
+        cause: Cause::PluginCrashes,
+        who: OPERATOR,
+        sentence: "its process ended 4 times while it worked on CreateVolume for this volume",
+        next: "berth plugin instances n1 --plugin p",
+    };
+    assert_told(&first(&facts), &expected);
+}
+
 /// The driver cut the snapshot too late, and does not recognise the retry.
 #[test]
 fn a_snapshot_in_doubt_that_is_refused_names_the_way_out() {

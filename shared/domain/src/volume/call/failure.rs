@@ -6,6 +6,10 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::{GrpcCode, NodeId};
 
+/// From so many on, the call is taken for the reason why the plugin's process ends. One may be
+/// another call's, or a restart.
+const CRASHES_SUSPECT: u32 = 2;
+
 /// Why a call did not succeed. On a record and in a reply the words are `error`, and the facts are
 /// `failure`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,6 +44,10 @@ pub struct FailureFacts {
     /// What its executor advises, where that is more than the code says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
+    /// How many such calls the plugin's process ended under, or broke the connection, since it last
+    /// answered one of them. A report of one call has 1 at most; a record has the sum.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub crashes: u32,
 }
 
 /// A process of a node: one that has a volume mounted or its device open, or a plugin's.
@@ -66,6 +74,18 @@ impl FailureFacts {
     /// Whether nothing is known.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
+    }
+
+    /// Whether the call seems to be the reason why the plugin's process ends.
+    pub fn ends_plugin(&self) -> bool {
+        self.crashes >= CRASHES_SUSPECT
+    }
+
+    /// Adds the crashes before this failure. A plugin that answered has survived the call.
+    pub fn add_crashes(&mut self, before: &Self) {
+        if self.grpc.is_none() {
+            self.crashes = self.crashes.saturating_add(before.crashes);
+        }
     }
 }
 
@@ -105,6 +125,11 @@ impl<'de> Deserialize<'de> for ErrorCode {
         let number = text.strip_prefix("BERTH").and_then(|number| number.parse().ok());
         number.map(Self).ok_or_else(|| serde::de::Error::custom("not an error code of Berth"))
     }
+}
+
+/// Whether a record leaves this number out.
+pub(in crate::volume) fn is_zero<N: Default + PartialEq>(number: &N) -> bool {
+    *number == N::default()
 }
 
 #[cfg(test)]

@@ -11,4 +11,4 @@ pub use failure::{CallFailure, ErrorCode, FailureFacts, HoldingProcess};
 pub use owner::CallOwner;
 pub use progress::Progress;
 
-pub(super) use progress::is_zero;
+pub(super) use failure::is_zero;

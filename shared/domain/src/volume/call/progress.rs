@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::attempt::Attempt;
-use super::failure::CallFailure;
+use super::failure::{CallFailure, is_zero};
 use crate::Timestamp;
 
 /// The calls made for one owner, one after another. The order of the fields is for people (see
@@ -35,6 +35,11 @@ impl Progress {
         self.tries > 0 || self.attempt.is_some()
     }
 
+    /// Whether the calls seem to be the reason why the plugin's process ends.
+    pub(in crate::volume) fn ends_plugin(&self) -> bool {
+        self.failure.as_ref().is_some_and(|failure| failure.facts.ends_plugin())
+    }
+
     /// When the next call is due, if that is ahead.
     pub(in crate::volume) fn ahead(&self, now: Timestamp) -> Option<Timestamp> {
         self.next_try.filter(|next_try| *next_try > now)
@@ -49,9 +54,4 @@ impl Progress {
         self.attempt = Some(attempt);
         self.next_try = None;
     }
-}
-
-/// Whether a record leaves this number out.
-pub(in crate::volume) fn is_zero<N: Default + PartialEq>(number: &N) -> bool {
-    *number == N::default()
 }

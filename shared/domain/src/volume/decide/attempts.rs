@@ -1,8 +1,9 @@
 //! What the record says of a call that starts, and of one that did not succeed (rules 2 and 5).
 
+use crate::retry::Schedule;
 use crate::volume::storage::StorageProgress;
 use crate::volume::{Attempt, CallFailure, CallKind, Context, Outcome, Progress};
-use crate::{NodeId, Timestamp, WorkerId};
+use crate::{NodeId, Timestamp, WorkerId, limits};
 
 impl Context {
     /// A new attempt: its deadline is the call timeout from now.
@@ -20,14 +21,26 @@ impl Context {
     pub(super) fn next_try(&self, tries: u32) -> Timestamp {
         self.now.after(self.policy.retry.wait(tries, self.jitter))
     }
+
+    /// The same after calls under which the plugin's process ended. Each further one ends the calls
+    /// for other volumes, too, so it is made less and less often.
+    fn next_try_after_crashes(&self, crashes: u32) -> Timestamp {
+        let retry = self.policy.retry;
+        let rare = Schedule { max: retry.max.max(limits::CRASH_RETRY_MAX), ..retry };
+        self.now.after(rare.wait(crashes, self.jitter))
+    }
 }
 
 impl Progress {
     /// Records a call that did not succeed, and when the next one is due.
-    pub(super) fn fail(&mut self, failure: CallFailure, context: &Context) {
+    pub(super) fn fail(&mut self, mut failure: CallFailure, context: &Context) {
         self.tries = self.tries.saturating_add(1);
+        if let Some(before) = &self.failure {
+            failure.facts.add_crashes(&before.facts);
+        }
+        let after_crashes = context.next_try_after_crashes(failure.facts.crashes);
+        self.next_try = Some(context.next_try(self.tries).max(after_crashes));
         self.failure = Some(Box::new(failure));
-        self.next_try = Some(context.next_try(self.tries));
     }
 }
 

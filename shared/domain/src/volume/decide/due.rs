@@ -12,7 +12,7 @@
 use super::claim::{self, Detachment};
 use crate::volume::storage::{OperationKind, Snapshot, Stage, Work};
 use crate::volume::{
-    Begin, CallOwner, Claim, Context, NextStorageCall, Policy, State, Volume, VolumeSpec,
+    Begin, CallOwner, Claim, Context, NextStorageCall, Policy, Progress, State, Volume, VolumeSpec,
 };
 use crate::{AllocId, NodeId, Timestamp};
 
@@ -86,12 +86,12 @@ impl Volume {
             State::Taken | State::Unpublishing if facts.gone => Due::Now(DueCall::Controller),
             // Also while rule 3 forbids the call: the record shows that it is being released.
             State::Taken => Due::Now(DueCall::Node(claim.node.clone())),
-            State::Unpublishing => facts.next_try(claim.progress.next_try).unwrap_or_else(|| {
+            State::Unpublishing => facts.next_try(&claim.progress).unwrap_or_else(|| {
                 let busy = self.busy_on(&claim.node, facts.now, facts.policy);
                 let call = || DueCall::Node(claim.node.clone());
                 busy.map_or_else(|| Due::Now(call()), |busy| Due::At(busy.until))
             }),
-            State::NodeDetached => facts.next_try(claim.progress.next_try).unwrap_or_else(|| {
+            State::NodeDetached => facts.next_try(&claim.progress).unwrap_or_else(|| {
                 match claim::detachment(self, alloc, claim, facts.now, facts.policy) {
                     Detachment::Free => Due::Now(DueCall::Nobody),
                     Detachment::Call => Due::Now(DueCall::Controller),
@@ -124,9 +124,7 @@ impl Volume {
             }
         };
         let waits = busy.map(|busy| Due::At(busy.until));
-        waits
-            .or_else(|| facts.next_try(operation.progress.calls.next_try))
-            .unwrap_or(Due::Now(call))
+        waits.or_else(|| facts.next_try(&operation.progress.calls)).unwrap_or(Due::Now(call))
     }
 
     fn due_for_snapshot(&self, snapshot: &Snapshot, facts: &DueFacts<'_>) -> Due {
@@ -134,7 +132,7 @@ impl Volume {
             return Due::Rest;
         }
         let busy = self.busy(facts.now, facts.policy).map(|busy| Due::At(busy.until));
-        let waits = busy.or_else(|| facts.next_try(snapshot.progress.calls.next_try));
+        let waits = busy.or_else(|| facts.next_try(&snapshot.progress.calls));
         waits.unwrap_or(Due::Now(DueCall::Controller))
     }
 
@@ -175,9 +173,11 @@ impl DueFacts<'_> {
         if self.now > at { Due::Now(call) } else { Due::At(at) }
     }
 
-    /// The wait for the next try of a failed call, if that is ahead.
-    fn next_try(&self, next_try: Option<Timestamp>) -> Option<Due> {
-        next_try.filter(|next_try| *next_try > self.now && !self.early).map(Due::At)
+    /// The wait for the next try of a failed call, if that is ahead. A call that ends the plugin's
+    /// process is never early: the plugin that comes back is what an early try waits for.
+    fn next_try(&self, progress: &Progress) -> Option<Due> {
+        let early = self.early && !progress.ends_plugin();
+        progress.ahead(self.now).filter(|_| !early).map(Due::At)
     }
 }
 

@@ -4,6 +4,7 @@
 
 mod changes;
 mod codes;
+mod crashes;
 mod limits;
 mod lists;
 mod not_a_driver;
