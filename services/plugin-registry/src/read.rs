@@ -119,7 +119,7 @@ fn with_instances(
     after: Option<&(NodeId, Half)>,
 ) -> (PluginStatus, Option<String>) {
     let shown = status::plugin_status(id, plugin, nodes, Vec::new());
-    let shared = plugin.shared_ids();
+    let faults = plugin.node_id_faults();
     let matching = plugin
         .instances
         .keys()
@@ -129,8 +129,8 @@ fn with_instances(
     let show = |key: &&(NodeId, Half)| {
         let (node, half) = *key;
         let instance = plugin.instances.get(*key)?;
-        let shared = shared.get(node).copied();
-        Some(status::instance_status((id, node, *half), instance, nodes.get(node), shared))
+        let fault = faults.get(node).copied();
+        Some(status::instance_status((id, node, *half), instance, nodes.get(node), fault))
     };
     let room = Room::for_page(&query.page).beside(&shown);
     let page = page(matching, room, show, |(node, half)| key::instance(id, node, *half));
@@ -164,10 +164,10 @@ pub async fn list_nodes(
             .iter()
             .filter(|(id, _)| after.as_ref().is_none_or(|after| *id > after))
             .filter(|(id, node)| is_matched(id, node));
-        let shared = status::shared_ids(plugins);
+        let faults = status::node_id_faults(plugins);
         let show = |id: &&NodeId| {
             let node = nodes.get(id)?;
-            let instances = status::instances_on(id, node, plugins, &shared);
+            let instances = status::instances_on(id, node, plugins, &faults);
             Some(status::node_status(id, (node, nodes.revision(id)), instances))
         };
         let page = page(

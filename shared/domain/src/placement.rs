@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::alloc::VolumeRequest;
-use crate::plugin::{Half, Node, NodeState, Plugin};
+use crate::plugin::{Half, Node, NodeIdFault, NodeState, Plugin};
 use crate::topology::{reaches, segments};
 use crate::volume::{
     Command, Context, HandleUse, MountDoubt, NoRoute, Refusal, Route, Take, Volume, VolumeSpec,
@@ -60,8 +60,12 @@ pub fn route(
     let Some(plugin) = plugin else {
         return Err(NoRoute::Plugin(format!("no agent has reported plugin {id}")));
     };
-    if let Some(shared) = plugin.shared_id(node) {
-        return Err(NoRoute::SharedId(format!("plugin {id} cannot serve node {node}: {shared}")));
+    if let Some(fault) = plugin.node_id_fault(node) {
+        let why = format!("plugin {id} cannot serve node {node}: {fault}");
+        return Err(match fault {
+            NodeIdFault::Missing => NoRoute::Plugin(why),
+            NodeIdFault::Shared { .. } => NoRoute::SharedId(why),
+        });
     }
     let route = plugin.route(node, ready).map_err(NoRoute::Plugin)?;
     let instance = plugin.instances.get(&(node.clone(), Half::Node));

@@ -8,10 +8,10 @@
 //! **Never** stores a plugin: what is shown of one is computed.
 
 mod controllers;
-mod shared_id;
+mod node_id;
 
 pub use controllers::ControllerChoice;
-pub use shared_id::SharedId;
+pub use node_id::NodeIdFault;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -344,11 +344,11 @@ impl Plugin {
     /// So healthy is never more than expected.
     pub fn count(&self, half: Half, ready: impl Fn(&NodeId) -> bool) -> Count {
         let mut count = Count::default();
-        let shared = if half == Half::Node { self.shared_ids() } else { BTreeMap::new() };
+        let faulty = if half == Half::Node { self.node_id_faults() } else { BTreeMap::new() };
         for ((node, their), instance) in &self.instances {
             if *their == half {
                 count.expected += 1;
-                let is_healthy = instance.healthy && ready(node) && !shared.contains_key(node);
+                let is_healthy = instance.healthy && ready(node) && !faulty.contains_key(node);
                 count.healthy += usize::from(is_healthy);
             }
         }

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use berth_contract::message::registry::{InstanceStatus, JobStatus, NodeStatus, PluginStatus};
-use berth_domain::plugin::{Half, Instance, Job, Node, NodeState, Plugin, SharedId};
+use berth_domain::plugin::{Half, Instance, Job, Node, NodeIdFault, NodeState, Plugin};
 use berth_domain::{JobId, Namespace, NodeId, PluginId};
 
 use crate::projection::{Instances, Nodes};
@@ -35,13 +35,13 @@ pub fn plugin_status(
     }
 }
 
-/// For each plugin, the nodes to which it gives the id of another node.
-pub type SharedIds<'a> = BTreeMap<&'a PluginId, BTreeMap<&'a NodeId, SharedId<'a>>>;
+/// For each plugin, the nodes to which it gives no id of their own.
+pub type NodeIdFaults<'a> = BTreeMap<&'a PluginId, BTreeMap<&'a NodeId, NodeIdFault<'a>>>;
 
-/// The nodes that share an id with another node.
-pub fn shared_ids(plugins: &Instances) -> SharedIds<'_> {
-    let all = plugins.iter().map(|(id, plugin)| (id, plugin.shared_ids()));
-    all.filter(|(_, shared)| !shared.is_empty()).collect()
+/// The nodes that have no id of their own.
+pub fn node_id_faults(plugins: &Instances) -> NodeIdFaults<'_> {
+    let all = plugins.iter().map(|(id, plugin)| (id, plugin.node_id_faults()));
+    all.filter(|(_, faults)| !faults.is_empty()).collect()
 }
 
 /// The node's instances of all plugins.
@@ -49,23 +49,23 @@ pub fn instances_on(
     id: &NodeId,
     node: &Node,
     plugins: &Instances,
-    shared_ids: &SharedIds<'_>,
+    faults: &NodeIdFaults<'_>,
 ) -> Vec<InstanceStatus> {
-    let shared = |plugin| shared_ids.get(plugin).and_then(|shared| shared.get(id)).copied();
-    let of_plugin = |(plugin, found)| halves_on((plugin, found), id, Some(node), shared(plugin));
+    let fault = |plugin| faults.get(plugin).and_then(|faults| faults.get(id)).copied();
+    let of_plugin = |(plugin, found)| halves_on((plugin, found), id, Some(node), fault(plugin));
     plugins.iter().flat_map(of_plugin).collect()
 }
 
-/// The instances of one plugin on a node. `shared` is the node that had the plugin's id first.
+/// The instances of one plugin on a node. `fault` is that of the plugin's id of the node.
 pub fn halves_on(
     (plugin, found): (&PluginId, &Plugin),
     id: &NodeId,
     node: Option<&Node>,
-    shared: Option<SharedId<'_>>,
+    fault: Option<NodeIdFault<'_>>,
 ) -> Vec<InstanceStatus> {
     let status = |half| {
         let instance = found.instances.get(&(id.clone(), half))?;
-        Some(instance_status((plugin, id, half), instance, node, shared))
+        Some(instance_status((plugin, id, half), instance, node, fault))
     };
     [Half::Controller, Half::Node].into_iter().filter_map(status).collect()
 }
@@ -109,15 +109,15 @@ fn job_status(((namespace, id), job): (&(Namespace, JobId), &Job)) -> JobStatus 
     }
 }
 
-/// The status of an instance, from its node's record and the node that had the plugin's id first.
+/// The status of an instance, from its node's record and the fault of the plugin's id of the node.
 pub fn instance_status(
     (plugin, node, half): (&PluginId, &NodeId, Half),
     instance: &Instance,
     on: Option<&Node>,
-    shared: Option<SharedId<'_>>,
+    fault: Option<NodeIdFault<'_>>,
 ) -> InstanceStatus {
     let report = &instance.description;
-    let shared = shared.filter(|_| half == Half::Node);
+    let fault = fault.filter(|_| half == Half::Node);
     let absent = match on {
         Some(Node { gone: Some(proof), .. }) => {
             Some(format!("its node is gone: {proof}; before that: {report}"))
@@ -138,14 +138,17 @@ pub fn instance_status(
         plugin: plugin.clone(),
         node: node.clone(),
         half,
-        healthy: instance.healthy && absent.is_none() && shared.is_none(),
-        description: match (absent, shared) {
+        healthy: instance.healthy && absent.is_none() && fault.is_none(),
+        description: match (absent, fault) {
             (Some(absent), _) => absent,
-            (None, Some(shared)) if instance.healthy => shared.to_string(),
-            (None, Some(shared)) => format!("{report}; and {shared}"),
+            (None, Some(fault)) if instance.healthy => fault.to_string(),
+            (None, Some(fault)) => format!("{report}; and {fault}"),
             (None, None) => report.clone(),
         },
-        shares_id_with: shared.filter(|_| is_there).map(|shared| shared.first.clone()),
+        shares_id_with: fault.filter(|_| is_there).and_then(|fault| match fault {
+            NodeIdFault::Shared { first, .. } => Some(first.clone()),
+            NodeIdFault::Missing => None,
+        }),
         version: instance.version.clone(),
         since,
         controller: instance.controller,

@@ -68,7 +68,7 @@ fn read_halves(
 ) -> SourceAnswer<NodeStatus> {
     let plugin_by_id = plugin.and_then(|id| Some((id, plugins.get(id)?)));
     let halves = plugin_by_id.map(|plugin_by_id| {
-        status::halves_on(plugin_by_id, id, nodes.get(id), plugin_by_id.1.shared_id(id))
+        status::halves_on(plugin_by_id, id, nodes.get(id), plugin_by_id.1.node_id_fault(id))
     });
     read_node(nodes, id, halves.unwrap_or_default())
 }

@@ -68,8 +68,8 @@ fn health(
     Event { plugin: Some(plugin.clone()), detail: Some(detail), ..event(name, node, at, trace) }
 }
 
-/// A plugin gives a node the id of another node.
-pub fn shared_id(
+/// A plugin gives a node no id of its own.
+pub fn id_fault(
     node: &NodeId,
     (plugin, _): &InstanceKey,
     why: String,

@@ -76,8 +76,8 @@ async fn apply(
     for write in &writes {
         state.store(node, &snapshot, write, trace).await?;
         let event = match write {
-            Write::Put(key, instance) => newly_shared_id(state, &snapshot, key, instance, node)
-                .map(|why| events::shared_id(node, key, why, received.at, trace)),
+            Write::Put(key, instance) => new_id_fault(state, &snapshot, key, instance, node)
+                .map(|why| events::id_fault(node, key, why, received.at, trace)),
             Write::Node(_) | Write::Delete(_) => None,
         };
         let event = event
@@ -93,8 +93,8 @@ async fn apply(
 }
 
 /// Why the instance counts as unhealthy from this write on although it reports itself healthy: its
-/// plugin gives the node the id of another node.
-fn newly_shared_id(
+/// plugin gives the node no id of its own.
+fn new_id_fault(
     state: &State,
     snapshot: &RecordSnapshot,
     (plugin, half): &InstanceKey,
@@ -111,7 +111,7 @@ fn newly_shared_id(
     let why = state
         .plugins
         .mirror
-        .read(|plugins| plugins.get(plugin)?.shared_id(node).map(|shared| shared.to_string()))?;
+        .read(|plugins| plugins.get(plugin)?.node_id_fault(node).map(|fault| fault.to_string()))?;
     tracing::warn!(%node, %plugin, why, "the instance counts as unhealthy");
     Some(why)
 }

@@ -52,8 +52,8 @@ type Truth = BTreeMap<NodeId, (BTreeMap<(usize, Half), bool>, bool)>;
 /// A plugin with all its instances.
 fn whole(id: &PluginId, plugin: &Plugin, nodes: &Nodes) -> PluginStatus {
     let instances = plugin.instances.iter().map(|((node, half), instance)| {
-        let shared = plugin.shared_id(node);
-        instance_status((id, node, *half), instance, nodes.get(node), shared)
+        let fault = plugin.node_id_fault(node);
+        instance_status((id, node, *half), instance, nodes.get(node), fault)
     });
     plugin_status(id, plugin, nodes, instances.collect())
 }

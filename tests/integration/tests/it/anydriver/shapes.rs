@@ -4,13 +4,14 @@ use std::process::Command;
 use std::time::Duration;
 
 use berth_contract::code::Code;
+use berth_domain::plugin::Half;
 use berth_harness::process::binary;
 use berth_harness::root::or_skip;
 use berth_harness::wait;
 use berth_integration::{Options, Part, System};
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::{SOON, await_rest, call_count, provision, register, use_on};
+use super::{SOON, await_instance, await_rest, call_count, provision, register, use_on};
 
 /// Each node is its own storage system, which its topology shows.
 const BOUND: fn(usize) -> Vec<String> =
@@ -163,10 +164,46 @@ async fn a_node_service_that_can_only_publish() {
         |_| vec!["--without=stage,mount-group,expand-node".to_owned()];
     let options = Options { controller: false, driver: bare, ..super::one_node() };
     let system = super::use_with(options).await;
-    let node =
-        super::await_instance(&system, "n1", berth_domain::plugin::Half::Node, |_| true).await;
+    let node = await_instance(&system, "n1", Half::Node, |_| true).await;
     let driver = Command::new(binary("berth-csi-dev")).arg("--version").output().unwrap();
     let version = String::from_utf8(driver.stdout).unwrap();
     assert_eq!(node["version"].as_str(), version.split_whitespace().nth(1), "{node}");
     assert_eq!(call_count(&system, 0, "NodeStageVolume"), 0);
+}
+
+/// The node's driver does not know that the controller attaches. No call could name the node to
+/// detach from.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_half_without_an_id_gets_no_claim_where_another_host_attaches() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let planted = Some(r#"[{"rpc": "NodeGetInfo", "answer": {"node_id": ""}}]"#);
+    let options = Options { driver: SPLIT, planted, healthy: Some((0, 1)), ..Options::default() };
+    let system = System::start(options).await;
+    provision(&system, "data", &[]);
+    register(&system, "data", json!({})).await.expect("the volume is registered");
+    let says_so = |node: &Value| {
+        let description = node["description"].as_str().unwrap_or_default();
+        node["healthy"] == false && description.contains("gives this one no id")
+    };
+    await_instance(&system, "n2", Half::Node, says_so).await;
+    system.alloc("a", 1, "data", false).await;
+    let refused = wait::until("the claim is refused", SOON, || async {
+        let refused = system.try_mount("a", 1, "data").await.unwrap_err();
+        // The agent may not know yet that its node is registered.
+        if refused.code == Code::NodeReturning { Err(refused.to_string()) } else { Ok(refused) }
+    })
+    .await;
+    assert_eq!(refused.code, Code::PluginUnhealthy, "{refused}");
+    assert!(refused.message.contains("gives this one no id"), "{refused}");
+    assert_eq!(call_count(&system, 0, "ControllerPublishVolume"), 0);
+    assert!(system.claims("data").await.claims.is_empty());
+    system.stop("a").await;
+    for node in [0, 1] {
+        system.plant(node, &json!([]));
+    }
+    system.kill9_and_restart(Part::Driver(1)).await;
+    await_instance(&system, "n2", Half::Node, |node| node["healthy"] == true).await;
+    use_on(&system, 1, "data").await;
 }
