@@ -90,6 +90,12 @@ pub fn route(
             "node {node} has {volumes} volumes of plugin {id}, and the plugin takes {max} there"
         )));
     }
+    // A volume that has a claim there needs no more room.
+    if let (Some(why), Some(_)) = (&abilities.full, volumes) {
+        return Err(NoRoute::Full(format!(
+            "node {node} has no room for another volume of plugin {id} now: {why}"
+        )));
+    }
     Ok(route)
 }
 

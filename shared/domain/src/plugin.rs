@@ -171,6 +171,10 @@ pub struct NodeAbilities {
     /// The most volumes that the node may have; unlimited if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_volumes: Option<u64>,
+    /// Why the node takes no further volume of the plugin now, in words: it answered so lately.
+    /// Absent while it may take one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub full: Option<String>,
     /// The node's topology (`accessible_topology`).
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub topology: BTreeMap<String, String>,

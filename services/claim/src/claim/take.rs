@@ -426,7 +426,8 @@ impl ClaimRequest<'_> {
                 (Some(failure), _) => {
                     let code =
                         if claim.exhausted { Code::PluginExhausted } else { Code::PluginFailed };
-                    Problem::new(code, failure).because_of(failure)
+                    let problem = Problem::new(code, failure).because_of(failure);
+                    now.spec.as_ref().map_or(problem.clone(), |spec| problem.plugin(&spec.plugin))
                 }
                 (None, _) => Problem::new(Code::Busy, "the controller is attaching the volume"),
             })

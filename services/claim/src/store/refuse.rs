@@ -59,6 +59,11 @@ pub fn to_problem(volume: &VolumeKey, refusal: &Refusal) -> Problem {
         Some(failure) => problem.because_of(failure),
         None => problem,
     };
+    let problem = match refusal {
+        // It may be another node than the caller's.
+        Refusal::Exhausted { holder, .. } => problem.node(&holder.node),
+        _ => problem,
+    };
     match berth_explain::next_of_refusal(volume, refusal) {
         Some(next) => problem.next(next),
         None => problem,

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use berth_csi::Client;
@@ -38,6 +38,8 @@ pub struct PluginInstance {
     pub(crate) client: Client,
     /// Wakes the task that probes the instance.
     pub(crate) probe_requested: Notify,
+    /// The next probe identifies the instance, although nothing shows that it has changed.
+    identify_requested: AtomicBool,
     records: Option<InstanceRecords>,
     state: Mutex<InstanceState>,
     // Locked while the record is written, so that the newest is written last.
@@ -96,6 +98,7 @@ impl PluginInstance {
             key,
             socket,
             probe_requested: Notify::new(),
+            identify_requested: AtomicBool::new(false),
             records,
             write_lock: tokio::sync::Mutex::default(),
             in_flight: AtomicUsize::new(0),
@@ -104,6 +107,17 @@ impl PluginInstance {
 
     fn state(&self) -> MutexGuard<'_, InstanceState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Requests that the instance is identified soon.
+    pub(crate) fn request_identify(&self) {
+        self.identify_requested.store(true, Ordering::Relaxed);
+        self.probe_requested.notify_one();
+    }
+
+    /// Whether that was requested. Ends the request.
+    pub(crate) fn take_identify_request(&self) -> bool {
+        self.identify_requested.swap(false, Ordering::Relaxed)
     }
 
     /// The result of the last probe.

@@ -20,6 +20,7 @@
 //! | [`process`] | the process of an instance that the agent runs |
 //! | [`record`] | the record of an instance on disk |
 //! | [`call_log`], [`outcome`] | the calls that were made; what a failed call means |
+//! | [`room`] | whether the plugin has room on this node, by its last answers |
 //! | [`reported`] | a plugin, as the registry is told of it |
 
 pub(crate) mod call_log;
@@ -32,6 +33,7 @@ mod pool;
 pub(crate) mod process;
 pub mod record;
 mod reported;
+mod room;
 mod supervise;
 mod view;
 

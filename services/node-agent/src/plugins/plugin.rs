@@ -12,7 +12,7 @@ use berth_contract::message::registry::ReportedInstance;
 use berth_contract::trace::TraceContext;
 use berth_csi::advertised::{ControllerCapabilities, NodeCapabilities};
 use berth_csi::rpc::Unary;
-use berth_csi::{CallError, Failure, Rpc};
+use berth_csi::{CallError, Code, Failure, Rpc};
 use berth_domain::PluginId;
 use berth_host::process::read_mount_namespace;
 use berth_service::clock;
@@ -57,7 +57,7 @@ impl Plugin {
 
     /// The instances that the agent reports to the registry.
     pub fn instances(&self) -> Vec<ReportedInstance> {
-        reported::report_halves(&self.id, &self.pool.halves())
+        reported::report_halves(&self.id, &self.pool.halves(), self.pool.why_full())
     }
 
     /// The mount namespaces that processes of this plugin serve in, as far as they are there.
@@ -114,6 +114,7 @@ impl Plugin {
             Some(trace) => client.traced(trace).call(request, timeout).await,
             None => client.call(request, timeout).await,
         };
+        self.follow_room(R::RPC, &answer);
         if let Err(CallError { failure: Failure::Unreachable { .. }, .. }) = &answer {
             in_flight.member.probe_requested.notify_one();
         }
@@ -122,6 +123,29 @@ impl Plugin {
             sleep(CANCELLATION_ARRIVES_WITHIN).await;
         }
         answer
+    }
+
+    /// The plugin has no room for a further volume on this node, as it answered to an attach.
+    pub(crate) fn record_full(&self, why: &str) {
+        self.pool.record_full(why);
+    }
+
+    /// Forgets that the plugin had no room, once that is long ago.
+    pub(crate) fn expire_full(&self) {
+        self.pool.expire_full();
+    }
+
+    /// Learns from an answer whether the plugin has room on this node.
+    fn follow_room<T>(&self, rpc: Rpc, answer: &Result<T, CallError>) {
+        match (rpc, answer) {
+            (Rpc::NodeStageVolume | Rpc::NodePublishVolume, Err(error))
+                if error.code() == Some(Code::ResourceExhausted) =>
+            {
+                self.pool.record_full(&error.failure.to_string());
+            }
+            (Rpc::NodeUnstageVolume | Rpc::NodeUnpublishVolume, Ok(_)) => self.pool.record_room(),
+            _ => {}
+        }
     }
 
     /// The same plugin, with a call log of its own and calls that are steps of this trace.

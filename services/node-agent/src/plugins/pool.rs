@@ -9,12 +9,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use berth_contract::event::EventName;
 use berth_csi::Rpc;
+use berth_csi::failure::one_line;
 use berth_csi::rpc::Service;
 use berth_domain::plugin::Half;
 use tokio::sync::watch;
 
 use super::fold::{self, InstanceCandidate};
 use super::member::{CallInFlight, PluginInstance};
+use super::room::NodeRoom;
 use super::view::{InstanceView, PluginHalves};
 use crate::fleet::events::EventPublisher;
 
@@ -25,6 +27,7 @@ pub(crate) struct InstancePool {
     controller: watch::Sender<InstanceView>,
     changes: watch::Sender<u64>,
     events: Option<EventPublisher>,
+    room: NodeRoom,
 }
 
 #[derive(Debug)]
@@ -50,7 +53,8 @@ impl InstancePool {
         let controller = watch::Sender::new(halves.controller.clone());
         let (all, node) = (vec![Arc::clone(&first)], Arc::clone(&first));
         let members = Mutex::new(InstanceSet { all, controller: first, node, halves });
-        Arc::new(Self { members, controller, changes, events })
+        let room = NodeRoom::default();
+        Arc::new(Self { members, controller, changes, events, room })
     }
 
     fn members(&self) -> MutexGuard<'_, InstanceSet> {
@@ -105,6 +109,35 @@ impl InstancePool {
             Service::Node => members.node.start_call(),
             _ => members.controller.start_call(),
         }
+    }
+
+    /// The plugin has no room for a further volume on this node. Its limit is asked again: it may
+    /// have changed.
+    pub(crate) fn record_full(&self, why: &str) {
+        if self.room.set_full(one_line(why)) {
+            self.changes.send_modify(|count| *count += 1);
+        }
+        let node = Arc::clone(&self.members().node);
+        node.request_identify();
+    }
+
+    /// A volume of the plugin left this node.
+    pub(crate) fn record_room(&self) {
+        if self.room.clear() {
+            self.changes.send_modify(|count| *count += 1);
+        }
+    }
+
+    /// Forgets that the plugin had no room, once that is long ago.
+    pub(crate) fn expire_full(&self) {
+        if self.room.expire() {
+            self.changes.send_modify(|count| *count += 1);
+        }
+    }
+
+    /// Why the plugin takes no further volume on this node.
+    pub(crate) fn why_full(&self) -> Option<String> {
+        self.room.why_full()
     }
 
     /// Records that an instance mounts a volume, if the plugin has other instances. A single

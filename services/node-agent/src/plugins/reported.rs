@@ -12,11 +12,17 @@ use super::view::{InstanceView, PluginHalves};
 
 /// Reports each half of a plugin by the instance that its calls go to. A plugin that has never
 /// answered is reported as a node instance, because its services are unknown.
-pub(super) fn report_halves(plugin: &PluginId, halves: &PluginHalves) -> Vec<ReportedInstance> {
+/// `full` says why the plugin takes no further volume on this node.
+pub(super) fn report_halves(
+    plugin: &PluginId,
+    halves: &PluginHalves,
+    full: Option<String>,
+) -> Vec<ReportedInstance> {
     let known = halves.controller.fingerprint.as_ref();
     let controller =
         known.and_then(|known| Some(controller_abilities(known, known.controller.as_ref()?)));
-    let node = halves.node.fingerprint.as_ref().and_then(node_abilities);
+    let abilities = halves.node.fingerprint.as_ref().and_then(node_abilities);
+    let node = abilities.map(|abilities| NodeAbilities { full, ..abilities });
     let reported = |half, instance| ReportedInstance { plugin: plugin.clone(), half, instance };
     let mut reports = Vec::new();
     if let Some(controller) = controller {
@@ -82,6 +88,7 @@ fn node_abilities(known: &Fingerprint) -> Option<NodeAbilities> {
         single_node_multi_writer: can.single_node_multi_writer,
         volume_mount_group: can.volume_mount_group,
         max_volumes: node.max_volumes,
+        full: None,
         topology: node.topology.clone(),
     })
 }
@@ -126,7 +133,7 @@ mod tests {
 
     fn halves(view: &InstanceView) -> Vec<(Half, Instance)> {
         let halves = PluginHalves { controller: view.clone(), node: view.clone() };
-        let reported = report_halves(&PluginId::new("p").unwrap(), &halves);
+        let reported = report_halves(&PluginId::new("p").unwrap(), &halves, None);
         reported.into_iter().map(|reported| (reported.half, reported.instance)).collect()
     }
 

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use berth_csi::{Client, Code, Fingerprint, IdentifyError, identify, v1};
 use berth_domain::Timestamp;
+use berth_domain::retry::Schedule;
 use berth_service::clock;
 use berth_service::shutdown::Shutdown;
 use tokio::time::{Instant, sleep};
@@ -25,6 +26,10 @@ const UNHEALTHY_PROBE_INTERVAL: Duration = Duration::from_millis(200);
 const PROBE_PAUSE_MIN: Duration = Duration::from_millis(20);
 /// Time for a process to make its socket. After that the view explains why it may be missing.
 const SOCKET_GRACE: Duration = Duration::from_secs(2);
+/// Longest time between two identifications of an instance that stays healthy, and twice the
+/// shortest: its limit of volumes and its capabilities may change while it runs.
+const IDENTIFY_INTERVAL: Schedule =
+    Schedule { first: Duration::from_secs(300), max: Duration::from_secs(300) };
 /// Number of probes between reads of the version. A proxy may change it behind one connection.
 const PROBES_PER_VERSION_READ: u32 = 5;
 
@@ -39,8 +44,8 @@ pub struct ProbeTiming {
 
 /// Probes an instance until `gone` or the shutdown. The shutdown leaves an unhealthy view.
 ///
-/// A healthy instance gets `Probe`. An instance is identified again if it is new or unhealthy, or
-/// if it may be another process or version by now.
+/// A healthy instance gets `Probe`. An instance is identified again if it is new or unhealthy, if
+/// it may be another process or version by now, after some minutes, and when it has no room.
 pub async fn supervise(
     member: Arc<PluginInstance>,
     plugin: Plugin,
@@ -48,14 +53,14 @@ pub async fn supervise(
     gone: Shutdown,
     shutdown: Shutdown,
 ) {
-    let mut prober = InstanceProbe { connections: 0, probes: 0 };
+    let mut prober = InstanceProbe { connections: 0, probes: 0, identify_at: Instant::now() };
     let mut missing_socket = MissingSocket::default();
     let mut wait = Duration::ZERO;
     loop {
         let seen = tokio::select! {
             seen = async {
                 wait_for_next_probe(&member, wait).await;
-                prober.probe_instance(&member.client, &member.view(), timing.timeout).await
+                prober.probe_instance(&member, timing.timeout).await
             } => seen,
             () = gone.requested() => return,
             () = shutdown.requested() => break,
@@ -65,6 +70,7 @@ pub async fn supervise(
         wait = interval.min(timing.interval);
         let seen = seen.map_err(|why| missing_socket.explain(&member, why));
         record_probe(&member, seen, &plugin);
+        plugin.expire_full();
     }
     record_probe(&member, Err("the agent is stopping".to_owned()), &plugin);
 }
@@ -122,15 +128,13 @@ struct InstanceProbe {
     connections: u64,
     /// Number of probes since then.
     probes: u32,
+    /// When it is identified again, if it stays healthy.
+    identify_at: Instant,
 }
 
 impl InstanceProbe {
-    async fn probe_instance(
-        &mut self,
-        client: &Client,
-        last: &InstanceView,
-        timeout: Duration,
-    ) -> ProbeResult {
+    async fn probe_instance(&mut self, member: &PluginInstance, timeout: Duration) -> ProbeResult {
+        let (client, last) = (&member.client, member.view());
         if let Some(known) = last.fingerprint.as_ref().filter(|_| last.healthy)
             && client.connections() == self.connections
         {
@@ -139,7 +143,7 @@ impl InstanceProbe {
             let reads_version = self.probes.is_multiple_of(PROBES_PER_VERSION_READ);
             let same = !reads_version || has_same_version(client, known, timeout).await;
             if same && client.connections() == self.connections {
-                return Ok(known.clone());
+                return Ok(self.refresh(member, known, timeout).await);
             }
         }
         let before = client.connections();
@@ -153,7 +157,31 @@ impl InstanceProbe {
         // identifies again.
         self.connections = before;
         self.probes = 0;
+        self.schedule_identify();
         seen
+    }
+
+    /// The fingerprint of a healthy instance, identified again if that is due or requested. Without
+    /// an answer the known one stays: the instance is healthy by its probe.
+    async fn refresh(
+        &mut self,
+        member: &PluginInstance,
+        known: &Fingerprint,
+        timeout: Duration,
+    ) -> Fingerprint {
+        if !member.take_identify_request() && Instant::now() < self.identify_at {
+            return known.clone();
+        }
+        self.schedule_identify();
+        identify(&member.client, timeout).await.unwrap_or_else(|error| {
+            let (plugin, instance) = (&member.declaration.id, &member.key);
+            tracing::debug!(%plugin, instance, %error, "a healthy plugin was not identified again");
+            known.clone()
+        })
+    }
+
+    fn schedule_identify(&mut self) {
+        self.identify_at = Instant::now() + IDENTIFY_INTERVAL.wait(1, clock::jitter());
     }
 }
 

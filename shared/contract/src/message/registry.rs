@@ -130,6 +130,7 @@ decode_struct!(NodeAbilities {
     single_node_multi_writer = false,
     volume_mount_group = false,
     max_volumes,
+    full,
     topology,
 });
 

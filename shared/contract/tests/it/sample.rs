@@ -481,6 +481,7 @@ pub fn instance() -> Instance {
             controller_service: true,
             stage_unstage_volume: true,
             max_volumes: Some(25),
+            full: Some("RESOURCE_EXHAUSTED: no slot is free".to_owned()),
             topology: map("zone", "a"),
             ..NodeAbilities::default()
         }),

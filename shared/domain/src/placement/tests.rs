@@ -169,7 +169,7 @@ fn every_reason_of_a_node_is_told() {
         Proof { kind: ProofKind::PoweredOff, by: "ann".to_owned(), at: NOW, note: String::new() };
     let gone = Node { gone: Some(proof), ..record() };
     let late = Node { clock_skew_ms: -4_000, ..record() };
-    let rows: [(&str, Host, &str); 9] = [
+    let rows: [(&str, Host, &str); 10] = [
         ("down", Host { record: Some(down), ..Host::well() }, "node n1 is down since"),
         ("gone", Host { record: Some(gone), ..Host::well() }, "node n1 is gone: powered-off"),
         ("late", Host { record: Some(late), ..Host::well() }, "-4000 ms off"),
@@ -201,6 +201,11 @@ fn every_reason_of_a_node_is_told() {
                 ..Host::with(NodeAbilities { max_volumes: Some(2), ..NodeAbilities::default() })
             },
             "node n1 has 2 volumes of plugin csi.example, and the plugin takes 2 there",
+        ),
+        (
+            "full by the plugin's last answer",
+            Host::with(NodeAbilities { full: Some("25 of 25".to_owned()), ..Default::default() }),
+            "node n1 has no room for another volume of plugin csi.example now: 25 of 25",
         ),
     ];
     for (what, host, expected) in rows {

@@ -253,8 +253,8 @@ fn an_instance() -> impl Strategy<Value = Instance> {
         topology: can[16],
         expand_offline_only: can[17],
     });
-    let node = (any::<[bool; 7]>(), option::of(any::<u64>()), map());
-    let node = node.prop_map(|(can, max_volumes, topology)| NodeAbilities {
+    let node = (any::<[bool; 7]>(), option::of(any::<u64>()), option::of(text()), map());
+    let node = node.prop_map(|(can, max_volumes, full, topology)| NodeAbilities {
         external_node: "ext".to_owned(),
         controller_service: can[0],
         stage_unstage_volume: can[1],
@@ -264,6 +264,7 @@ fn an_instance() -> impl Strategy<Value = Instance> {
         single_node_multi_writer: can[5],
         volume_mount_group: can[6],
         max_volumes,
+        full,
         topology,
     });
     (any::<bool>(), text(), time(), option::of(controller), option::of(node)).prop_map(
@@ -447,6 +448,7 @@ proptest! {
                 ("single_node_multi_writer", json!(false)),
                 ("volume_mount_group", json!(false)),
                 ("max_volumes", json!(null)),
+                ("full", json!(null)),
                 ("topology", json!({})),
             ];
             read_without(node, &optional, &other)?;

@@ -60,7 +60,10 @@ impl Mounting {
         let deadline = claims::held_until(mount.wait, context.deadline);
         let taking = self.claims.take_claim(mount, RequestContext { deadline, ..*context });
         let grant = if mount.wait { wait_aside(taking).await.flatten() } else { taking.await };
-        let grant = grant.map_err(|problem| self.local.locate_problem(problem, &volume))?;
+        let grant = grant.map_err(|problem| {
+            self.follow_refusal(&problem);
+            self.local.locate_problem(problem, &volume)
+        })?;
         self.mount_with(request, grant).await
     }
 

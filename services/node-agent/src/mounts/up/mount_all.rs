@@ -233,7 +233,10 @@ impl MountHandlers {
             let key = VolumeKey::new(request.namespace.clone(), volume.clone());
             work.show(&key, None);
             let taken = self.mounting.claims.take_claim(&mount, context).await;
-            let located = |problem| self.mounting.local.locate_problem(problem, &key);
+            let located = |problem| {
+                self.mounting.follow_refusal(&problem);
+                self.mounting.local.locate_problem(problem, &key)
+            };
             grants.push(taken.map_err(located)?);
         }
         Ok(grants)

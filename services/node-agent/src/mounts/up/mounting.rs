@@ -6,7 +6,7 @@ use berth_contract::code::Code;
 use berth_contract::message::claim::Grant;
 use berth_contract::message::secret::Secrets;
 use berth_contract::problem::Problem;
-use berth_domain::{AllocId, Timestamp, VolumeKey};
+use berth_domain::{AllocId, PluginId, Timestamp, VolumeKey};
 use berth_service::clock;
 use tokio::time::Instant;
 
@@ -40,6 +40,21 @@ pub struct Mounting {
     /// The health of each mount when it was last probed.
     pub healths: MountHealths,
     pub events: EventPublisher,
+}
+
+impl Mounting {
+    /// Follows the refusal of a claim: if the plugin could not attach the volume to this node for
+    /// lack of room, the node is full for other volumes, too.
+    pub(super) fn follow_refusal(&self, problem: &Problem) {
+        let is_here = |node: &String| *node == self.local.node.as_str();
+        if problem.code != Code::PluginExhausted || !problem.node.as_ref().is_some_and(is_here) {
+            return;
+        }
+        let plugin = problem.plugin.as_ref().and_then(|id| id.parse().ok());
+        if let Some(Ok(plugin)) = plugin.map(|id: PluginId| self.plugins.get(&id)) {
+            plugin.record_full(&problem.message);
+        }
+    }
 }
 
 /// The calls that publish one use.
