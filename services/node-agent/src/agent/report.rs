@@ -3,7 +3,8 @@
 //! **Owns** the report. Each report is complete (D2, D3). It is sent whenever a plugin changes,
 //! when the clock was set, and at an interval, so a lost report costs nothing.
 //!
-//! **Promises** that a report is retried with backoff until the registry takes it. At the shutdown
+//! **Promises** that no half of a plugin is reported that the plugin does not have, if it answers
+//! its first probe; that a report is retried with backoff until the registry takes it. At the shutdown
 //! one last report is tried once. A retry carries the state of that moment, and a change ends the
 //! pause before it: so the loop is written here, and is not `Client::persist`.
 //!
@@ -22,12 +23,12 @@ use berth_csi::failure::one_line;
 use berth_domain::limits::{CLOCK_SKEW_REPORTED_MS, REQUEST_TIMEOUT};
 use berth_domain::plugin::{COMPARED_INCARNATION, Half};
 use berth_domain::retry::Schedule;
-use berth_domain::{ClockOffset, NodeId, Timestamp};
+use berth_domain::{ClockOffset, NodeId, PluginId, Timestamp};
 use berth_service::clock;
 use berth_service::fault_report::FaultReport;
 use berth_service::shutdown::Shutdown;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::fleet::gate::{Gate, NodePresence};
 use crate::fleet::hosting::{HostingRights, ShownRights};
@@ -35,7 +36,7 @@ use crate::fleet::lease::LeaseTtl;
 use crate::fleet::secret::SealingKey;
 use crate::fleet::unaccounted::UnaccountedMounts;
 use crate::host::Host;
-use crate::plugins::{Plugin, Plugins};
+use crate::plugins::Plugins;
 
 /// Pauses after a report that was not taken.
 const RETRY: Schedule = Schedule { first: Duration::from_millis(200), max: Duration::from_secs(5) };
@@ -45,6 +46,9 @@ const UNSETTLED_RETRY: Schedule =
 /// Interval of unchanged reports, in lease TTLs that the registry asks for. They only repair lost
 /// reports.
 const REPORT_INTERVAL_TTLS: u32 = 5;
+/// How long the first report waits for the first probe of each plugin. A plugin that hangs must not
+/// keep the node's others from it.
+const FIRST_PROBES_WITHIN: Duration = Duration::from_secs(1);
 /// Interval at which the wall clock is compared with the monotonic clock.
 const CLOCK_CHECK_INTERVAL: Duration = Duration::from_secs(2);
 /// A clock that was set by more than this is reported at once: calls have their deadlines by it.
@@ -106,6 +110,10 @@ impl Reporter {
     pub async fn run(self, shutdown: Shutdown) {
         let mut compared = self.compared.clone();
         let mut plugins = self.plugins.follow_changes();
+        let hanging = tokio::select! {
+            hanging = self.await_first_probes() => hanging,
+            () = shutdown.requested() => return,
+        };
         let mut gate = self.gate.follow_changes();
         let mut unaccounted = self.unaccounted.subscribe();
         let mut journal = self.journal.follow();
@@ -130,7 +138,7 @@ impl Reporter {
             let reading = ClockReading::now();
             let trace =
                 if is_repeated { clock::begin_unrecorded_trace() } else { clock::begin_trace() };
-            let pause = match self.report(clock_offset, trace, REQUEST_TIMEOUT).await {
+            let pause = match self.report(clock_offset, trace, &hanging, REQUEST_TIMEOUT).await {
                 Ok(TakenReport { reported, clock_offset: measured, is_unproven }) => {
                     clock_offset = measured;
                     self.log_answer(tries, &reported);
@@ -189,14 +197,31 @@ impl Reporter {
 
     /// Reports once, without a measurement of the clock.
     pub async fn report_once(&self, within: Duration) -> Result<(), RequestError> {
-        self.report(None, clock::begin_trace(), within).await.map(drop)
+        self.report(None, clock::begin_trace(), &BTreeSet::new(), within).await.map(drop)
     }
 
-    /// Reports once, with the previous measurement of the clock.
+    /// Waits for the first probe of each plugin that is there at the start. Returns the plugins
+    /// that have not answered by then: the registry may know them, and a report without them would
+    /// remove them there.
+    async fn await_first_probes(&self) -> BTreeSet<PluginId> {
+        let mut changes = self.plugins.follow_changes();
+        let all_probed = async {
+            while !self.plugins.list_unprobed().is_empty() {
+                // The sender lives as long as this reporter.
+                let _ = changes.changed().await;
+            }
+        };
+        let _ = timeout(FIRST_PROBES_WITHIN, all_probed).await;
+        self.plugins.list_unprobed()
+    }
+
+    /// Reports once, with the previous measurement of the clock. A plugin is reported from its
+    /// first probe on, because only then it is known which halves it has; and a `hanging` one.
     async fn report(
         &self,
         clock_offset: Option<ClockOffset>,
         trace: TraceContext,
+        hanging: &BTreeSet<PluginId>,
         within: Duration,
     ) -> Result<TakenReport, RequestError> {
         // Read before the request: an answer from before the lease was regained does not count.
@@ -211,8 +236,9 @@ impl Reporter {
         attributes.extend(kept_by.map(|why| (RETURNING.to_owned(), shorten(why))));
         attributes.extend(describe_faults(&self.host.node, &self.plugins.faults()));
         let fault = self.journal.current();
-        let plugins = self.plugins.list();
-        let mut instances: Vec<_> = plugins.iter().flat_map(Plugin::instances).collect();
+        let plugins = self.plugins.list().into_iter();
+        let known = plugins.filter(|plugin| plugin.is_probed() || hanging.contains(&plugin.id));
+        let mut instances: Vec<_> = known.flat_map(|plugin| plugin.instances()).collect();
         if let Some(why) = &fault {
             for instance in &mut instances {
                 mark_unhealthy(instance, why);

@@ -50,6 +50,8 @@ pub struct PluginInstance {
 #[derive(Debug)]
 struct InstanceState {
     view: InstanceView,
+    /// Whether a probe has ended.
+    is_probed: bool,
     record: InstanceRecord,
     /// With more recorded volumes than this, the agent forgets those that are no longer mounted.
     cleanup_above: usize,
@@ -88,6 +90,7 @@ impl PluginInstance {
             since: record.since,
             state: Mutex::new(InstanceState {
                 view,
+                is_probed: false,
                 record,
                 cleanup_above: VOLUMES_BEFORE_CLEANUP,
                 is_unsaved: false,
@@ -130,8 +133,15 @@ impl PluginInstance {
         self.state().record.clone()
     }
 
+    /// Stores the result of a probe.
     pub(crate) fn set_view(&self, view: InstanceView) {
-        self.state().view = view;
+        let mut state = self.state();
+        (state.view, state.is_probed) = (view, true);
+    }
+
+    /// Whether a probe has ended.
+    pub(crate) fn is_probed(&self) -> bool {
+        self.state().is_probed
     }
 
     /// Sets the process, or the reason why there is none. False if nothing changed.

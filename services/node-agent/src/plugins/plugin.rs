@@ -2,7 +2,7 @@
 //!
 //! **Promises** that every call ends.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
@@ -53,6 +53,11 @@ impl Plugin {
     /// Follows the view of the instance that controller calls go to.
     pub fn follow_controller(&self) -> watch::Receiver<InstanceView> {
         self.pool.follow_controller()
+    }
+
+    /// Whether a probe has ended. Before, it is not known which halves the plugin has.
+    pub fn is_probed(&self) -> bool {
+        self.pool.is_probed()
     }
 
     /// The instances that the agent reports to the registry.
@@ -218,6 +223,12 @@ impl Plugins {
     /// Changes with everything that the agent reports to the registry.
     pub fn follow_changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
+    }
+
+    /// The plugins of which no probe has ended.
+    pub fn list_unprobed(&self) -> BTreeSet<PluginId> {
+        let plugins = self.list().into_iter();
+        plugins.filter(|plugin| !plugin.is_probed()).map(|plugin| plugin.id).collect()
     }
 
     /// The faults of plugin files and records.

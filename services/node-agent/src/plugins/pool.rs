@@ -76,6 +76,11 @@ impl InstancePool {
         all
     }
 
+    /// Whether a probe of any instance has ended.
+    pub(crate) fn is_probed(&self) -> bool {
+        self.members().all.iter().any(|member| member.is_probed())
+    }
+
     /// Whether calls go to this instance.
     pub(crate) fn serves(&self, member: &PluginInstance) -> bool {
         let members = self.members();

@@ -55,6 +55,7 @@ pub async fn supervise(
 ) {
     let mut prober = InstanceProbe { connections: 0, probes: 0, identify_at: Instant::now() };
     let mut missing_socket = MissingSocket::default();
+    let began = Instant::now();
     let mut wait = Duration::ZERO;
     loop {
         let seen = tokio::select! {
@@ -68,6 +69,11 @@ pub async fn supervise(
         // Releases may wait for an unhealthy instance, and a probe of a dead socket is cheap.
         let interval = if seen.is_ok() { timing.interval } else { UNHEALTHY_PROBE_INTERVAL };
         wait = interval.min(timing.interval);
+        // A process that the agent has just started does not listen yet: that is no first probe.
+        let is_starting = member.declaration.command().is_some() && began.elapsed() < SOCKET_GRACE;
+        if seen.is_err() && is_starting && !member.is_probed() {
+            continue;
+        }
         let seen = seen.map_err(|why| missing_socket.explain(&member, why));
         record_probe(&member, seen, &plugin);
         plugin.expire_full();

@@ -167,6 +167,10 @@ impl World {
         .await
     }
 
+    pub fn reports(&self) -> Vec<NodeReport> {
+        self.reports.lock().unwrap().clone()
+    }
+
     pub fn last_report(&self) -> Option<NodeReport> {
         self.reports.lock().unwrap().last().cloned()
     }
