@@ -21,21 +21,26 @@ pub fn is_unanswered(failure: &CallFailure) -> bool {
 }
 
 /// The plugin's process ends whenever it works on the call, and takes the calls for other volumes
-/// with it.
-pub fn crashes(plugin: Option<&PluginId>, failure: &CallFailure) -> Option<Finding> {
+/// with it. `at` is the node whose plugin has the call, where the failure does not say.
+pub fn crashes(
+    plugin: Option<&PluginId>,
+    at: Option<&NodeId>,
+    failure: &CallFailure,
+) -> Option<Finding> {
     let FailureFacts { rpc, node, crashes, .. } = &failure.facts;
+    let node = node.as_ref().or(at);
     if !failure.facts.ends_plugin() {
         return None;
     }
     let name = plugin.map_or_else(|| "its plugin".to_owned(), |id| format!("plugin {id}"));
-    let on = node.as_ref().map(|node| format!(" on node {node}")).unwrap_or_default();
+    let on = node.map(|node| format!(" on node {node}")).unwrap_or_default();
     let call = rpc.as_deref().unwrap_or("this call");
     let sentence = format!(
         "{name}{on}: its process ended {crashes} times while it worked on {call} for this volume, \
          so that call is made less and less often"
     );
     let who = plugin.cloned().map_or(Actor::You, Actor::PluginOperator);
-    let process = node.as_ref().zip(plugin).map(|(node, id)| next::plugin_process(node, id));
+    let process = node.zip(plugin).map(|(node, id)| next::plugin_process(node, id));
     let status = plugin.map(next::plugin_status);
     let finding = Finding::new(Cause::PluginCrashes, who, sentence);
     Some(finding.next_if_known(process.or(status)))

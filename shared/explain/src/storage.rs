@@ -399,7 +399,7 @@ impl ChangeCase<'_> {
     /// The plugin's process ends at the call.
     fn crashes(&self) -> Option<Finding> {
         let failure = self.failure.filter(|_| self.tries > 0)?;
-        let finding = of_failure::crashes(Some(self.plugin), failure)?;
+        let finding = of_failure::crashes(Some(self.plugin), None, failure)?;
         let sentence = format!("{}: {}", self.name, finding.sentence);
         Some(Finding { sentence, ..finding }.shown_by(self.evidence()))
     }

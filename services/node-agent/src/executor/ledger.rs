@@ -3,14 +3,18 @@
 //! **Promises** that work is listed until it has really ended, even if its caller no longer waits.
 //! A failure is listed until work succeeds for the same alloc and volume.
 //!
-//! **Never** decides anything, nor grows without bound: the oldest failures are dropped.
+//! **Never** grows without bound: the oldest failures are dropped. Decides nothing but that work
+//! which ends the plugin's process is not tried again at once.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use berth_contract::code::Code;
 use berth_contract::message::agent::{FailureStatus, StorageCallStatus, WorkStatus};
 use berth_contract::message::call::StorageCall;
 use berth_contract::problem::Problem;
+use berth_domain::limits::{CRASH_RETRY_MAX, RETRY_FIRST};
+use berth_domain::retry::Schedule;
 use berth_domain::volume::CallFailure;
 use berth_domain::{AllocId, Timestamp, VolumeKey};
 
@@ -20,6 +24,8 @@ use crate::plugins::call_log::PluginCallLog;
 const FAILURES_MAX: usize = 1024;
 /// Longest error text that is kept, in characters.
 const ERROR_CHARS_MAX: usize = 1024;
+/// Pauses between tries of work under which the plugin's process ends.
+const CRASH_RETRY: Schedule = Schedule { first: RETRY_FIRST, max: CRASH_RETRY_MAX };
 
 /// Describes work to the status of the node.
 #[derive(Debug, Clone)]
@@ -143,6 +149,25 @@ impl WorkLedger {
         }
     }
 
+    /// Why work is not done yet that seems to be the reason why the plugin's process ends: it would
+    /// also end the calls for other volumes. Its caller sends it again.
+    pub(super) fn hold_back(&self, work: &ExecutorWork, now: Timestamp) -> Option<Problem> {
+        let pages = self.lock();
+        let known = pages.failures.get(&(work.volume.clone(), work.alloc.clone()))?;
+        let FailureStatus { step, at, failure, .. } = known;
+        let crashes = failure.facts.crashes;
+        let until = at.after(CRASH_RETRY.longest(crashes));
+        if step != work.step || !failure.facts.ends_plugin() || until <= now {
+            return None;
+        }
+        let message = format!(
+            "the plugin's process ended {crashes} times at it, so it is not tried again before \
+             {until}: {failure}"
+        );
+        let problem = Problem::new(Code::PluginFailed, message).retryable();
+        Some(Problem { rpc: failure.facts.rpc.clone(), crashes, ..problem })
+    }
+
     /// The works of allocs under way, the oldest first.
     pub(super) fn under_way(&self, now: Timestamp) -> Vec<WorkStatus> {
         let pages = self.lock();
@@ -193,7 +218,6 @@ impl WorkLedger {
 
 #[cfg(test)]
 mod tests {
-    use berth_contract::code::Code;
     use berth_domain::{Namespace, VolumeId};
 
     use super::*;
@@ -223,6 +247,23 @@ mod tests {
         assert!(ledger.storage_under_way(at(11)).is_empty(), "it is no call of the storage");
         drop(entry);
         assert!(ledger.under_way(at(11)).is_empty());
+    }
+
+    #[test]
+    fn work_that_ends_the_plugin_each_time_is_held_back_longer_and_longer() {
+        let (ledger, work) = (WorkLedger::default(), work("a", "agent.mount"));
+        let crash = Problem { crashes: 1, ..Problem::new(Code::PluginFailed, "it broke") };
+        let held_at = |ms| ledger.hold_back(&work, at(ms)).is_some();
+        ledger.record_failure(&work, &crash, at(0));
+        assert!(!held_at(1), "it may be another call's crash");
+        ledger.record_failure(&work, &crash, at(0));
+        assert!(held_at(1_999) && !held_at(2_000));
+        ledger.record_failure(&work, &crash, at(0));
+        assert!(held_at(3_999) && !held_at(4_000));
+        let detach = ExecutorWork { step: "agent.detach", ..work.clone() };
+        assert!(ledger.hold_back(&detach, at(1)).is_none());
+        ledger.record_success(&work);
+        assert!(!held_at(1));
     }
 
     #[test]

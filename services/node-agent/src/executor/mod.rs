@@ -176,6 +176,11 @@ impl VolumeExecutor {
         done
     }
 
+    /// Why work is not to be done yet, although it is asked for.
+    pub fn hold_back(&self, work: &ExecutorWork) -> Option<Problem> {
+        self.ledger.hold_back(work, clock::now())
+    }
+
     /// Lists the failure of work that could not start.
     pub fn record_failure(&self, work: &ExecutorWork, problem: &Problem) {
         self.ledger.record_failure(work, problem, clock::now());

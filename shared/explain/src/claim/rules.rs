@@ -78,12 +78,12 @@ fn stray(case: &Case<'_>) -> Option<Finding> {
 
 /// The plugin's process ends at the call that is next: it is this call that takes the plugin down.
 fn crashes(case: &Case<'_>) -> Option<Finding> {
-    let failure = if case.is_granted() {
-        &case.failure()?.failure
+    let (failure, at) = if case.is_granted() {
+        (&case.failure()?.failure, Some(&case.claim.node))
     } else {
-        case.claim.failure.as_ref().filter(|_| case.claim.tries > 0)?
+        (case.claim.failure.as_ref().filter(|_| case.claim.tries > 0)?, None)
     };
-    let finding = of_failure::crashes(case.plugin_id(), failure)?;
+    let finding = of_failure::crashes(case.plugin_id(), at, failure)?;
     Some(finding.shown_by(case.evidence()).shown_by([failure.to_string()]))
 }
 

@@ -84,6 +84,9 @@ impl Mounting {
             step: verb::AgentMount::STEP,
             calls: None,
         };
+        if let Some(problem) = self.executor.hold_back(&shown) {
+            return Err(locate(problem.plugin(&grant.plugin)));
+        }
         let plugin = self.plugins.get(&grant.plugin).map_err(|problem| {
             self.executor.record_failure(&shown, &problem);
             locate(problem)

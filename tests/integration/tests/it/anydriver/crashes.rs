@@ -62,3 +62,35 @@ async fn a_volume_that_ends_the_driver_each_time_leaves_it_to_other_volumes() {
         () = keep_running(&system) => {}
     }
 }
+
+/// A program that asks for the mount again and again would end the driver each time.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mount_that_ends_the_driver_each_time_is_held_back() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(one_node()).await;
+    provision(&system, "bad", &[]);
+    register(&system, "bad", json!({})).await.expect("the volume is registered");
+    system.alloc("a", 0, "bad", false).await;
+    let fault = json!([{"rpc": "NodeStageVolume", "volume": "bad", "crash": true}]);
+    system.plant(0, &fault);
+    let told = async {
+        wait::until("the mount is held back", SOON, || async {
+            let refused = system.try_mount("a", 0, "bad").await.expect_err("the driver ends");
+            let is_held = refused.message.contains("is not tried again before");
+            if is_held && refused.crashes >= 2 { Ok(()) } else { Err(refused.to_string()) }
+        })
+        .await;
+        let sentence = "plugin dev.berth on node n1: its process ended … times while it worked on \
+                        NodeStageVolume for this volume, …";
+        tells(&system, "bad", "plugin-crashes", OPERATOR, sentence).await;
+        system.plant(0, &json!([]));
+        system.stop("a").await;
+        await_rest(&system, "bad").await;
+    };
+    tokio::select! {
+        () = told => {}
+        () = keep_running(&system) => {}
+    }
+}
