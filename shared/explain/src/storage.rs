@@ -102,7 +102,8 @@ fn not_created_there(
 ) -> Option<Finding> {
     let failure = storage.failure.as_ref()?;
     let sentence = format!(
-        "the storage did not create it where its claim of {} ago was: {}; the next claim says where",
+        "the storage did not create it where its claim of {} ago was: {}; the next claim says \
+         where",
         ago(failure.at, facts.now),
         failure.failure
     );

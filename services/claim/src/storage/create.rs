@@ -58,8 +58,8 @@ pub async fn create(
         None => None,
     };
     let source = find_source(state, &volume, &request).await.map_err(with_volume)?;
-    let known = Known { class: class.as_ref(), source: source.as_ref() };
-    let spec = build_spec(state, &request, caller.by(), &volume.namespace, known);
+    let template = Template { class: class.as_ref(), source: source.as_ref() };
+    let spec = build_spec(state, &request, caller.by(), &volume.namespace, template);
     let spec = spec.map_err(with_volume)?;
     require_abilities(state, &spec).map_err(with_volume)?;
     state.check_readable(&volume).map_err(|error| state.problem(error, &volume))?;
@@ -67,7 +67,7 @@ pub async fn create(
     let level = state.volumes.mirror.read(|all| state.level.check(all, SCHEMA_STORAGE));
     level.map_err(with_volume)?;
     let (sent_secrets, secrets_origin) =
-        given_secrets(state, &request, known).await.map_err(with_volume)?;
+        given_secrets(state, &request, template).await.map_err(with_volume)?;
     let wanted = secrets::prepare_secrets(state, &volume, sent_secrets, trace).await;
     let wanted = wanted.map_err(with_volume)?;
     let command = |now: &Volume| {
@@ -134,7 +134,7 @@ fn no_class(id: &ClassId) -> Problem {
 
 /// What decides of a new volume besides its request.
 #[derive(Clone, Copy)]
-struct Known<'a> {
+struct Template<'a> {
     class: Option<&'a Class>,
     source: Option<&'a Source>,
 }
@@ -225,7 +225,7 @@ fn build_spec(
     request: &Create,
     by: Option<String>,
     namespace: &Namespace,
-    Known { class, source }: Known<'_>,
+    Template { class, source }: Template<'_>,
 ) -> Result<VolumeSpec, Problem> {
     let fault = |path: &str, problem: String| {
         let fault = Fault { path: path.to_owned(), problem, line: None };
@@ -405,7 +405,7 @@ fn require_abilities(state: &State, spec: &VolumeSpec) -> Result<(), Problem> {
 async fn given_secrets(
     state: &State,
     request: &Create,
-    Known { class, source }: Known<'_>,
+    Template { class, source }: Template<'_>,
 ) -> Result<(Option<GivenSecrets>, Option<SecretsOrigin>), Problem> {
     if let Some(SentSecrets::Given(given)) = &request.secrets {
         return Ok((Some(given.clone()), Some(SecretsOrigin::Given)));

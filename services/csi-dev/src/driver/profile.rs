@@ -83,8 +83,8 @@ pub struct Profile {
     /// Where the node is, as topological segments; may be repeated
     #[arg(long, value_name = "KEY=VALUE", value_delimiter = ',', value_parser = parse_pair)]
     topology: Vec<(String, String)>,
-    /// Make each volume accessible from there, too, wherever it was requested, as a disk in two zones
-    /// is; may be repeated
+    /// Make each volume accessible from there, too, wherever it was requested, as a disk in two
+    /// zones is; may be repeated
     #[arg(long, value_name = "KEY=VALUE", value_delimiter = ',', value_parser = parse_pair)]
     also_from: Vec<(String, String)>,
     /// How `ListVolumes` and `ListSnapshots` come in pages

@@ -23,7 +23,6 @@ use berth_domain::NodeId;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::actor::Actor;
 use crate::code::Code;
 use crate::decode::{Decode, Unknown};
 use crate::service::{self, PAGE, ServiceName};
@@ -105,21 +104,9 @@ pub enum Effect {
     Report,
 }
 
-/// The form of a request's subject, which ends in the sender: `berth.v1.claim.take.<ns>`. None when
-/// it is no request of Berth's.
-pub fn form_of(subject: &str) -> Option<&'static str> {
-    let (asked, _sender) = Actor::split(subject);
-    let is_of = |form: &str| {
-        let (forms, tokens) = (form.split('.'), asked.split('.'));
-        forms.clone().count() == tokens.clone().count()
-            && forms.zip(tokens).all(|(form, token)| form.starts_with('<') || form == token)
-    };
-    ALL.iter().map(|row| row.subject).find(|form| is_of(form))
-}
-
 /// The name of a message's type in `docs/contract.schema.json`: `claim.Take` for `claim::Take`.
-pub fn definition(message: &str) -> String {
-    message.split('<').next().unwrap_or(message).replace("::", ".")
+pub fn definition(type_name: &str) -> String {
+    type_name.split('<').next().unwrap_or(type_name).replace("::", ".")
 }
 
 /// The errors that any verb may be answered with.
@@ -225,6 +212,7 @@ mod tests {
     use berth_domain::{Namespace, PluginId};
 
     use super::*;
+    use crate::actor::Actor;
 
     #[test]
     fn names_are_short_and_unique_and_follow_from_the_subject() {

@@ -247,7 +247,7 @@ fn smaller_requests_are_refused_with_every_fault() {
         let told = refused::<storage::Modify>(modify);
         assert_eq!(told, ["`id` is empty; an id has 1 to 256 bytes", expected]);
     }
-    let volume = json!({"id": "data", "plugin": "p", "capacity_bytes": 9_223_372_036_854_775_808_u64,
+    let volume = json!({"id": "data", "plugin": "p", "capacity_bytes": 1_u64 << 63,
         "capability": [{"access": "single-node-writer", "attachment": "file-system"}]});
     let refusal = "`capacity_bytes` is more than CSI can say, which is 9223372036854775807 at most";
     assert_eq!(refused::<volume::RegisterVolume>(volume), [refusal]);

@@ -17,6 +17,7 @@ mod creation;
 mod deletion;
 mod growth;
 mod mounted;
+mod sizes;
 mod snapshots;
 mod soundness;
 

@@ -37,8 +37,8 @@ impl Preparation {
         Self { is_first, is_last: !driver.has(Ability::ExpandNode) }
     }
 
-    /// Whether the mount lets this file system grow. If a call is to do that, the mount does not, so
-    /// that a CO which forgets the call is seen.
+    /// Whether the mount lets this file system grow. If a call is to do that, the mount does not:
+    /// a CO which forgets the call is seen.
     fn grows(self, fs: FsType) -> bool {
         self.is_last || (fs == FsType::Ext4 && !may_grow_mounted_ext4())
     }

@@ -10,6 +10,7 @@
 #![expect(clippy::doc_markdown, reason = "`nats micro info` shows the text as it is")]
 
 use super::Row;
+use crate::actor::Actor;
 
 /// Makes each row a type that implements [`Verb`](super::Verb), and lists the rows of the file.
 macro_rules! verbs {
@@ -110,4 +111,16 @@ const fn join_rows() -> [Row; COUNT] {
         file += 1;
     }
     rows
+}
+
+/// The form of a request's subject, which ends in the sender: `berth.v1.claim.take.<ns>`. None when
+/// it is no request of Berth's.
+pub fn form_of(subject: &str) -> Option<&'static str> {
+    let (asked, _sender) = Actor::split(subject);
+    let is_of = |form: &str| {
+        let (forms, tokens) = (form.split('.'), asked.split('.'));
+        forms.clone().count() == tokens.clone().count()
+            && forms.zip(tokens).all(|(form, token)| form.starts_with('<') || form == token)
+    };
+    ALL.iter().map(|row| row.subject).find(|form| is_of(form))
 }

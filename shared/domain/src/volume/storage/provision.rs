@@ -132,8 +132,8 @@ pub enum OriginKind {
 
 impl Provision {
     /// Whether a volume that is accessible from these places is so from one where it was requested.
-    /// A plugin may add others (CSI, `TopologyRequirement.requisite`). Either side may have segments
-    /// that the other leaves out.
+    /// A plugin may add others (CSI, `TopologyRequirement.requisite`). Either side may have
+    /// segments that the other leaves out.
     pub fn is_met_by(&self, places: &[Topology]) -> bool {
         let agree = |asked: &Topology, place: &Topology| {
             reaches(slice::from_ref(place), asked) || reaches(slice::from_ref(asked), place)
@@ -166,8 +166,8 @@ impl Provision {
     }
 
     /// The fields in which another request for the same volume differs, by name. The name for the
-    /// plugin is new in each request. The topology of a first use is found later, and that of a node
-    /// is not the request's.
+    /// plugin is new in each request. The topology of a first use is found later, and that of a
+    /// node is not the request's.
     pub fn differing_fields(&self, other: &Self) -> Vec<&'static str> {
         let has_own_places = !self.first_use && self.node.is_none() && other.node.is_none();
         [

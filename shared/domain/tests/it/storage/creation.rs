@@ -267,8 +267,8 @@ fn plugin_that_returns_the_id_of_another_volume_fails_the_creation() {
     assert!(deletes_spec(&world.delete().unwrap()), "the other volume's storage stays");
 }
 
-/// CSI, `TopologyRequirement`: a plugin may choose more places than were requested. Wherever it says
-/// that the volume is, is where it can be claimed.
+/// CSI, `TopologyRequirement`: a plugin may choose more places than were requested. Wherever it
+/// says that the volume is, it can be claimed.
 #[test]
 fn volume_is_accessible_where_the_plugin_says() {
     let asked = Provision { requisite: vec![site("a"), site("b")], ..provision("fleet-1") };

@@ -48,9 +48,9 @@ impl Volume {
         self.expansion_at_next_mount().is_none().then_some(operation)
     }
 
-    /// The expansion that is before this claim in line, or before a new one: it has to be made while
-    /// no claim holds the volume. Claims go on beside its tries once the plugin was asked, and beside
-    /// a mount that it waits for.
+    /// The expansion that is before this claim in line, or before a new one: it has to be made
+    /// while no claim holds the volume. Claims go on beside its tries once the plugin was asked,
+    /// and beside a mount that it waits for.
     pub fn expansion_ahead(&self, in_line: Option<&Claim>) -> Option<&Operation> {
         let operation = self.spec.as_ref()?.operation()?;
         let waits = matches!(operation.work, Work::Expand(_))

@@ -31,8 +31,8 @@ impl SizeAnswer {
         self.bytes > 0 && self.bytes < self.required
     }
 
-    /// The size if it says one that may be; otherwise the one that was required. Not for one that is
-    /// short.
+    /// The size if it says one that may be; otherwise the one that was required. Not for one that
+    /// is short.
     pub(super) const fn believed(&self) -> u64 {
         if self.bytes == 0 || self.is_nonsense() { self.required } else { self.bytes }
     }

@@ -1,0 +1,75 @@
+//! What a plugin says of sizes, and plugins that expand on nodes only.
+
+use super::growth::grown;
+use super::*;
+
+/// A size is an answer like any other: one that cannot be right is told, and not believed.
+#[test]
+fn size_that_cannot_be_right_is_not_believed() {
+    let largest = i64::MAX.unsigned_abs();
+    let cases = [
+        (0, 10, "does not say to which size"),
+        (largest, 10, "which no volume has"),
+        (u64::MAX, 10, "which no volume has"),
+        (7, 3, "10 were requested"),
+        (2, 3, "10 were requested"),
+    ];
+    for (answer, believed, fault) in cases {
+        let mut world = World::created_volume();
+        world.expand(3).unwrap();
+        world.drive().unwrap();
+        world.settle(grown(3, false)).unwrap();
+        world.expand(10).unwrap();
+        world.drive().unwrap();
+        world.settle(grown(answer, false)).unwrap();
+        assert_eq!(world.capacity(), Some(believed), "{answer}");
+        assert!(world.faults().contains(fault), "{answer}: {}", world.faults());
+        // It is not the end of its growth.
+        world.expand(20).unwrap();
+        assert_eq!(call_of(&world.drive().unwrap()), Some(CallKind::VolumeExpand));
+    }
+}
+
+/// The nodes do all of it, and the size is what the record says only when one has done it.
+#[test]
+fn plugin_that_expands_on_nodes_only_expands_at_a_mount() {
+    let mut world = World::created_volume();
+    let on_nodes = |required_bytes| Command::Expand {
+        required_bytes,
+        limit_bytes: None,
+        offline: false,
+        node_only: true,
+        when_free: false,
+    };
+    world.apply(&on_nodes(10)).unwrap();
+    assert_eq!(world.drive(), Err(Refusal::NotDue { next_try: None }), "no controller is called");
+    assert_eq!((world.capacity(), world.operation().call()), (Some(1), CallKind::NodeExpand));
+    world.grant("a", "n1");
+    let Work::Expand(expansion) = &world.operation().work else { panic!("it expands") };
+    assert_eq!(world.spec().bytes_at_nodes(expansion), 10);
+    assert_eq!(call_of(&world.drive().unwrap()), Some(CallKind::NodeExpand));
+    world.settle(grown(12, false)).unwrap();
+    assert_eq!((world.capacity(), world.spec().operation()), (Some(12), None));
+    assert_eq!(world.apply(&on_nodes(10)).unwrap(), Step::nothing(), "the same again");
+}
+
+/// A node's answer may be the size of the file system, or nothing.
+#[test]
+fn size_after_an_expansion_on_nodes_is_at_least_what_was_requested() {
+    for (answer, believed) in [(0, 10), (9, 10), (u64::MAX, 10), (11, 11)] {
+        let mut world = World::created_volume();
+        world.grant("a", "n1");
+        world
+            .apply(&Command::Expand {
+                required_bytes: 10,
+                limit_bytes: None,
+                offline: false,
+                node_only: true,
+                when_free: false,
+            })
+            .unwrap();
+        world.drive().unwrap();
+        world.settle(grown(answer, false)).unwrap();
+        assert_eq!(world.capacity(), Some(believed), "{answer}");
+    }
+}
