@@ -4,7 +4,6 @@ The agent does not know then where its node is, so nobody does. A controller of 
 no such volume, and answers a deletion with OK.
 """
 
-import asyncio
 import os
 import signal
 
@@ -13,8 +12,6 @@ from nats_py.reference import demand
 from .bus import PLUGIN, until
 from .life import MIB, created, empty
 from .storage import compare
-
-LONG_ENOUGH = 3.0  # seconds in which a call to the wrong controller would be made
 
 
 async def story(bus, storage, system, say):
@@ -39,7 +36,7 @@ async def wait_for(bus, storage, system, node):
         volume = f"of-{node}"
         await bus.persist("volume.delete", {"id": volume})
         await bus.persist("snapshot.delete", {"volume": volume, "snapshot": "s"})
-        await asyncio.sleep(LONG_ENOUGH)
+        await until(f"{volume} waits for its host", lambda: has_waited(bus, volume))
         left = set(storage.volumes()), set(storage.snapshots())
         demand(left == before, f"a driver that is stopped has lost {before} to {left}")
         shown = (await bus.status(volume))["storage"]
@@ -48,6 +45,12 @@ async def wait_for(bus, storage, system, node):
         os.kill(driver, signal.SIGCONT)
     await bus.deleted(volume)
     await bus.snapshot_deleted(volume, "s")
+
+
+async def has_waited(bus, volume):
+    """Whether the deletion found nobody to call; a wrong controller would have been called then."""
+    operation = (await bus.status(volume))["storage"].get("operation", {})
+    return operation.get("waits_for") == "controller" or operation.get("tries", 0) >= 2
 
 
 async def restarted(bus, node):

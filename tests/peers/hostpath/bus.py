@@ -12,8 +12,8 @@ from nats_py.reference import demand
 
 PLUGIN = "hostpath.csi.k8s.io"
 ACTOR = "user.hostpath"
-# How long anything may take to come to rest after a kill, in seconds.
-RECOVERY = 60.0
+# A bound against a hang, in seconds: a loaded machine recovers from a kill late, not never.
+RECOVERY = 240.0
 
 
 class Refused(Exception):

@@ -2,14 +2,14 @@
 
 import asyncio
 import itertools
-import os
 import random
-import signal
 import time
 from collections import Counter
 from pathlib import Path
 
 from nats_py.reference import demand
+
+from .killer import kill
 from .storage import NODES, compare
 
 MIB = 1 << 20
@@ -25,17 +25,23 @@ KILLS = (
     "agent-n2",
     "driver-n1",
 )
-PAUSE = (0.8, 1.6)  # seconds between kills: each process serves for some seconds in between
 
 
 async def story(bus, storage, proxy, system, say, seed):
     rolls = random.Random(seed)
     killed = Counter()
-    killer = asyncio.create_task(kill(system, proxy, random.Random(seed + 1), killed))
     began = time.monotonic()
     numbers = itertools.count()
     done = Counter()
     hits = proxy.hits()
+    kills = random.Random(seed + 1)
+
+    def other_faults():
+        """Other calls end badly each time: a proxy that starts counts its calls anew, and would
+        spoil the same ones for ever."""
+        proxy.storm(kills.randrange(1 << 32))
+
+    killer = asyncio.create_task(kill(system, KILLS, done.total, kills, killed, other_faults))
 
     async def worker():
         while (number := next(numbers)) < LIVES or killed.total() < KILLS_MIN:
@@ -106,27 +112,6 @@ async def life(bus, id, node, rolls, done):
     if rolls.random() < 0.5:
         await step("deleted", bus.deleted(id))
     await bus.rested(copy)
-
-
-async def kill(system, proxy, rolls, killed):
-    """Kills one process after the other; `berth dev` starts each again. Other calls end badly each
-    time: a proxy that starts counts its calls anew, and would spoil the same ones for ever."""
-    for name in itertools.cycle(KILLS):
-        proxy.storm(rolls.randrange(1 << 32))
-        await asyncio.sleep(rolls.uniform(*PAUSE))
-        demand(system.process.poll() is None, "berth dev has ended")
-        try:
-            os.kill(pid(system, name), signal.SIGKILL)
-            killed[name] += 1
-        except ProcessLookupError:
-            pass  # it is not started again yet
-
-
-def pid(system, name):
-    """A process of `berth dev`, or the driver behind the proxy, which its script starts again."""
-    if name.startswith("driver-"):
-        return int((system.dir / f"{name}.pid").read_text())
-    return int(system.pid(name))
 
 
 async def clear(bus):
