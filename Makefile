@@ -18,7 +18,7 @@ section = @printf '\n==> %s\n' '$(1)'
 SETUPS := setup-demo setup-lint setup-test setup-peers setup-chaos setup-bench setup-dist \
 	setup-dist-test
 
-.PHONY: help demo demo-unprivileged build lint test test-all test-peers chaos storm bench dist test-dist test-alerts last-release \
+.PHONY: help demo demo-unprivileged build lint test test-all test-peers test-drivers chaos storm bench dist test-dist test-alerts last-release \
 	last-release-packages oldest-rust nats-server setup-build $(SETUPS)
 
 help: ## list these commands
@@ -82,6 +82,10 @@ test-all: test ## the same, with nothing sampled and the longest tests
 # Not part of `make test`: what it holds us against is fetched first.
 test-peers: setup-peers nats-server build ## hold it against what is not ours: csi-sanity, a client in Python
 	@$(MAKE) --no-print-directory -f tests/lanes.mk peers
+
+# One of those lanes, by itself.
+test-drivers: setup-peers nats-server build ## run it with CSI drivers that others wrote
+	@$(MAKE) --no-print-directory -f tests/lanes.mk peer-drivers
 
 # A seed says which system, which operations and which faults; four in a row are one and three
 # servers with one and two replicas of each service. Needs root, for the mounts.

@@ -35,6 +35,7 @@ command = [
     "${{DIR}}",
     "PROXY",
     "DRIVER",
+    "--endpoint=unix://${{DIR}}/behind-${{NODE}}.sock",
     "--nodeid=${{NODE}}",
     "--drivername={PLUGIN}",
     "--statedir=${{DIR}}/hostpath-${{NODE}}",

@@ -11,6 +11,7 @@ from nats.errors import TimeoutError as NoMore
 from nats_py.reference import demand
 
 PLUGIN = "hostpath.csi.k8s.io"
+TOPOLOGY_KEY = "topology.hostpath.csi/node"
 ACTOR = "user.hostpath"
 # A bound against a hang, in seconds: a loaded machine recovers from a kill late, not never.
 RECOVERY = 240.0
@@ -24,11 +25,20 @@ class Refused(Exception):
         self.code = problem["code"]
 
 
-class Bus:
-    """One connection to a system."""
+class NotYet(Error):
+    """A refusal that the same request, sent again, may overcome."""
 
-    def __init__(self, nats):
-        self.nats = nats
+    def __init__(self, problem):
+        super().__init__(f"{problem['code']}: {problem['message']}")
+        self.code = problem["code"]
+
+
+class Bus:
+    """One connection to a system, for the volumes of one plugin."""
+
+    def __init__(self, nats, plugin=PLUGIN, topology_key=TOPOLOGY_KEY):
+        """Without a key of its topology, the plugin's volumes are created without one."""
+        self.nats, self.plugin, self.topology_key = nats, plugin, topology_key
 
     async def ask(self, verb, body, to=("default",), within=4.0):
         """One request. Raises what retrying may change as `Error`, a refusal as `Refused`."""
@@ -42,7 +52,7 @@ class Bus:
         answer = json.loads(reply.data)
         problem = answer.get("error")
         if problem and problem["retryable"]:
-            raise Error(f"{problem['code']}: {problem['message']}")
+            raise NotYet(problem)
         if problem:
             raise Refused(problem)
         return answer
@@ -61,10 +71,11 @@ class Bus:
     async def create(self, id, node, **more):
         document = {
             "id": id,
-            "plugin": PLUGIN,
+            "plugin": self.plugin,
             "capability": [{"access": "single-node-writer"}],
-            "topology": [{"topology.hostpath.csi/node": node}],
         }
+        if self.topology_key:
+            document["topology"] = [{self.topology_key: node}]
         return await self.persist("volume.create", document | more)
 
     async def status(self, id):
@@ -90,7 +101,7 @@ class Bus:
         return shown
 
     async def snapshots(self):
-        return (await self.persist("snapshot.list", {"plugin": PLUGIN}))["snapshots"]
+        return (await self.persist("snapshot.list", {"plugin": self.plugin}))["snapshots"]
 
     async def cut(self, snapshot, *volumes):
         """Cuts a snapshot, of several volumes at once if there are several; waits until ready."""

@@ -27,15 +27,15 @@ STORM = (
 class Proxy:
     """The files of the proxies, one for each node."""
 
-    def __init__(self, system):
-        self.binaries, self.dir = system.binaries, system.dir
+    def __init__(self, system, nodes=NODES):
+        self.binaries, self.dir, self.nodes = system.binaries, system.dir, nodes
 
     def logs(self):
-        return [self.dir / f"calls-{node}.jsonl" for node in NODES]
+        return [self.dir / f"calls-{node}.jsonl" for node in self.nodes]
 
     def plant(self, *faults):
         """These faults from now on, and no others."""
-        for node in NODES:
+        for node in self.nodes:
             file = self.dir / f"faults-{node}.json"
             new = file.with_suffix(".new")
             new.write_text(json.dumps(faults))
@@ -63,3 +63,10 @@ class Proxy:
         judged = subprocess.run(command, capture_output=True, text=True)
         demand(judged.returncode == 0, f"the judge: {judged.stdout}{judged.stderr}")
         return judged.stderr.splitlines()[-1]
+
+    def findings(self):
+        """What the judge has found, as its JSON says it."""
+        command = [self.binaries / "berth-csi-proxy", "judge", "--json", *self.logs()]
+        judged = subprocess.run(command, capture_output=True, text=True)
+        demand(judged.returncode in (0, 1), f"the judge: {judged.stderr}")
+        return [json.loads(line) for line in judged.stdout.splitlines()]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from nats_py.reference import demand
 
-from .bus import PLUGIN, until
+from .bus import until
 
 NODES = ("n1", "n2")
 
@@ -109,7 +109,7 @@ async def external(bus, snapshots):
 
 async def pages(bus, snapshots):
     """All pages, and which hosts were not asked."""
-    body = {"plugin": PLUGIN, "snapshots": snapshots}
+    body = {"plugin": bus.plugin, "snapshots": snapshots}
     listed, missing = [], []
     while True:
         answer = await bus.persist("volume.external", body)

@@ -15,16 +15,17 @@ from .reference import demand
 class System:
     """Started on entering, stopped on leaving; leaves no process, no mount and no file."""
 
-    def __init__(self, binaries: Path, plugin: str = ""):
+    def __init__(self, binaries: Path, plugin: str = "", nodes: int = 2):
         """With the text of a plugin's file, each node gets that driver as well."""
-        self.binaries, self.plugin = binaries, plugin
+        self.binaries, self.plugin, self.nodes = binaries, plugin, nodes
         self.dir = Path(tempfile.mkdtemp(prefix="berth-peer-"))
 
     def __enter__(self):
         self.chosen = self.dir / "below" / "chosen"
         self.chosen.mkdir(parents=True)
         ready, log = self.dir / "ready", open(self.dir / "dev.out", "wb")
-        command = [self.binaries / "berth", "dev", "--nodes", "2", "--dir", self.dir / "dev"]
+        command = [self.binaries / "berth", "dev", "--nodes", str(self.nodes)]
+        command += ["--dir", self.dir / "dev"]
         command += ["--volume-timeout", "2s", "--ready-file", ready]
         command += ["--bind-below", self.chosen.parent]
         if self.plugin:
