@@ -54,8 +54,8 @@ pub struct Holder {
     pub mount: Mount,
     /// The location of the mount, which is the same in every namespace.
     place: Option<MountPlace>,
-    /// Whether another mount lies on top of it, or within it.
-    is_beneath: bool,
+    /// The locations of the mounts that lie on top of it or within it, and of those upon them.
+    above: Vec<Option<MountPlace>>,
     /// Their mount namespace, such as `mnt:[4026531841]`.
     pub namespace: String,
     /// Whether this is the namespace of this process.
@@ -76,11 +76,14 @@ pub struct HolderProcess {
 }
 
 impl Holder {
-    /// Whether the kernel removes this mount when the mounts at these places are unmounted. A mount
-    /// with another one on top of it or within it stays.
+    /// Whether the kernel removes this mount when the mounts at these places are unmounted, the
+    /// upper ones first. A mount stays while another one lies on top of it or within it. So it goes
+    /// only if they all go: a driver that publishes twice leaves two mounts, one on the other.
     pub fn may_go_with(&self, places: &[MountPlace]) -> bool {
-        let goes = |at: &MountPlace| places.iter().any(|other| at.may_go_with(other));
-        !self.is_beneath && self.place.as_ref().is_some_and(goes)
+        let goes = |at: &Option<MountPlace>| {
+            at.as_ref().is_some_and(|at| places.iter().any(|other| at.may_go_with(other)))
+        };
+        goes(&self.place) && self.above.iter().all(goes)
     }
 }
 
@@ -96,7 +99,7 @@ impl Holder {
             !place.propagates && (place.device, &place.path) == (upon.device, &upon.path)
         };
         !self.is_own
-            && !self.is_beneath
+            && self.above.is_empty()
             && self.mount.point == path
             && shows_all
             && self.place.as_ref().is_some_and(lies_upon)
@@ -201,7 +204,7 @@ impl HostMounts {
                         holder.mount = mount.clone();
                         holder.is_own = true;
                     }
-                    holder.is_beneath |= view.table.is_beneath(mount);
+                    holder.above.extend(view.table.places_above(mount));
                     holder.place = view.table.place_of(mount).or(holder.place.take());
                     holder.namespace = namespace.unwrap_or_else(|| holder.namespace.clone());
                     continue;
@@ -212,7 +215,7 @@ impl HostMounts {
                 holders.push(Holder {
                     mount: mount.clone(),
                     place: view.table.place_of(mount),
-                    is_beneath: view.table.is_beneath(mount),
+                    above: view.table.places_above(mount),
                     namespace: namespace.unwrap_or_else(|| "unknown".to_owned()),
                     is_own,
                     more: view.pids.len() - processes.len(),
@@ -265,7 +268,7 @@ mod tests {
         let holder = |line: &str, place| Holder {
             mount: parse(line),
             place: Some(place),
-            is_beneath: false,
+            above: Vec::new(),
             namespace: "mnt:[7]".to_owned(),
             is_own: false,
             processes: Vec::new(),
@@ -279,7 +282,7 @@ mod tests {
         assert!(is_copy(&copy));
         for (not_a_copy, why) in [
             (Holder { is_own: true, ..copy.clone() }, "it is in our own namespace"),
-            (Holder { is_beneath: true, ..copy.clone() }, "something is mounted upon it"),
+            (Holder { above: vec![None], ..copy.clone() }, "something is mounted upon it"),
             (holder(same, upon("/s/target", true)), "an unmount there is one elsewhere, too"),
             (holder(same, upon("/other", false)), "it lies upon another directory"),
             (Holder { place: None, ..copy.clone() }, "it is not known what it lies upon"),
@@ -292,12 +295,42 @@ mod tests {
     }
 
     #[test]
+    fn mounts_upon_each_other_go_if_each_of_them_goes() {
+        let table = |lines: &[&str]| -> MountTable {
+            lines.iter().map(|line| Mount::parse(line.as_bytes()).unwrap()).collect()
+        };
+        let ours = [
+            "22 1 8:2 / / rw shared:1 - ext4 /dev/sdb rw",
+            "30 22 8:1 /b/data /s/target rw shared:5 - ext4 /dev/sda rw",
+            "31 30 8:1 /b/data /s/target rw shared:6 - ext4 /dev/sda rw",
+        ];
+        let driver = [
+            "122 101 8:2 / / rw shared:1 - ext4 /dev/sdb rw",
+            "130 122 8:1 /b/data /s/target rw shared:5 - ext4 /dev/sda rw",
+            "131 130 8:1 /b/data /s/target rw shared:6 - ext4 /dev/sda rw",
+        ];
+        let ours = table(&ours);
+        let [_, lower, upper] = ours.mounts() else { panic!("{ours:?}") };
+        let places = [lower, upper].map(|mount| ours.place_of(mount).unwrap());
+        let stay = |lines: &[&str], places: &[MountPlace]| {
+            let view = MountView { namespace: None, pids: Vec::new(), table: table(lines) };
+            let holders = HostMounts { views: vec![view] }.holders_of(&[lower.content()]);
+            let stay = holders.iter().filter(|holder| !holder.may_go_with(places));
+            stay.map(|holder| holder.mount.id).collect::<Vec<_>>()
+        };
+        assert_eq!(stay(&driver, &places), [0; 0]);
+        assert_eq!(stay(&driver, &places[..1]), [130, 131], "the upper one is the driver's alone");
+        let user = [&driver[..], &["140 131 0:9 / /s/target/x rw shared:9 - tmpfs x rw"]].concat();
+        assert_eq!(stay(&user, &places), [130, 131], "something else lies within the upper one");
+    }
+
+    #[test]
     fn a_holder_is_named_by_its_processes() {
         let process = |pid, command: &str| HolderProcess { pid, command: command.to_owned() };
         let mut holder = Holder {
             mount: Mount { point: "/data".into(), ..Mount::default() },
             place: None,
-            is_beneath: false,
+            above: Vec::new(),
             namespace: "mnt:[7]".to_owned(),
             is_own: false,
             processes: vec![process(5, "sh"), process(6, "dd")],

@@ -148,9 +148,21 @@ impl MountTable {
         })
     }
 
-    /// Whether another mount lies on top of this mount, or within it.
-    pub fn is_beneath(&self, mount: &Mount) -> bool {
-        self.mounts.iter().any(|other| other.parent == mount.id && other.id != mount.id)
+    /// The locations of the mounts that lie on top of this mount or within it, and of those upon
+    /// them. `None` stands for one that is not known.
+    pub fn places_above(&self, mount: &Mount) -> Vec<Option<MountPlace>> {
+        let mut above: Vec<&Mount> = Vec::new();
+        let mut below = vec![mount.id];
+        while let Some(id) = below.pop() {
+            let upon = self.mounts.iter().filter(|one| one.parent == id && one.id != mount.id);
+            for one in upon {
+                if !above.iter().any(|known| known.id == one.id) {
+                    above.push(one);
+                    below.push(one.id);
+                }
+            }
+        }
+        above.into_iter().map(|one| self.place_of(one)).collect()
     }
 
     /// Whether a mount lies at exactly this path.
