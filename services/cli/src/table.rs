@@ -13,7 +13,7 @@ use unicode_width::UnicodeWidthStr as _;
 use crate::size;
 
 /// The widest cell to which the other rows of a column are aligned, in columns of the terminal. A
-/// longer one makes only its own row longer: an id may have 256 bytes, and four characters for each.
+/// longer one makes only its own row longer: an id may have 256 bytes, each of four characters.
 const ALIGNED_MAX: usize = 64;
 
 /// The index of a column, by its heading in any case.

@@ -4,9 +4,9 @@
 //! when the clock was set, and at an interval, so a lost report costs nothing.
 //!
 //! **Promises** that no half of a plugin is reported that the plugin does not have, if it answers
-//! its first probe; that a report is retried with backoff until the registry takes it. At the shutdown
-//! one last report is tried once. A retry carries the state of that moment, and a change ends the
-//! pause before it: so the loop is written here, and is not `Client::persist`.
+//! its first probe; that a report is retried with backoff until the registry takes it. At the
+//! shutdown one last report is tried once. A retry carries the state of that moment, and a change
+//! ends the pause before it: so the loop is written here, and is not `Client::persist`.
 //!
 //! **Never** asks a second replica for the same report: the exchange with one replica measures the
 //! clock.

@@ -1,7 +1,7 @@
 //! Whether a plugin has room for a further volume on this node, by its last answers.
 //!
-//! **Promises** that a node counts as full only after the plugin said `RESOURCE_EXHAUSTED` here, and
-//! no longer than [`FULL_AT_MOST`]: the plugin does not say when there is room again.
+//! **Promises** that a node counts as full only after the plugin said `RESOURCE_EXHAUSTED` here,
+//! and no longer than [`FULL_AT_MOST`]: the plugin does not say when there is room again.
 //!
 //! **Never** refuses a call: placement and claims do, by the report.
 

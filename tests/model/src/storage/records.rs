@@ -326,6 +326,10 @@ fn strip(volume: &mut Volume) {
                 Some(failure) => (failure.at, failure.failure) = (NOW, "".into()),
                 None => {}
             }
+            let asked = storage.provision.as_mut();
+            if let Some(first) = asked.and_then(|asked| asked.first_claim.as_mut()) {
+                (first.tries, first.next_try) = (first.tries.min(1), None);
+            }
             if let Some(Operation { work, since, progress, .. }) = &mut storage.operation {
                 *since = NOW;
                 strip_progress(&mut progress.calls);
