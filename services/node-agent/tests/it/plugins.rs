@@ -187,12 +187,11 @@ pub fn well(one: &LocalInstance) -> bool {
 #[tokio::test]
 async fn a_half_that_a_plugin_does_not_have_is_never_reported() {
     let plant = Plant::start().await;
-    let command = plant.command("split", "1", "");
-    let alone = command.replacen("\"serve\"", "\"serve\", \"--serve=controller\"", 1);
-    plant.write("split", &alone);
+    let whole = plant.command("split", "1", "");
+    plant.write("split", &whole.replacen("\"serve\"", "\"serve\", \"--serve=controller\"", 1));
     let id = PluginId::new("split").unwrap();
     wait::until("its controller is reported", LONG, async || {
-        let report = plant.last_report().ok_or("nothing was reported".to_owned())?;
+        let report = plant.last_report().ok_or("nothing was reported")?;
         let mut own = report.instances.iter().filter(|one| one.plugin == id);
         let is_well = own.any(|one| one.half == Half::Controller && one.instance.healthy);
         if is_well { Ok(()) } else { Err(format!("{report:?}")) }

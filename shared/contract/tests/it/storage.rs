@@ -229,7 +229,7 @@ fn what_a_plugin_has() {
             plugin: sample::plugin(),
             snapshots: true,
             id: Some("snap-0c1d".to_owned()),
-            page: sample::page("[\"known\",\"snap-0c1b\",\"\"]"),
+            page: sample::page("{\"not-listed\":[\"snap-0c1b\",\"default/data@monday\"]}"),
         },
     );
     let externals = |volumes, snapshots| storage::Externals {

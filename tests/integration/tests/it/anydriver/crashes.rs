@@ -8,7 +8,7 @@ use berth_integration::{Part, System};
 use berth_service::clock;
 use serde_json::json;
 
-use super::{SOON, await_rest, one_node, provision, register, use_on};
+use super::{SOON, await_rest, one_node, provision, register};
 use crate::why::{OPERATOR, tells};
 
 /// The driver's supervisor looks so often.
@@ -53,7 +53,10 @@ async fn a_volume_that_ends_the_driver_each_time_leaves_it_to_other_volumes() {
         let sentence = "plugin dev.berth on node n1: its process ended … times while it worked on \
                         NodeUnpublishVolume for this volume, …";
         tells(&system, "bad", "plugin-crashes", OPERATOR, sentence).await;
-        use_on(&system, 0, "good").await;
+        let mounted = system.run("user", 0, "good").await;
+        assert!(!mounted.path.is_empty());
+        system.stop("user").await;
+        system.freed("good").await;
         system.plant(0, &json!([]));
         await_rest(&system, "bad").await;
     };

@@ -8,6 +8,7 @@ use berth_contract::message::snapshot::SnapshotsChanged;
 use berth_contract::message::storage::{ExternalVolume, Externals, Registration};
 use berth_contract::verb::{self, Verb as _};
 use berth_domain::Namespace;
+use berth_domain::volume::storage::SnapshotState;
 use berth_harness::root::or_skip;
 use berth_integration::{Options, PLUGIN, System};
 use serde_json::{Value, json};
@@ -183,6 +184,7 @@ async fn a_full_page_without_a_token_is_asked_for_with_more_room() {
     }
     for snapshot in ["a", "b", "c"] {
         system.snapshot(&["v1"], snapshot, json!({})).await.unwrap();
+        system.snapshot_is("v1", snapshot, SnapshotState::Ready).await;
     }
     let snapshots = json!({"plugin": PLUGIN, "snapshots": true, "limit": 2});
     let snapshots = pages(&system, snapshots).await;
@@ -297,7 +299,7 @@ async fn a_snapshot_is_adopted_from_a_list_that_only_its_process_goes_on_with() 
     system.created("data", json!({"size": "1MiB"})).await;
     for snapshot in ["a", "b", "c", "d", "e"] {
         system.snapshot(&["data"], snapshot, json!({})).await.unwrap();
-        let state = berth_domain::volume::storage::SnapshotState::Ready;
+        let state = SnapshotState::Ready;
         system.snapshot_is("data", snapshot, state).await;
     }
     for _ in 0..4 {
@@ -307,7 +309,7 @@ async fn a_snapshot_is_adopted_from_a_list_that_only_its_process_goes_on_with() 
         let known = listed.filter(|entry| entry.registration == Registration::Known);
         assert_eq!(known.count(), 5, "{pages:?}");
     }
-    let id = system.snapshot_is("data", "e", berth_domain::volume::storage::SnapshotState::Ready);
+    let id = system.snapshot_is("data", "e", SnapshotState::Ready);
     let id = id.await.external_id;
     let forget = json!({"volume": "data", "snapshot": "e", "forget": true});
     let subject = verb::SnapshotDelete::subject(&Namespace::default());
