@@ -185,8 +185,8 @@ async fn a_plugin_that_expands_on_nodes_only_does_so_at_the_mount() {
     system.judge();
 }
 
-/// Other changes go on beside an expansion that waits for a mount, and a copy asks for the size that
-/// its source will have.
+/// Other changes go on beside an expansion that waits for a mount, and a copy asks for the size
+/// that its source will have.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_expansion_that_waits_holds_up_no_other_change() {
     if !or_skip("real mounts") {
