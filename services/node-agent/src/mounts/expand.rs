@@ -187,8 +187,8 @@ async fn expand_and_check(
     let Some(can) = caller.plugin.node() else { return Err(no_plugin(&caller.plugin.id)) };
     if !can.expand_volume {
         let message = format!(
-            "the controller of plugin {} says that nodes have to expand the volume, and its \
-             node service does not say that it has the ability EXPAND_VOLUME",
+            "nodes have to expand the volume, and the node service of plugin {} does not say here \
+             that it has the ability EXPAND_VOLUME",
             caller.plugin.id
         );
         return Err(Problem::new(Code::PluginUnable, message).retryable());

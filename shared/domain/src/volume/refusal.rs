@@ -65,10 +65,10 @@ impl Refusal {
     /// of the request.
     pub fn may_pass(&self) -> bool {
         use Refusal::{
-            AttachedAs, NodeAway, NodeClock, NodeFull, PluginUnready, SharedId, Unaccounted,
-            Unreported,
+            AttachedAs, NodeAway, NodeClock, NodeFull, PlaceRefused, PluginUnready, SharedId,
+            Unaccounted, Unreported,
         };
-        if self.is_of_creation() || matches!(self, Self::NotReady { stage: Stage::Unused, .. }) {
+        if self.is_of_creation() {
             return true;
         }
         matches!(
@@ -77,6 +77,7 @@ impl Refusal {
                 | NodeAway(_)
                 | NodeClock(_)
                 | NodeFull(_)
+                | PlaceRefused { .. }
                 | SharedId(_)
                 | Unaccounted(_)
                 | Unreported(_)
@@ -337,6 +338,18 @@ pub enum Refusal {
         /// Why the last call did not succeed.
         failure: Option<Box<CallFailure>>,
     },
+    /// The plugin did not create the volume where the claim is. Another place is asked for at once.
+    #[error(
+        "the storage did not create the volume where this node is, and is asked for that place \
+         again at {until}{}",
+        last_error(failure.as_deref())
+    )]
+    PlaceRefused {
+        /// When.
+        until: Timestamp,
+        /// Why it did not.
+        failure: Option<Box<CallFailure>>,
+    },
     /// There is such a volume already, and it was not created by the same request.
     #[error("the volume exists ({stage}), with another {}", fields.join(", "))]
     Exists {
@@ -416,6 +429,7 @@ impl Refusal {
             | Self::Busy { failure, .. }
             | Self::Releasing { failure, .. }
             | Self::NotReady { failure, .. }
+            | Self::PlaceRefused { failure, .. }
             | Self::OperationUnderWay { failure, .. }
             | Self::SnapshotUnfinished { failure, .. } => failure.as_deref(),
             _ => None,

@@ -51,7 +51,7 @@ impl Refusal {
         let of_operation = spec.operation().and_then(|it| it.progress.calls.failure.clone());
         let of_failure = || spec.failure().map(|it| Box::new(it.failure.clone()));
         let failure = match spec.stage() {
-            Stage::Failed | Stage::Unused => of_failure(),
+            Stage::Failed => of_failure(),
             _ => of_operation,
         };
         Self::NotReady { stage: spec.stage(), failure }

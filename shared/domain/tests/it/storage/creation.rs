@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
-use berth_domain::volume::storage::{OperationKind, Origin, Provision, Stage, Work};
+use berth_domain::access::{AttachmentMode, Capability};
+use berth_domain::volume::storage::{CopyGrowth, OperationKind, Origin, Provision, Stage, Work};
 use berth_domain::volume::{
     CallKind, CallOwner, Closing, Command, CreatedVolume, Refusal, Step, VolumeSpec, Write,
 };
-use berth_domain::{Timestamp, VolumeId};
-
-use berth_domain::volume::storage::CopyGrowth;
+use berth_domain::{ClassId, Timestamp, VolumeId};
 
 use super::*;
 
@@ -305,6 +304,23 @@ fn plugin_that_does_not_say_that_a_copy_is_one_is_reported() {
         world.drive().unwrap();
         world.settle(created(CreatedVolume { is_copy, ..made() })).unwrap();
         assert_eq!(world.faults().is_empty(), is_copy, "{}", world.faults());
+    }
+}
+
+/// An older version took all uses of a class for a request that named none.
+#[test]
+fn same_request_is_recognised_whatever_uses_of_its_class_were_taken() {
+    let capability = |access| Capability { access, attachment: AttachmentMode::FileSystem };
+    let both = [AccessMode::SingleNodeWriter, AccessMode::MultiNodeReaderOnly].map(capability);
+    for (class, is_same) in [(Some(ClassId::new("fast").unwrap()), true), (None, false)] {
+        let asked = Provision { class, ..provision("fleet-1") };
+        let mut world = World::empty(EXCLUSIVE);
+        world.offered.capabilities = both.to_vec();
+        world.create(asked.clone()).unwrap();
+        world.offered.capabilities = vec![both[0]];
+        assert_eq!(world.create(asked.clone()).is_ok(), is_same);
+        world.offered.capabilities = vec![both[1]];
+        assert!(matches!(world.create(asked), Err(Refusal::Exists { .. })));
     }
 }
 

@@ -63,7 +63,7 @@ fn volume_whose_place_the_plugin_refuses_is_unused_again() {
         // The plugin is not asked for the same place at once.
         let refusal = claim_in(&mut world, "a", "a").unwrap_err();
         let words = refusal.to_string();
-        assert!(refusal.may_pass() && words.contains("unused"), "{words}");
+        assert!(refusal.may_pass() && words.contains("where this node is"), "{words}");
         claim_in(&mut world, "b", "b").unwrap();
         assert_eq!(world.spec().accessible_from(), [site("b")]);
         world.drive().unwrap();

@@ -145,9 +145,10 @@ fn first_use(spec: &VolumeSpec, take: &Take, context: &Context) -> Result<Option
         Stage::Ready => Ok(None),
         Stage::Unused => {
             let route = take.route.as_ref().map_err(|why| Refusal::from(why.clone()))?;
-            let until = spec.provision().and_then(|asked| asked.refused_until(&route.topology));
-            if until.is_some_and(|until| until > context.now) {
-                return Err(Refusal::not_ready(spec));
+            let refused = spec.provision().and_then(|asked| asked.refused_until(&route.topology));
+            if let Some(until) = refused.filter(|until| *until > context.now) {
+                let failure = spec.failure().map(|refused| Box::new(refused.failure.clone()));
+                return Err(Refusal::PlaceRefused { until, failure });
             }
             Ok(Some(Step::put_spec(spec.created_at(&route.topology, context.now))))
         }

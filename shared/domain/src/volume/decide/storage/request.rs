@@ -45,8 +45,11 @@ fn differing_fields(current: &VolumeSpec, wanted: &VolumeSpec) -> Vec<&'static s
         return vec!["external_id"];
     };
     let returned = ["external_id", "topology", "capacity_bytes", "context"];
+    // An older version took all uses of a class for a request that named none.
+    let is_of_class =
+        theirs.class.is_some() && current.capabilities.starts_with(&wanted.capabilities);
     let mut fields = current.differing_fields(wanted);
-    fields.retain(|field| !returned.contains(field));
+    fields.retain(|field| !returned.contains(field) && !(is_of_class && *field == "capability"));
     fields.extend(theirs.differing_fields(ours));
     fields
 }
