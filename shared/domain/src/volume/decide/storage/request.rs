@@ -49,7 +49,7 @@ fn differing_fields(current: &VolumeSpec, wanted: &VolumeSpec) -> Vec<&'static s
     let is_of_class =
         theirs.class.is_some() && current.capabilities.starts_with(&wanted.capabilities);
     let mut fields = current.differing_fields(wanted);
-    fields.retain(|field| !returned.contains(field) && !(is_of_class && *field == "capability"));
+    fields.retain(|field| !(returned.contains(field) || is_of_class && *field == "capability"));
     fields.extend(theirs.differing_fields(ours));
     fields
 }
