@@ -109,7 +109,7 @@ fn not_created_there(
     );
     let finding = Finding::new(Cause::ChangeRefused, Actor::You, sentence);
     Some(finding.next(format!(
-        "berth volume placement --volume {}{}   # on which nodes it may be claimed",
+        "berth volume placement {}{}   # on which nodes it may be claimed",
         hint::quoted(volume.id.as_str()),
         hint::namespace_option(&volume.namespace)
     )))

@@ -1,7 +1,9 @@
 //! The life of a volume at its storage, as lines of the volume's page.
 
 use berth_contract::hint::{namespace_option, quoted};
-use berth_contract::message::storage::{FailedOperation, OperationStatus, StorageStatus};
+use berth_contract::message::storage::{
+    FailedOperation, OperationStatus, StorageStatus, StorageWait,
+};
 use berth_contract::message::volume::VolumeStatus;
 use berth_domain::volume::storage::Reclaim;
 use berth_domain::{NodeId, Timestamp};
@@ -57,7 +59,12 @@ fn operation_lines(
     let OperationStatus { since, call, calling, tries, next_try, .. } = operation;
     let state = if *calling { "is under way" } else { "is to be made" };
     let name = name_operation(operation);
-    let progress = format!("{name} for {}: {call} {state}", ago(*since, now));
+    // The name says what it waits for.
+    let is_at_rest = operation.waits_for == Some(StorageWait::NextStaging);
+    let progress = match is_at_rest {
+        true => name,
+        false => format!("{name} for {}: {call} {state}", ago(*since, now)),
+    };
     let tried = (*tries > 0 || next_try.is_some()).then(|| {
         let next = next_try.map(|at| format!(", next {}", until(at, now))).unwrap_or_default();
         format!("{tries}{next}")
@@ -69,7 +76,10 @@ fn operation_lines(
         ("tries", tried),
         ("last error", operation.error().map(str::to_owned)),
         ("in doubt", operation.uncertain.then(|| doubt.to_owned())),
-        ("waits for", operation.waits_for.map(|wait| wait.describe().to_owned())),
+        (
+            "waits for",
+            operation.waits_for.filter(|_| !is_at_rest).map(|wait| wait.describe().to_owned()),
+        ),
         ("nodes left", (!nodes.is_empty()).then(|| nodes.join(", "))),
     ];
     lines.into_iter().filter_map(|(label, text)| Some((label, text?)))

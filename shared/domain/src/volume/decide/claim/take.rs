@@ -46,7 +46,7 @@ pub(in crate::volume) fn take(
 /// Decides for an alloc that has no claim, or a waiting one. Each of these can refuse, in this
 /// order:
 ///
-/// 1. claims that hold the volume or are ahead in line;
+/// 1. claims that hold the volume, and claims or an expansion ahead in line;
 /// 2. the route: the node, or the plugin on it;
 /// 3. any call that may still act: where the controller attaches, each call for the volume;
 ///    elsewhere, an expansion that the plugin makes only while the volume is not in use (rule 22).
