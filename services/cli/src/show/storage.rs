@@ -61,10 +61,8 @@ fn operation_lines(
     let name = name_operation(operation);
     // The name says what it waits for.
     let is_at_rest = operation.waits_for == Some(StorageWait::NextStaging);
-    let progress = match is_at_rest {
-        true => name,
-        false => format!("{name} for {}: {call} {state}", ago(*since, now)),
-    };
+    let progress =
+        if is_at_rest { name } else { format!("{name} for {}: {call} {state}", ago(*since, now)) };
     let tried = (*tries > 0 || next_try.is_some()).then(|| {
         let next = next_try.map(|at| format!(", next {}", until(at, now))).unwrap_or_default();
         format!("{tries}{next}")
