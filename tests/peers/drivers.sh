@@ -31,6 +31,9 @@ if [[ -z ${BERTH_DRIVERS_INSIDE:-} ]]; then
     export BERTH_DRIVERS_INSIDE=yes BERTH_NATS_SERVER=${BERTH_NATS_SERVER/#"$PWD"/"$place"}
     # shellcheck disable=SC2016 # the inner shell's variables
     exec unshare --mount --propagation slave bash -euc '
+        # Copies of mounts of other tests would keep their volumes in use.
+        awk "index(\$5, \"/tmp/berth-\") == 1 {print \$5}" /proc/self/mountinfo | sort -r |
+            while read -r copy; do umount --lazy "$copy" || true; done
         [[ $1 == "$2" ]] || mount --rbind "$1" "$2"
         cd "$2"
         exec tests/peers/drivers.sh "${@:3}"' inside "$PWD" "$place" "$@"

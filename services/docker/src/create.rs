@@ -75,9 +75,9 @@ impl VolumeDriver {
                 Settlement::Gone(_) => {}
             }
         }
-        self.check_class(target, &options).await?;
+        let of_class = self.choose_of_class(target, &options).await?;
         let class = options.class.as_ref().map(ToString::to_string);
-        self.request_volume(name, target, options, deadline).await?;
+        self.request_volume(name, target, (options, of_class), deadline).await?;
         match self.settle(name, deadline).await? {
             Settlement::Usable(_) => {
                 tracing::info!(name, volume = %target.key(), class, "created for Docker");
@@ -94,7 +94,7 @@ impl VolumeDriver {
         &self,
         name: &str,
         target: &VolumeTarget,
-        options: StorageOptions,
+        (options, of_class): (StorageOptions, Option<Capability>),
         deadline: Instant,
     ) -> Result<(), String> {
         let until = deadline.min(Instant::now() + REQUEST_RETRY_MAX);
@@ -131,7 +131,8 @@ impl VolumeDriver {
             let progress = CreationProgress::Requested { at: clock::now(), before };
             let creation = Creation { options: options.clone(), progress };
             self.write_definition(name, target.clone(), Some(creation)).await?;
-            let document = options.document(target, &title, self.sessions.client.node());
+            let document =
+                options.document(target, &title, (self.sessions.client.node(), of_class));
             let client = &self.sessions.client;
             let result = client.create_volume(&target.namespace, &document).await;
             let Err(problem) = result else { return Ok(()) };
@@ -171,12 +172,13 @@ impl VolumeDriver {
     }
 
     /// Checks that the class exists, and that containers can use its volumes as the options say.
-    async fn check_class(
+    /// Returns the use to request of the class's, if its first is not one for a container.
+    async fn choose_of_class(
         &self,
         target: &VolumeTarget,
         options: &StorageOptions,
-    ) -> Result<(), String> {
-        let Some(class) = &options.class else { return Ok(()) };
+    ) -> Result<Option<Capability>, String> {
+        let Some(class) = &options.class else { return Ok(None) };
         let listed = self.sessions.client.list_classes(&target.namespace).await;
         let listed = listed.map_err(|problem| describe(&problem))?;
         let Some(class_status) = listed.iter().find(|class_status| class_status.id == *class)
@@ -191,10 +193,11 @@ impl VolumeDriver {
             ));
         };
         if target.access.is_some() {
-            return Ok(());
+            return Ok(None);
         }
         let capabilities = &class_status.class.capabilities;
-        check_capabilities(target, capabilities, &format!("class {class}"))
+        let usable = check_capabilities(target, capabilities, &format!("class {class}"))?;
+        Ok(Some(usable).filter(|usable| capabilities.first() != Some(usable)))
     }
 }
 
@@ -255,7 +258,7 @@ fn check_capabilities(
     target: &VolumeTarget,
     capabilities: &[Capability],
     owner: &str,
-) -> Result<(), String> {
+) -> Result<Capability, String> {
     let offered = || {
         let offered = capabilities.iter().map(ToString::to_string);
         offered.collect::<Vec<_>>().join(", ")
@@ -269,11 +272,10 @@ fn check_capabilities(
         let requested = target.access.map(|access| format!("{access}/")).unwrap_or_default();
         return Err(format!("{owner} offers {}, and not {requested}file-system", offered()));
     }
-    let writes = usable.iter().any(|capability| capability.access.sharing().writers != Bound::None);
-    if target.mode == Mode::Write && !writes {
-        return Err(format!("{owner} offers {}: nobody writes there; say mode=ro", offered()));
-    }
-    Ok(())
+    let writes = |capability: &Capability| capability.access.sharing().writers != Bound::None;
+    let fits = |capability: &&&Capability| target.mode == Mode::Read || writes(capability);
+    let nobody = || format!("{owner} offers {}: nobody writes there; say mode=ro", offered());
+    usable.iter().find(fits).map(|capability| **capability).ok_or_else(nobody)
 }
 
 /// The volume and the access of a name, in words.

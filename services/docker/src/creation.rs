@@ -126,8 +126,14 @@ impl StorageOptions {
         words
     }
 
-    /// The request that creates the volume, where this node reaches it.
-    pub fn document(&self, target: &VolumeTarget, title: &str, node: &NodeId) -> Create {
+    /// The request that creates the volume, where this node reaches it; for this use of its class,
+    /// if not for the first.
+    pub fn document(
+        &self,
+        target: &VolumeTarget,
+        title: &str,
+        (node, of_class): (&NodeId, Option<Capability>),
+    ) -> Create {
         let default_access = self.class.is_none().then_some(AccessMode::SingleNodeWriter);
         let access = target.access.or(default_access).into_iter();
         let attachment = AttachmentMode::FileSystem;
@@ -139,7 +145,10 @@ impl StorageOptions {
             plugin: self.plugin.clone(),
             size: target.size.and_then(|bytes| Size::new(bytes).ok()),
             limit: self.limit,
-            capabilities: access.map(|access| Capability { access, attachment }).collect(),
+            capabilities: access
+                .map(|access| Capability { access, attachment })
+                .chain(of_class)
+                .collect(),
             mount: MountOptions { fs_type: target.fs.clone(), ..MountOptions::default() },
             parameters: self.parameters.clone(),
             mutable_parameters: self.mutable_parameters.clone(),

@@ -9,9 +9,11 @@
 //!
 //! **Never** retries a call: [`crate::outcome`] and the caller decide that.
 
+use std::any::Any;
 use std::error::Error;
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use berth_contract::trace::TraceContext;
@@ -27,7 +29,8 @@ use crate::code::Code;
 use crate::connection::PathConnection;
 use crate::failure::{CallError, Failure, one_line};
 use crate::redact::Secrets;
-use crate::rpc::{Rpc, Unary};
+use crate::rpc::{Effect, Rpc, Unary};
+use crate::v1;
 
 /// The largest accepted answer, in bytes. gRPC's default of 4 MiB is too small for long lists.
 pub const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
@@ -101,9 +104,21 @@ impl Client {
         let answered_before = self.connection.answered();
         let mut span = self.span(&request);
         let secrets = Secrets::values_in(&request);
-        let sent = self.send(request.clone(), timeout, span.context());
+        let subject = subject_of(&request);
+        let sent = self.send(request.clone(), subject.clone(), timeout, span.context());
         let outcome = tokio::time::timeout(timeout, sent).await;
         let elapsed = started.elapsed();
+        let is_late = |status: &tonic::Status| {
+            matches!(read_failure(status, &secrets, timeout), Failure::Late { .. })
+        };
+        let is_settled = match &outcome {
+            Ok(Ok(_)) => true,
+            Ok(Err(status)) => !is_late(status),
+            Err(_) => false,
+        };
+        if let Some(subject) = subject.filter(|_| is_settled) {
+            self.connection.settle(&subject);
+        }
         let failure = match outcome {
             Ok(Ok(response)) => {
                 let Some(fault) = request.check_answer(&response) else {
@@ -142,10 +157,11 @@ impl Client {
     async fn send<R: Unary>(
         &self,
         request: R,
+        subject: Option<Arc<str>>,
         timeout: Duration,
         trace: TraceContext,
     ) -> Result<R::Response, tonic::Status> {
-        let mut grpc = tonic::client::Grpc::new(self.connection.clone())
+        let mut grpc = tonic::client::Grpc::new(self.connection.about(subject))
             .max_decoding_message_size(ANSWER_BYTES_MAX);
         let mut request = tonic::Request::new(request);
         request.set_timeout(timeout);
@@ -157,6 +173,21 @@ impl Client {
         grpc.ready().await.map_err(|error| tonic::Status::from_error(error.into()))?;
         Ok(grpc.unary(request, path, codec).await?.into_inner())
     }
+}
+
+/// What the call changes, by the plugin's id or the name that it is made with.
+fn subject_of<R: Unary>(request: &R) -> Option<Arc<str>> {
+    if R::RPC.effect() == Effect::Reads {
+        return None;
+    }
+    let request_any: &dyn Any = request;
+    let volume = request_any.downcast_ref().map(|it: &v1::CreateVolumeRequest| it.name.as_str());
+    let snapshot = || {
+        request_any
+            .downcast_ref()
+            .map(|it: &v1::CreateSnapshotRequest| it.source_volume_id.as_str())
+    };
+    request.volume_id().or(volume).or_else(snapshot).map(Arc::from)
 }
 
 impl fmt::Debug for Client {

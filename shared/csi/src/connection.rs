@@ -12,11 +12,15 @@
 //!   wait for its answer or its deadline. For the same reason there is no HTTP/2 keepalive: it
 //!   would cut the calls of a process that is only stopped, and the kernel closes the connection of
 //!   a process that has ended;
+//! - that a call about something follows the one before over *its* connection, for as long as that
+//!   one had no answer: a process that hangs may still carry it out, and only behind it is the next
+//!   call after it. It goes elsewhere once the connection is lost, since the process has ended;
 //! - that a connection over which a call got no answer in time, and nothing else was answered
 //!   meanwhile, is left for a new one.
 //!
 //! **Never** repeats a call.
 
+use std::collections::HashMap;
 use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -49,6 +53,9 @@ const AUTHORITY: &str = "http://localhost";
 /// that hangs takes one of the few places in its listen queue.
 const UNANSWERED_KEPT: Duration = Duration::from_secs(30);
 
+/// What a call changes: of two calls about it, the second one follows the first.
+type Subject = Arc<str>;
+
 /// The connection to whatever process has its socket at a path. Clones share it.
 #[derive(Clone)]
 pub struct PathConnection {
@@ -56,6 +63,10 @@ pub struct PathConnection {
     users: Arc<TrustedUsers>,
     current: Arc<Mutex<Connection>>,
     opened: Arc<AtomicU64>,
+    /// The connections of calls without an answer. One call is made at a time about a subject.
+    unanswered: Arc<Mutex<HashMap<Subject, Connection>>>,
+    /// What the calls over this clone change.
+    subject: Option<Subject>,
 }
 
 /// A gRPC channel. It connects at the first call, and again when it was lost.
@@ -81,7 +92,18 @@ impl PathConnection {
     pub(crate) fn new(socket: Arc<Path>, users: TrustedUsers) -> Self {
         let (users, opened) = (Arc::new(users), Arc::default());
         let first = Connection::new(&socket, &users, &opened);
-        Self { socket, users, current: Arc::new(Mutex::new(first)), opened }
+        let (current, unanswered) = (Arc::new(Mutex::new(first)), Arc::default());
+        Self { socket, users, current, opened, unanswered, subject: None }
+    }
+
+    /// The same, for a call that changes this.
+    pub(crate) fn about(&self, subject: Option<Subject>) -> Self {
+        Self { subject, ..self.clone() }
+    }
+
+    /// The call about this subject has an answer, or its connection was lost.
+    pub(crate) fn settle(&self, subject: &str) {
+        lock(&self.unanswered).remove(subject);
     }
 
     pub(crate) fn socket(&self) -> &Path {
@@ -116,6 +138,17 @@ impl PathConnection {
 
     /// The connection of the next call.
     async fn choose(&self) -> Connection {
+        let Some(subject) = &self.subject else { return self.choose_newest().await };
+        let before = lock(&self.unanswered).get(subject).cloned();
+        if let Some(before) = before {
+            return before;
+        }
+        let chosen = self.choose_newest().await;
+        lock(&self.unanswered).insert(Arc::clone(subject), chosen.clone());
+        chosen
+    }
+
+    async fn choose_newest(&self) -> Connection {
         let at_path = read_identity(&self.socket).await;
         let mut current = lock(&self.current);
         if at_path.is_some_and(|file| current.leads_elsewhere(file)) {

@@ -54,7 +54,8 @@ pub struct Holder {
     pub mount: Mount,
     /// The location of the mount, which is the same in every namespace.
     place: Option<MountPlace>,
-    /// The locations of the mounts that lie on top of it or within it, and of those upon them.
+    /// The locations of the mounts that lie on top of it or within it, and of those upon them. `None`
+    /// for one that is not known, or has another content.
     above: Vec<Option<MountPlace>>,
     /// Their mount namespace, such as `mnt:[4026531841]`.
     pub namespace: String,
@@ -78,7 +79,8 @@ pub struct HolderProcess {
 impl Holder {
     /// Whether the kernel removes this mount when the mounts at these places are unmounted, the
     /// upper ones first. A mount stays while another one lies on top of it or within it. So it goes
-    /// only if they all go: a driver that publishes twice leaves two mounts, one on the other.
+    /// only if they all go, and are mounts of the same: a driver that publishes twice leaves two,
+    /// one on the other. What else lies there is somebody's who uses it.
     pub fn may_go_with(&self, places: &[MountPlace]) -> bool {
         let goes = |at: &Option<MountPlace>| {
             at.as_ref().is_some_and(|at| places.iter().any(|other| at.may_go_with(other)))
@@ -299,7 +301,7 @@ mod tests {
         let table = |lines: &[&str]| -> MountTable {
             lines.iter().map(|line| Mount::parse(line.as_bytes()).unwrap()).collect()
         };
-        let ours = [
+        let ours_lines = [
             "22 1 8:2 / / rw shared:1 - ext4 /dev/sdb rw",
             "30 22 8:1 /b/data /s/target rw shared:5 - ext4 /dev/sda rw",
             "31 30 8:1 /b/data /s/target rw shared:6 - ext4 /dev/sda rw",
@@ -309,7 +311,7 @@ mod tests {
             "130 122 8:1 /b/data /s/target rw shared:5 - ext4 /dev/sda rw",
             "131 130 8:1 /b/data /s/target rw shared:6 - ext4 /dev/sda rw",
         ];
-        let ours = table(&ours);
+        let ours = table(&ours_lines);
         let [_, lower, upper] = ours.mounts() else { panic!("{ours:?}") };
         let places = [lower, upper].map(|mount| ours.place_of(mount).unwrap());
         let stay = |lines: &[&str], places: &[MountPlace]| {
@@ -322,6 +324,13 @@ mod tests {
         assert_eq!(stay(&driver, &places[..1]), [130, 131], "the upper one is the driver's alone");
         let user = [&driver[..], &["140 131 0:9 / /s/target/x rw shared:9 - tmpfs x rw"]].concat();
         assert_eq!(stay(&user, &places), [130, 131], "something else lies within the upper one");
+        // It is seen in our own namespace, too, as one of a container that shares its mounts.
+        let whole =
+            [&ours_lines[..], &["40 31 0:9 / /s/target/x rw shared:9 - tmpfs x rw"]].concat();
+        let whole = table(&whole);
+        let all: Vec<_> =
+            whole.mounts()[1..].iter().map(|it| whole.place_of(it).unwrap()).collect();
+        assert_eq!(stay(&user, &all), [130, 131], "a user's mount does not go with them");
     }
 
     #[test]

@@ -31,8 +31,8 @@ use crate::trust::{self, TrustError, TrustedUsers};
 
 /// How long opening the path of a socket may take.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
-/// How long [`read_identity`] may take. Its caller waits with a call.
-const READ_IDENTITY_MAX: Duration = Duration::from_secs(1);
+/// How long [`read_identity`] may take. Its caller waits with a call, which may have little time.
+const READ_IDENTITY_MAX: Duration = Duration::from_millis(100);
 
 /// A socket that this process serves. Dropping it removes the file, if the file is still the same.
 #[derive(Debug)]

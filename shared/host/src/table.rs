@@ -149,7 +149,7 @@ impl MountTable {
     }
 
     /// The locations of the mounts that lie on top of this mount or within it, and of those upon
-    /// them. `None` stands for one that is not known.
+    /// them. `None` stands for one that is not known, or has another content.
     pub fn places_above(&self, mount: &Mount) -> Vec<Option<MountPlace>> {
         let mut above: Vec<&Mount> = Vec::new();
         let mut below = vec![mount.id];
@@ -162,7 +162,9 @@ impl MountTable {
                 }
             }
         }
-        above.into_iter().map(|one| self.place_of(one)).collect()
+        let content = mount.content();
+        let place = |one: &Mount| self.place_of(one).filter(|_| one.content() == content);
+        above.into_iter().map(place).collect()
     }
 
     /// Whether a mount lies at exactly this path.

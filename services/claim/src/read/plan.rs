@@ -126,7 +126,13 @@ pub fn grant(
 /// The size to which nodes have to expand the volume.
 fn expand_to(spec: &VolumeSpec) -> Option<u64> {
     match spec.operation().map(|operation| &operation.work) {
-        Some(Work::Expand(expansion)) if expansion.at_nodes => Some(spec.bytes_at_nodes(expansion)),
+        Some(Work::Expand(expansion)) if expansion.is_at_nodes() => {
+            Some(spec.bytes_at_nodes(expansion))
+        }
+        // It goes on after the modification.
+        Some(Work::Modify { replaced: Some(expansion), .. }) => {
+            Some(spec.bytes_at_nodes(expansion))
+        }
         _ => None,
     }
 }

@@ -46,7 +46,7 @@ fn show_operation(volume: &Volume, operation: &Operation) -> OperationStatus {
                 nodes_left.filter(|node| !expansion.expanded.contains(*node)).cloned().collect();
             nodes_left.sort();
             nodes_left.dedup();
-            let nodes_left = if expansion.at_nodes { nodes_left } else { Vec::new() };
+            let nodes_left = if expansion.is_at_nodes() { nodes_left } else { Vec::new() };
             (Some(expansion.required_bytes), nodes_left)
         }
         Work::Create { .. } | Work::Delete { .. } | Work::Modify { .. } => (None, Vec::new()),
@@ -77,7 +77,7 @@ fn waits_for(volume: &Volume, operation: &Operation, nodes_left: &[NodeId]) -> O
         return None;
     }
     let Work::Expand(expansion) = &operation.work else { return None };
-    if !expansion.at_nodes {
+    if !expansion.is_at_nodes() {
         let is_held = volume.holders().next().is_some();
         return (expansion.offline && is_held).then_some(StorageWait::VolumeFree);
     }

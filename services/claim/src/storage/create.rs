@@ -59,7 +59,7 @@ pub async fn create(
     };
     let source = find_source(state, &volume, &request).await.map_err(with_volume)?;
     let template = Template { class: class.as_ref(), source: source.as_ref() };
-    let spec = build_spec(state, &request, caller.by(), &volume.namespace, template);
+    let spec = build_spec(state, &request, caller.by(), &volume, template);
     let spec = spec.map_err(with_volume)?;
     require_abilities(state, &spec).map_err(with_volume)?;
     state.check_readable(&volume).map_err(|error| state.problem(error, &volume))?;
@@ -144,8 +144,10 @@ struct Source {
     origin: Origin,
     /// The volume, or what is known of that of the snapshot.
     spec: VolumeSpec,
-    /// Its size when the copy is made: an expansion under way counts.
+    /// The least size of a copy: an expansion under way counts.
     bytes: Option<u64>,
+    /// The size of a copy that says none.
+    default_bytes: Option<u64>,
     /// The key under which its secrets are.
     key: VolumeKey,
     secrets: Option<SecretsId>,
@@ -186,6 +188,7 @@ async fn find_source(
             return Ok(Some(Source {
                 origin,
                 bytes: spec.bytes_after_expansion(),
+                default_bytes: spec.bytes_after_expansion(),
                 key: source.clone(),
                 secrets: spec.secrets.clone(),
                 spec: spec.clone(),
@@ -205,7 +208,8 @@ async fn find_source(
         let of_volume = source_volume.spec.as_ref().filter(|spec| {
             spec.plugin == snapshot.plugin && spec.external_id(&source.volume) == snapshot.source
         });
-        let bytes = snapshot.size_bytes.or_else(|| of_volume?.bytes_after_expansion());
+        let bytes = snapshot.size_bytes;
+        let default_bytes = bytes.or_else(|| of_volume?.bytes_after_expansion());
         let of_source =
             source_volume.spec.clone().unwrap_or_else(|| VolumeSpec::empty(&snapshot.plugin));
         // A volume may have been created since under that name, elsewhere or at another plugin.
@@ -215,7 +219,7 @@ async fn find_source(
             ..of_source
         };
         let (key, secrets) = (source.clone(), snapshot.secrets.clone());
-        Ok(Some(Source { origin, spec: of_source, bytes, key, secrets }))
+        Ok(Some(Source { origin, spec: of_source, bytes, default_bytes, key, secrets }))
     })
 }
 
@@ -224,7 +228,7 @@ fn build_spec(
     state: &State,
     request: &Create,
     by: Option<String>,
-    namespace: &Namespace,
+    volume: &VolumeKey,
     Template { class, source }: Template<'_>,
 ) -> Result<VolumeSpec, Problem> {
     let fault = |path: &str, problem: String| {
@@ -244,6 +248,7 @@ fn build_spec(
     let requested = request.size.map(Size::bytes);
     // A copy is at least as large as its source.
     let smallest = source.and_then(|source| source.bytes);
+    let default_bytes = source.and_then(|source| source.default_bytes);
     if let (Some(requested), Some(smallest)) = (requested, smallest)
         && requested < smallest
     {
@@ -253,9 +258,9 @@ fn build_spec(
     }
     let required_bytes = match request.class.as_ref().zip(class) {
         Some((id, class)) => class
-            .size(requested.or(smallest))
-            .map_err(|refusal| refuse_by_class(id, namespace, &refusal))?,
-        None => requested.or(smallest).unwrap_or_default(),
+            .size(requested.or(default_bytes))
+            .map_err(|refusal| refuse_by_class(id, &volume.namespace, &refusal))?,
+        None => requested.or(default_bytes).unwrap_or_default(),
     };
     let limit_bytes = request.limit.map(Size::bytes);
     if let Some(limit) = limit_bytes.filter(|limit| *limit < required_bytes) {
@@ -281,12 +286,15 @@ fn build_spec(
         _ => allowed.clone(),
     };
     let first_use = policy == Some(TopologyPolicy::FirstUse);
-    let place = match request.node.as_ref().filter(|_| !first_use) {
-        Some(node) => place_of(state, &plugin, node, &requisite)?,
+    // A volume that is there already is where it is.
+    let is_there =
+        state.volumes.mirror.read(|all| all.get(volume).is_some_and(|it| it.volume.spec.is_some()));
+    let places = match request.node.as_ref().filter(|_| !first_use && !is_there) {
+        Some(node) => places_for(state, &plugin, node, &requisite)?,
         None => None,
     };
-    let node = request.node.clone().filter(|_| place.is_some());
-    let requisite = place.map_or(requisite, |place| vec![place]);
+    let node = request.node.clone().filter(|_| places.is_some());
+    let requisite = places.unwrap_or(requisite);
     let mount = match class {
         Some(class) => class.mount.merged_with(&request.mount),
         None => request.mount.clone(),
@@ -328,41 +336,58 @@ fn build_spec(
     })
 }
 
-/// Where the node is, if its plugin has said so. Refused if the volume may not be there.
-fn place_of(
+/// Where a volume for this node may be, the node's own place first; none if the plugin tells of no
+/// places. Refused if the volume may not be there, and while it is not known where the node is.
+fn places_for(
     state: &State,
     plugin: &PluginId,
     node: &NodeId,
     allowed: &[Topology],
-) -> Result<Option<Topology>, Problem> {
-    let place = state.with_plugin(plugin, |plugin, _| {
+) -> Result<Option<Vec<Topology>>, Problem> {
+    let told = state.with_plugin(plugin, |plugin, _| {
         let mut controllers = plugin.instances.values().filter_map(|it| it.controller);
-        let tells = controllers.any(|can| can.topology);
-        plugin.topology_of(node).filter(|place| tells && !place.is_empty()).cloned()
+        let is_local = plugin.local_hosts().contains(node);
+        controllers.any(|can| can.topology).then(|| (plugin.topology_of(node).cloned(), is_local))
     });
-    let Some(place) = place.flatten() else { return Ok(None) };
-    if reaches(allowed, &place) {
-        return Ok(Some(place));
+    let Some((place, is_local)) = told.flatten() else { return Ok(None) };
+    let Some(place) = place else {
+        let message = format!("plugin {plugin} has not said yet where node {node} is");
+        let problem = Problem::new(Code::PluginUnhealthy, message).retryable();
+        return Err(problem.plugin(plugin).node(node));
+    };
+    if place.is_empty() {
+        return Ok(None);
     }
-    let message = format!(
-        "the volume may be in {}, and node {node} is in {}",
-        allowed.iter().map(segments).collect::<Vec<_>>().join(" or "),
-        segments(&place)
-    );
-    Err(Problem::new(Code::OutOfReach, message).plugin(plugin).node(node))
+    if !reaches(allowed, &place) {
+        let message = format!(
+            "the volume may be in {}, and node {node} is in {}",
+            allowed.iter().map(segments).collect::<Vec<_>>().join(" or "),
+            segments(&place)
+        );
+        return Err(Problem::new(Code::OutOfReach, message).plugin(plugin).node(node));
+    }
+    // A disk in several zones needs them all.
+    let (mut places, others): (Vec<_>, Vec<_>) =
+        allowed.iter().cloned().partition(|one| reaches(std::slice::from_ref(one), &place));
+    if is_local || others.is_empty() {
+        return Ok(Some(vec![place]));
+    }
+    places.extend(others);
+    Ok(Some(places))
 }
 
 /// What the plugin may leave to be done of a larger copy, and can do.
 fn growth_of_copy(state: &State, plugin: &PluginId, source: &Source) -> Option<CopyGrowth> {
     let by_controller = state.require(plugin, Ability::ExpandVolume).is_ok();
     let by_nodes = state.expands_on_nodes(plugin);
-    // While the source itself grows, its file system may be as small as any.
+    // A snapshot may have been cut, and a volume may be, while its file system is still to grow.
+    let is_snapshot = source.origin.snapshot.is_some();
     let grows = source.spec.bytes_after_expansion() != source.spec.capacity_bytes
         || source
             .spec
             .operation()
             .is_some_and(|operation| operation.kind() == OperationKind::Expand);
-    let from_bytes = source.bytes.filter(|_| !grows).unwrap_or_default();
+    let from_bytes = source.bytes.filter(|_| !grows && !is_snapshot).unwrap_or_default();
     (by_controller || by_nodes).then_some(CopyGrowth { from_bytes, by_controller, by_nodes })
 }
 

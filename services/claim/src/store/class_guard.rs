@@ -149,13 +149,8 @@ pub fn count_uses(volumes: &Volumes, namespace: &Namespace) -> BTreeMap<ClassId,
 /// The bytes that a volume counts for: the requested size until the plugin has answered, or the
 /// size that it is to grow to.
 fn size_of(spec: &VolumeSpec) -> u64 {
-    use berth_domain::volume::storage::Work;
     let required_bytes = spec.provision().map_or(0, |provision| provision.required_bytes);
-    let growing = match spec.operation().map(|operation| &operation.work) {
-        Some(Work::Expand(expansion)) => expansion.required_bytes,
-        _ => 0,
-    };
-    spec.capacity_bytes.unwrap_or_default().max(required_bytes).max(growing)
+    spec.bytes_after_expansion().unwrap_or_default().max(required_bytes)
 }
 
 /// The writes beside a creation or an expansion: its source unchanged, and the guard of its quota.

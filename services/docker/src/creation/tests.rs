@@ -157,7 +157,7 @@ fn the_request_says_what_the_options_say() {
         reclaim: Some(Reclaim::Retain),
         ..StorageOptions::default()
     };
-    let sent = serde_json::to_value(class.document(&target, TITLE, &node)).unwrap();
+    let sent = serde_json::to_value(class.document(&target, TITLE, (&node, None))).unwrap();
     let expected = json!({"id": "data", "name": TITLE, "class": "fast", "size": 1 << 30,
         "reclaim": "retain", "node": "n1"});
     assert_eq!(sent, expected, "the class says the rest");
@@ -168,7 +168,7 @@ fn the_request_says_what_the_options_say() {
         parameters: BTreeMap::from([("tier".to_owned(), "hunter2".to_owned())]),
         ..StorageOptions::default()
     };
-    let sent = serde_json::to_value(plugin.document(&target, TITLE, &node)).unwrap();
+    let sent = serde_json::to_value(plugin.document(&target, TITLE, (&node, None))).unwrap();
     assert_eq!(sent["capability"][0]["access"], "single-node-writer", "{sent}");
     assert_eq!(
         (&sent["mount"]["fs_type"], &sent["parameters"]["tier"]),
@@ -177,7 +177,7 @@ fn the_request_says_what_the_options_say() {
     assert!(!plugin.describe().concat().contains("hunter2"), "{:?}", plugin.describe());
 
     target.access = Some(AccessMode::MultiNodeMultiWriter);
-    let sent = serde_json::to_value(class.document(&target, TITLE, &node)).unwrap();
+    let sent = serde_json::to_value(class.document(&target, TITLE, (&node, None))).unwrap();
     assert_eq!(sent["capability"][0]["access"], "multi-node-multi-writer", "{sent}");
 }
 

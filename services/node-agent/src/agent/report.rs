@@ -175,7 +175,8 @@ impl Reporter {
                 }
             };
             is_repeated = tokio::select! {
-                () = sleep(pause) => true,
+                // A change that was not taken is still one.
+                () = sleep(pause) => tries == 0,
                 // The senders live as long as this reporter.
                 Ok(()) = compared.changed() => false,
                 _ = plugins.changed() => false,

@@ -156,7 +156,9 @@ impl WorkLedger {
         let known = pages.failures.get(&(work.volume.clone(), work.alloc.clone()))?;
         let FailureStatus { step, at, failure, .. } = known;
         let crashes = failure.facts.crashes;
-        let until = at.after(CRASH_RETRY.longest(crashes));
+        // A clock may have been set back.
+        let longest = CRASH_RETRY.longest(crashes);
+        let until = at.after(longest).min(now.after(longest));
         if step != work.step || !failure.facts.ends_plugin() || until <= now {
             return None;
         }

@@ -115,11 +115,12 @@ impl Plugin {
             self.pool.record_volume(&in_flight.member, volume).await;
         }
         let client = &in_flight.member.client;
+        let volume = request.volume_id().map(str::to_owned).unwrap_or_default();
         let answer = match self.trace {
             Some(trace) => client.traced(trace).call(request, timeout).await,
             None => client.call(request, timeout).await,
         };
-        self.follow_room(R::RPC, &answer);
+        self.follow_room(R::RPC, &volume, &answer);
         if let Err(CallError { failure: Failure::Unreachable { .. }, .. }) = &answer {
             in_flight.member.probe_requested.notify_one();
         }
@@ -131,8 +132,8 @@ impl Plugin {
     }
 
     /// The plugin has no room for a further volume on this node, as it answered to an attach.
-    pub(crate) fn record_full(&self, why: &str) {
-        self.pool.record_full(why);
+    pub(crate) fn record_full(&self, volume: &str, why: &str) {
+        self.pool.record_full(volume, why);
     }
 
     /// Forgets that the plugin had no room, once that is long ago.
@@ -141,12 +142,12 @@ impl Plugin {
     }
 
     /// Learns from an answer whether the plugin has room on this node.
-    fn follow_room<T>(&self, rpc: Rpc, answer: &Result<T, CallError>) {
+    fn follow_room<T>(&self, rpc: Rpc, volume: &str, answer: &Result<T, CallError>) {
         match (rpc, answer) {
             (Rpc::NodeStageVolume | Rpc::NodePublishVolume, Err(error))
                 if error.code() == Some(Code::ResourceExhausted) =>
             {
-                self.pool.record_full(&error.failure.to_string());
+                self.pool.record_full(volume, &error.failure.to_string());
             }
             (Rpc::NodeUnstageVolume | Rpc::NodeUnpublishVolume, Ok(_)) => self.pool.record_room(),
             _ => {}

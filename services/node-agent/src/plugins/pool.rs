@@ -118,12 +118,12 @@ impl InstancePool {
 
     /// The plugin has no room for a further volume on this node. Its limit is asked again: it may
     /// have changed.
-    pub(crate) fn record_full(&self, why: &str) {
-        if self.room.set_full(one_line(why)) {
+    pub(crate) fn record_full(&self, volume: &str, why: &str) {
+        if self.room.set_full(volume, one_line(why)) {
             self.changes.send_modify(|count| *count += 1);
+            let node = Arc::clone(&self.members().node);
+            node.request_identify();
         }
-        let node = Arc::clone(&self.members().node);
-        node.request_identify();
     }
 
     /// A volume of the plugin left this node.

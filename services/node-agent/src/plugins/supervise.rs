@@ -11,6 +11,7 @@ use std::time::Duration;
 use berth_csi::{Client, Code, Fingerprint, IdentifyError, identify, v1};
 use berth_domain::Timestamp;
 use berth_domain::retry::Schedule;
+use berth_host::socket::read_identity;
 use berth_service::clock;
 use berth_service::shutdown::Shutdown;
 use tokio::time::{Instant, sleep};
@@ -74,7 +75,10 @@ pub async fn supervise(
         if seen.is_err() && is_starting && !member.is_probed() {
             continue;
         }
-        let seen = seen.map_err(|why| missing_socket.explain(&member, why));
+        let seen = match seen {
+            Ok(found) => Ok(found),
+            Err(why) => Err(missing_socket.explain(&member, why).await),
+        };
         record_probe(&member, seen, &plugin);
         plugin.expire_full();
     }
@@ -90,14 +94,14 @@ struct MissingSocket {
 impl MissingSocket {
     /// Adds to the reason of an unhealthy instance that its process has made no socket within
     /// [`SOCKET_GRACE`]. The text stays the same between probes, so that it is logged once.
-    fn explain(&mut self, member: &PluginInstance, why: String) -> String {
+    async fn explain(&mut self, member: &PluginInstance, why: String) -> String {
         let (Some(command), Some(process)) =
             (member.declaration.command(), member.record().process)
         else {
             self.process = None;
             return why;
         };
-        if std::fs::symlink_metadata(&member.socket).is_ok() {
+        if read_identity(&Arc::from(member.socket.as_path())).await.is_some() {
             self.process = None;
             return why;
         }

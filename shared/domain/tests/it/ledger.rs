@@ -144,7 +144,7 @@ impl Ledger {
 fn check_expansion(ledger: &mut Ledger, before: &Volume, command: &Command, write: &Write) {
     let Command::Answer { owner: CallOwner::Volume, attempt, .. } = command else { return };
     let expansion = |work: &Work| match work {
-        Work::Expand(expansion) => Some((expansion.required_bytes, expansion.at_nodes)),
+        Work::Expand(expansion) => Some((expansion.required_bytes, expansion.is_at_nodes())),
         _ => None,
     };
     let operation = before.spec.as_ref().and_then(|spec| spec.operation());

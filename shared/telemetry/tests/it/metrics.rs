@@ -96,7 +96,8 @@ fn every_metric_is_named_and_documented_in_one_way() {
         assert!(about.meaning.len() > 10 && !about.unit.is_empty(), "{about:?}");
         assert_eq!(metric.kind() == "histogram", about.unit == "s", "{about:?}");
         // Prometheus would call a plain 1 a ratio.
-        assert!(about.unit == "s" || about.unit.starts_with('{'), "{about:?}");
+        let is_time = matches!(about.unit, "s" | "ms");
+        assert!(is_time || about.unit.starts_with('{'), "{about:?}");
         let unbounded = ["volume", "alloc", "node", "namespace", "claim", "trace"];
         assert!(!about.labels.iter().any(|label| unbounded.contains(label)), "{about:?}");
     }

@@ -52,7 +52,8 @@ impl Mounting {
         }
         let plugin = problem.plugin.as_ref().and_then(|id| id.parse().ok());
         if let Some(Ok(plugin)) = plugin.map(|id: PluginId| self.plugins.get(&id)) {
-            plugin.record_full(&problem.message);
+            let volume = problem.volume.as_deref().unwrap_or_default();
+            plugin.record_full(volume, &problem.message);
         }
     }
 }

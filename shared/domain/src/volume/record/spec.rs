@@ -211,12 +211,16 @@ impl VolumeSpec {
 
     /// Its size once an expansion under way is done; none if it is not known.
     pub fn bytes_after_expansion(&self) -> Option<u64> {
-        let required = match self.operation().map(|operation| &operation.work) {
-            Some(Work::Expand(expansion)) => Some(expansion.required_bytes),
-            Some(Work::Modify { replaced, .. }) => replaced.as_ref().map(|it| it.required_bytes),
-            Some(Work::Create { .. } | Work::Delete { .. }) | None => None,
-        };
-        self.capacity_bytes.max(required)
+        fn required(work: &Work) -> Option<u64> {
+            match work {
+                Work::Expand(expansion) => Some(expansion.required_bytes),
+                Work::Modify { replaced, .. } => replaced.as_ref().map(|it| it.required_bytes),
+                Work::Delete { replaced, .. } => required(replaced.as_deref()?),
+                Work::Create { .. } => None,
+            }
+        }
+        let operation = self.operation().and_then(|operation| required(&operation.work));
+        self.capacity_bytes.max(operation)
     }
 
     /// This spec with another home.

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::progress::StorageProgress;
 use crate::volume::call::CallKind;
 use crate::volume::mounted::MountDoubt;
-use crate::{NodeId, Timestamp};
+use crate::{GrpcCode, NodeId, Timestamp};
 
 /// A change under way: at most one of a volume.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -91,6 +91,22 @@ pub struct Expansion {
 }
 
 impl Expansion {
+    /// Whether nodes expand the volume now. `node_only` is stored beside `at_nodes` and not with
+    /// it: an older version asks the controller, which refuses, and says so. It would have nodes
+    /// expand the volume to the size that it has.
+    pub const fn is_at_nodes(&self) -> bool {
+        self.at_nodes || self.node_only
+    }
+
+    /// Whether a node's refusal is one of the size, before any node has expanded the volume.
+    pub(in crate::volume) fn is_impossible_for_nodes(&self, refused: Option<GrpcCode>) -> bool {
+        let is_of_size = matches!(
+            refused,
+            Some(GrpcCode::OutOfRange | GrpcCode::InvalidArgument | GrpcCode::Unimplemented)
+        );
+        self.node_only && self.expanded.is_empty() && is_of_size
+    }
+
     /// Those that it replaced, the newest first.
     pub fn all_replaced(&self) -> impl Iterator<Item = &Self> {
         std::iter::successors(self.replaced.as_deref(), |of| of.replaced.as_deref())
@@ -137,10 +153,11 @@ impl Operation {
 
     /// Whether its next call must not be made while the volume may be mounted.
     pub const fn needs_unmounted(&self) -> bool {
-        matches!(
-            self.work,
-            Work::Delete { .. } | Work::Expand(Expansion { offline: true, at_nodes: false, .. })
-        )
+        match &self.work {
+            Work::Delete { .. } => true,
+            Work::Expand(expansion) => expansion.offline && !expansion.is_at_nodes(),
+            Work::Create { .. } | Work::Modify { .. } => false,
+        }
     }
 
     /// Which change it is.
@@ -158,7 +175,7 @@ impl Operation {
         match &self.work {
             Work::Create { .. } => CallKind::VolumeCreate,
             Work::Delete { .. } => CallKind::VolumeDelete,
-            Work::Expand(Expansion { at_nodes: true, .. }) => CallKind::NodeExpand,
+            Work::Expand(expansion) if expansion.is_at_nodes() => CallKind::NodeExpand,
             Work::Expand(_) => CallKind::VolumeExpand,
             Work::Modify { .. } => CallKind::VolumeModify,
         }

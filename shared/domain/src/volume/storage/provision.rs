@@ -58,6 +58,10 @@ pub struct Provision {
     pub for_alloc: Option<AllocId>,
 }
 
+/// Places that may be refused one after the other without a wait. A plugin that refuses everywhere
+/// is asked with backoff, however many claims are in as many places.
+const PLACES_AT_ONCE: u32 = 8;
+
 /// Where a claim had a volume created at its first use.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FirstClaim {
@@ -66,7 +70,7 @@ pub struct FirstClaim {
     /// Where another claim may have it created, if the plugin refuses here; anywhere if empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub within: Vec<Topology>,
-    /// How often the plugin refused here in a row.
+    /// How often the plugin refused in a row, here and elsewhere.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub tries: u32,
     /// Before then the plugin is not asked for this place again.
@@ -144,8 +148,7 @@ impl Provision {
 
     /// A claim is the first at this place: the plugin is asked for it.
     pub(in crate::volume) fn place(&mut self, at: &Topology) {
-        let before = self.first_claim.take().filter(|before| before.at == *at);
-        let tries = before.map_or(0, |before| before.tries);
+        let tries = self.first_claim.take().map_or(0, |before| before.tries);
         let asked = Some(at.clone()).filter(|at| !at.is_empty());
         let within = std::mem::replace(&mut self.requisite, asked.into_iter().collect());
         let first = FirstClaim { at: at.clone(), within, tries, next_try: None };
@@ -160,9 +163,11 @@ impl Provision {
         first.next_try = Some(next_try(first.tries));
     }
 
-    /// Until when the plugin is not asked for this place again, because it refused.
+    /// Until when the plugin is not asked for this place, because it refused this one, or one after
+    /// the other.
     pub fn refused_until(&self, at: &Topology) -> Option<Timestamp> {
-        self.first_claim.as_ref().filter(|first| first.at == *at)?.next_try
+        let first = self.first_claim.as_ref()?;
+        (first.at == *at || first.tries >= PLACES_AT_ONCE).then_some(first.next_try)?
     }
 
     /// The fields in which another request for the same volume differs, by name. The name for the

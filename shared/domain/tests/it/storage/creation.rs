@@ -343,7 +343,8 @@ fn copy_that_is_larger_than_its_source_is_expanded_where_the_plugin_leaves_that(
     assert_eq!(call(true, false, 9, 9), None, "the plugin expands no file system");
     assert_eq!(call(true, true, 4, 4), None, "it is as large as its source");
     assert_eq!(call(true, true, 9, 4), whole, "it left it as large as its source");
-    assert_eq!(call(false, true, 9, 4), None, "nobody can expand it");
+    assert_eq!(call(false, true, 9, 4), at_nodes, "only nodes can expand it");
+    assert_eq!(call(false, false, 9, 4), None, "nobody can");
 }
 
 #[test]

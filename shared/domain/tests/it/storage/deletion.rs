@@ -83,6 +83,18 @@ fn volume_whose_place_the_plugin_refuses_is_unused_again() {
         world.pass(wait);
     }
     assert!(waits.is_sorted() && waits[0] < waits[3], "{waits:?}");
+    // Claims in many places do not ask it without an end.
+    let asked = Provision { requisite: Vec::new(), ..asked() };
+    let mut world = World::creating_as(asked);
+    let places = (0..100).take_while(|at| {
+        let is_taken = claim_in(&mut world, "a", &format!("s{}", at % 3)).is_ok();
+        if is_taken {
+            world.drive().unwrap();
+            world.settle(refused()).unwrap();
+        }
+        is_taken
+    });
+    assert_eq!(places.count(), 8);
 }
 
 /// A call that may have created it still decides where it is.

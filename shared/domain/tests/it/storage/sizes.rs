@@ -1,5 +1,8 @@
 //! What a plugin says of sizes, and plugins that expand on nodes only.
 
+use berth_domain::GrpcCode;
+use berth_domain::volume::{CallFailure, FailureFacts};
+
 use super::growth::grown;
 use super::*;
 
@@ -72,4 +75,37 @@ fn size_after_an_expansion_on_nodes_is_at_least_what_was_requested() {
         world.settle(grown(answer, false)).unwrap();
         assert_eq!(world.capacity(), Some(believed), "{answer}");
     }
+}
+
+/// Rule 22: the smaller one was acknowledged, too. A volume that is not staged rightly is another
+/// matter: that may change.
+#[test]
+fn size_that_no_node_can_make_is_given_up() {
+    let on_nodes = |required_bytes| Command::Expand {
+        required_bytes,
+        limit_bytes: None,
+        offline: false,
+        node_only: true,
+        when_free: false,
+    };
+    let refused_as = |grpc| {
+        let facts = FailureFacts { grpc: Some(grpc), ..FailureFacts::default() };
+        Outcome::Refused(CallFailure { message: text("no"), facts })
+    };
+    let mut world = World::created_volume();
+    world.apply(&on_nodes(10)).unwrap();
+    world.apply(&on_nodes(1000)).unwrap();
+    world.grant("a", "n1");
+    world.drive().unwrap();
+    world.settle(refused_as(GrpcCode::FailedPrecondition)).unwrap();
+    assert_eq!(world.failure(), None, "it is asked again when it is staged again");
+    world.free("a");
+    world.grant("b", "n1");
+    world.drive().unwrap();
+    world.settle(refused_as(GrpcCode::OutOfRange)).unwrap();
+    assert_eq!(world.failure(), Some((OperationKind::Expand, text("no"))));
+    assert_eq!(world.spec().bytes_after_expansion(), Some(10), "the smaller one goes on");
+    world.drive().unwrap();
+    world.settle(grown(10, false)).unwrap();
+    assert_eq!((world.capacity(), world.spec().operation()), (Some(10), None));
 }

@@ -22,7 +22,8 @@ async fn bad_input_gets_all_its_faults_and_writes_nothing() {
         (json!("-1GiB"), "less than 0"),
         (json!("10 monkeys"), "no size"),
         (json!(9_223_372_036_854_775_808_u64), "more than"),
-        (json!("9EiB"), "no size"),
+        (json!("9EiB"), "more than"),
+        (json!("9ZiB"), "no size"),
     ] {
         let document = json!({"id": "data", "size": size, "color": 1, "capability": []});
         let refused = system.ask::<Value>(subject, &document).await.unwrap_err();
@@ -58,7 +59,7 @@ async fn what_the_plugin_cannot_do_is_refused_by_the_name_of_the_ability() {
         return;
     }
     let driver = |_| {
-        let abilities = ["create", "expand", "snapshot", "modify"];
+        let abilities = ["create", "expand", "expand-node", "snapshot", "modify"];
         abilities.iter().flat_map(|name| ["--without".to_owned(), (*name).to_owned()]).collect()
     };
     let system = System::start(Options { nodes: 1, driver, ..Options::default() }).await;

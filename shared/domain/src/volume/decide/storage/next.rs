@@ -24,7 +24,7 @@ impl Volume {
     /// What comes next of the volume's operation.
     pub fn next_storage_call(&self, operation: &Operation) -> NextStorageCall {
         match &operation.work {
-            Work::Expand(expansion) if expansion.at_nodes => next_node(self, expansion),
+            Work::Expand(expansion) if expansion.is_at_nodes() => next_node(self, expansion),
             _ if operation.needs_unmounted() && self.holders().next().is_some() => {
                 NextStorageCall::Await
             }
@@ -37,7 +37,7 @@ impl Volume {
     pub fn expansion_at_next_mount(&self) -> Option<&Expansion> {
         let operation = self.spec.as_ref()?.operation()?;
         let Work::Expand(expansion) = &operation.work else { return None };
-        let is_at_rest = expansion.at_nodes && operation.progress.calls.attempt.is_none();
+        let is_at_rest = expansion.is_at_nodes() && operation.progress.calls.attempt.is_none();
         (is_at_rest && self.next_storage_call(operation) == NextStorageCall::Await)
             .then_some(expansion)
     }

@@ -172,7 +172,7 @@ fn grown(
     storage.failure = None;
     let required = expansion.required_bytes;
     let answer = SizeAnswer { bytes, required, limit: expansion.limit_bytes };
-    storage.faults.extend(answer.fault("it expanded the volume"));
+    storage.faults.extend(answer.fault("it expanded the volume to"));
     if bytes == 0 {
         storage.faults.push("it expanded the volume, and does not say to which size".to_owned());
     }
@@ -181,7 +181,7 @@ fn grown(
     let capacity = if answer.is_short() { spec.capacity_bytes } else { Some(answer.believed()) };
     storage.expanded_for = (!answer.is_short()).then_some(required);
     // Nodes that had to follow a smaller one have to follow this one.
-    let nodes_behind = expansion.all_replaced().any(|before| before.at_nodes);
+    let nodes_behind = expansion.all_replaced().any(Expansion::is_at_nodes);
     if at_nodes || nodes_behind {
         expansion.at_nodes = true;
         expansion.replaced = None;
@@ -209,8 +209,10 @@ fn node_grown(
         _ => 0,
     };
     let required = node_only.required_bytes;
+    let answer = SizeAnswer { bytes, required, limit: node_only.limit_bytes };
+    storage.faults.extend(answer.fault("a node expanded the volume to"));
     // The agent has looked at the device: a smaller number is the file system's.
-    let believed = SizeAnswer { bytes, required, limit: None }.believed().max(required);
+    let believed = answer.believed().max(required);
     storage.failure = None;
     storage.expanded_for = Some(required);
     VolumeSpec { capacity_bytes: spec.capacity_bytes.max(Some(believed)), ..spec.clone() }
@@ -281,7 +283,8 @@ fn created(
     }
     let capacity_bytes = storage.provision.as_ref().and_then(|asked| {
         let size = SizeAnswer::of_creation(asked, made);
-        (made.capacity_bytes > 0 && !size.is_short()).then(|| size.believed())
+        let says = made.capacity_bytes > 0 && !size.is_short();
+        says.then(|| size.believed()).filter(|bytes| *bytes > 0)
     });
     if storage.operation.is_none() && !storage.unusable {
         let grows = storage.provision.as_ref().and_then(|asked| growth_of_copy(asked, made));
@@ -306,11 +309,10 @@ fn growth_of_copy(asked: &Provision, made: &CreatedVolume) -> Option<Work> {
     let expansion = Expansion { required_bytes, ..Expansion::default() };
     if size.is_short() {
         let limit_bytes = asked.limit_bytes;
-        return growth.by_controller.then_some(Work::Expand(Expansion {
-            limit_bytes,
-            offline: true,
-            ..expansion
-        }));
+        let node_only = growth.by_nodes && !growth.by_controller;
+        let offline = growth.by_controller;
+        let whole = Expansion { limit_bytes, offline, node_only, ..expansion };
+        return (offline || node_only).then_some(Work::Expand(whole));
     }
     let required_bytes = size.believed();
     let grows = growth.by_nodes && required_bytes > growth.from_bytes;
@@ -320,7 +322,7 @@ fn growth_of_copy(asked: &Provision, made: &CreatedVolume) -> Option<Work> {
 /// What the plugin returned otherwise than it was asked to.
 fn differences(asked: &Provision, made: &CreatedVolume) -> Vec<String> {
     let mut faults = Vec::new();
-    faults.extend(SizeAnswer::of_creation(asked, made).fault("it created a volume"));
+    faults.extend(SizeAnswer::of_creation(asked, made).fault("it created a volume of"));
     if !asked.is_met_by(&made.topologies) {
         let places = &made.topologies;
         faults.push(format!("it created the volume at {places:?}, where it was not requested"));

@@ -126,7 +126,9 @@ pub(in crate::volume) fn expand(
     // The plugin may have made it larger than was required.
     let is_same = match &storage.operation {
         Some(Operation { work: Work::Expand(now), .. }) => {
-            now.required_bytes == required_bytes && now.limit_bytes == wish.limit_bytes
+            now.required_bytes == required_bytes
+                && now.limit_bytes == wish.limit_bytes
+                && now.node_only == wish.node_only
         }
         Some(_) => false,
         None => storage.expanded_for == Some(required_bytes),
@@ -142,7 +144,8 @@ pub(in crate::volume) fn expand(
     match &storage.operation {
         // A larger size replaces a smaller one. Each node is asked again for the larger one.
         Some(Operation { work: Work::Expand(now), progress: known, .. })
-            if now.required_bytes < required_bytes
+            if (now.required_bytes < required_bytes || now.node_only != wish.node_only)
+                && now.required_bytes <= required_bytes
                 && now.all_replaced().count() < EXPANSIONS_MAX =>
         {
             progress = known.replaced();
@@ -161,7 +164,6 @@ pub(in crate::volume) fn expand(
         required_bytes,
         limit_bytes: wish.limit_bytes,
         offline: wish.offline,
-        at_nodes: wish.node_only,
         node_only: wish.node_only,
         replaced,
         node,

@@ -37,16 +37,16 @@ impl SizeAnswer {
         if self.bytes == 0 || self.is_nonsense() { self.required } else { self.bytes }
     }
 
-    /// What is wrong with it. `did` says what the plugin answered for.
+    /// What is wrong with it. `did` says what the plugin answered for, up to the number.
     pub(super) fn fault(&self, did: &str) -> Option<String> {
         let Self { bytes, required, .. } = self;
         if self.is_nonsense() {
-            return Some(format!("{did} of {bytes} bytes, as it says, which no volume has"));
+            return Some(format!("{did} {bytes} bytes, as it says, which no volume has"));
         }
         if self.is_short() {
-            return Some(format!("{did} of {bytes} bytes, and {required} were requested"));
+            return Some(format!("{did} {bytes} bytes, and {required} were requested"));
         }
         let limit = self.limit.filter(|limit| bytes > limit)?;
-        Some(format!("{did} of {bytes} bytes, more than the limit {limit}"))
+        Some(format!("{did} {bytes} bytes, more than the limit {limit}"))
     }
 }

@@ -6,7 +6,7 @@
 //!
 //! **Never** changes a record: `operation_calls` and `snapshot_calls` do.
 
-use crate::volume::storage::{Expansion, Snapshot, SnapshotState, StorageProgress, Work};
+use crate::volume::storage::{Snapshot, SnapshotState, StorageProgress, Work};
 use crate::volume::{CallFailure, CreatedVolume, CutSnapshot, Outcome, StorageAnswer};
 
 /// What the outcome of its call makes of a volume's operation.
@@ -46,7 +46,7 @@ pub(super) fn next_of_volume<'a>(
     use VolumeStage as Next;
     use Work::{Create, Delete, Expand, Modify};
     let is_sure = !progress.uncertain;
-    let at_nodes = matches!(work, Expand(Expansion { at_nodes: true, .. }));
+    let at_nodes = matches!(work, Expand(expansion) if expansion.is_at_nodes());
     match (work, outcome) {
         _ if progress.inherited => Next::AsBefore,
 
@@ -61,6 +61,12 @@ pub(super) fn next_of_volume<'a>(
         (Delete { .. }, Refused(failure)) if is_sure => Next::Refused(failure),
 
         (Expand(_), Done { .. } | Stored(_)) if at_nodes => Next::GrownAtNode,
+        // Nothing of it was done, and no staging changes that.
+        (Expand(expansion), Refused(failure))
+            if expansion.is_impossible_for_nodes(failure.facts.grpc) =>
+        {
+            Next::Refused(failure)
+        }
         (Expand(_), Refused(failure)) if at_nodes => Next::RefusedByNode(failure),
         (Expand(_), Stored(Capacity { bytes, node_expansion_required })) => {
             Next::Grown { bytes: *bytes, at_nodes: *node_expansion_required }
