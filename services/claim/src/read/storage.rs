@@ -4,9 +4,11 @@ use berth_contract::message::snapshot::SnapshotStub;
 use berth_contract::message::storage::{
     FailedOperation, OperationStatus, StorageStatus, StorageWait,
 };
+use berth_domain::limits::CLOCK_MARGIN;
 use berth_domain::volume::storage::{Operation, Snapshot, SnapshotState, Work};
-use berth_domain::volume::{State as ClaimState, Volume, VolumeSpec};
+use berth_domain::volume::{Attempt, CallKind, State as ClaimState, Volume, VolumeSpec};
 use berth_domain::{NodeId, SnapshotId, VolumeKey};
+use berth_service::clock;
 use berth_service::projection::Volumes;
 
 use crate::store::state::State;
@@ -51,24 +53,35 @@ fn show_operation(volume: &Volume, operation: &Operation) -> OperationStatus {
         }
         Work::Create { .. } | Work::Delete { .. } | Work::Modify { .. } => (None, Vec::new()),
     };
+    let waits_for = waits_for(volume, operation, &nodes_left);
+    let is_at_rest = waits_for == Some(StorageWait::NextStaging);
     OperationStatus {
         operation: operation.kind(),
         since: operation.since,
         call: operation.call().to_string(),
-        calling: progress.calls.attempt.is_some(),
+        calling: progress.calls.attempt.is_some() && !is_at_rest,
         tries: progress.calls.tries,
-        next_try: progress.calls.next_try,
+        next_try: progress.calls.next_try.filter(|_| !is_at_rest),
         failure: progress.calls.failure.as_deref().cloned(),
         uncertain: progress.uncertain,
         to_bytes,
         then_deleted: matches!(operation.work, Work::Create { doomed: true }),
-        waits_for: waits_for(volume, operation, &nodes_left),
+        waits_for,
         nodes_left,
     }
 }
 
 /// What the operation waits for, unless a time or a retry ends the wait.
 fn waits_for(volume: &Volume, operation: &Operation, nodes_left: &[NodeId]) -> Option<StorageWait> {
+    // A call or a next try on the record is of a node where no claim is any more.
+    let calls = &operation.progress.calls;
+    let may_act = |call: &Attempt| call.may_still_act(clock::now(), CLOCK_MARGIN);
+    if operation.call() == CallKind::NodeExpand
+        && nodes_left.is_empty()
+        && !calls.attempt.as_ref().is_some_and(may_act)
+    {
+        return Some(StorageWait::NextStaging);
+    }
     // Set only when a call is due, so a call or next try on the record is over.
     if operation.mounted.is_some() {
         return Some(StorageWait::Unmounted);
@@ -80,9 +93,6 @@ fn waits_for(volume: &Volume, operation: &Operation, nodes_left: &[NodeId]) -> O
     if !expansion.is_at_nodes() {
         let is_held = volume.holders().next().is_some();
         return (expansion.offline && is_held).then_some(StorageWait::VolumeFree);
-    }
-    if nodes_left.is_empty() {
-        return Some(StorageWait::NextStaging);
     }
     let is_refused = nodes_left.iter().all(|node| expansion.refused.contains_key(node));
     is_refused.then_some(StorageWait::StagedAgain)

@@ -70,7 +70,7 @@ pub(super) fn register(
             return Err(Refusal::Provisioned { fields: returned });
         }
         // Its next call would change another volume at the storage than the one it began with.
-        if let Some(operation) = volume.operation_at_storage() {
+        if let Some(operation) = volume.operation_at_storage(context) {
             return Err(Refusal::under_way(operation));
         }
     }
@@ -119,7 +119,7 @@ pub(super) fn deregister(
 ) -> Result<Step, Refusal> {
     let spec = volume.spec.as_ref().ok_or(Refusal::NoSuchVolume)?;
     // What the operation leaves at the storage would be on no record.
-    if let Some(operation) = volume.operation_at_storage().filter(|_| !force) {
+    if let Some(operation) = volume.operation_at_storage(context).filter(|_| !force) {
         return Err(Refusal::under_way(operation));
     }
     // Under another name the source could be deleted meanwhile.

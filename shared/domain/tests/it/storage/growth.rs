@@ -99,6 +99,25 @@ fn expansion_that_waits_for_a_mount_holds_up_no_other_change() {
     assert!(matches!(world.apply(&deregister), Err(Refusal::OperationUnderWay { .. })));
 }
 
+/// The only node was asked, nothing was heard of it, and its claim is gone.
+#[test]
+fn expansion_whose_last_call_had_no_answer_waits_for_a_mount_too() {
+    let mut world = World::created_volume();
+    world.grant("a", "n1");
+    world.expand(10).unwrap();
+    world.drive().unwrap();
+    world.settle(grown(10, true)).unwrap();
+    world.drive().unwrap();
+    assert!(matches!(world.modify("tier", "gold"), Err(Refusal::OperationUnderWay { .. })));
+    world.pass_all_deadlines();
+    world.free("a");
+    world.modify("tier", "gold").unwrap();
+    assert_eq!(call_of(&world.drive().unwrap()), Some(CallKind::VolumeModify));
+    world.settle(done()).unwrap();
+    world.grant("b", "n1");
+    assert_eq!(call_of(&world.drive().unwrap()), Some(CallKind::NodeExpand));
+}
+
 #[test]
 fn claim_that_came_later_waits_behind_an_expansion_until_it_was_tried() {
     let shared = &[AccessMode::MultiNodeMultiWriter];

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::NodeId;
 use crate::volume::storage::{Expansion, Operation, Work};
-use crate::volume::{Claim, State, Volume};
+use crate::volume::{Claim, Context, State, Volume};
 
 /// What comes next of an operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,19 +33,24 @@ impl Volume {
     }
 
     /// The expansion that only the next mount goes on with: its part at the controller is done, and
-    /// no call of it is under way. It holds up no other change.
-    pub fn expansion_at_next_mount(&self) -> Option<&Expansion> {
+    /// no call of it may act. It holds up no other change.
+    pub(in crate::volume) fn expansion_at_next_mount(
+        &self,
+        context: &Context,
+    ) -> Option<&Expansion> {
         let operation = self.spec.as_ref()?.operation()?;
         let Work::Expand(expansion) = &operation.work else { return None };
-        let is_at_rest = expansion.is_at_nodes() && operation.progress.calls.attempt.is_none();
+        // A call without an answer that was the last node's.
+        let is_busy = self.busy_operation(context.now, &context.policy).is_some();
+        let is_at_rest = expansion.is_at_nodes() && !is_busy;
         (is_at_rest && self.next_storage_call(operation) == NextStorageCall::Await)
             .then_some(expansion)
     }
 
     /// The operation, if the storage still has to do something for it.
-    pub fn operation_at_storage(&self) -> Option<&Operation> {
+    pub(in crate::volume) fn operation_at_storage(&self, context: &Context) -> Option<&Operation> {
         let operation = self.spec.as_ref()?.operation()?;
-        self.expansion_at_next_mount().is_none().then_some(operation)
+        self.expansion_at_next_mount(context).is_none().then_some(operation)
     }
 
     /// The expansion that is before this claim in line, or before a new one: it has to be made

@@ -187,7 +187,7 @@ pub(in crate::volume) fn modify(
         Some(Operation { work: Work::Modify { parameters: now, .. }, .. }) if now == parameters => {
             return Ok(Step::nothing());
         }
-        Some(operation) if volume.expansion_at_next_mount().is_none() => {
+        Some(operation) if volume.expansion_at_next_mount(context).is_none() => {
             return Err(Refusal::under_way(operation));
         }
         Some(_) | None => {}
@@ -195,7 +195,7 @@ pub(in crate::volume) fn modify(
     if parameters.iter().all(|(key, value)| storage.mutable.get(key) == Some(value)) {
         return Ok(Step::nothing());
     }
-    let replaced = volume.expansion_at_next_mount().cloned().map(Box::new);
+    let replaced = volume.expansion_at_next_mount(context).cloned().map(Box::new);
     let work = Work::Modify { parameters: parameters.clone(), replaced };
     storage.operation = Some(Operation::new(work, context.now));
     Ok(Step::put_spec(spec.living(storage)))
