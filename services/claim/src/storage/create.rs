@@ -380,14 +380,13 @@ fn places_for(
 fn growth_of_copy(state: &State, plugin: &PluginId, source: &Source) -> Option<CopyGrowth> {
     let by_controller = state.require(plugin, Ability::ExpandVolume).is_ok();
     let by_nodes = state.expands_on_nodes(plugin);
-    // A snapshot may have been cut, and a volume may be, while its file system is still to grow.
-    let is_snapshot = source.origin.snapshot.is_some();
+    // While the source itself grows, its file system may be as small as any.
     let grows = source.spec.bytes_after_expansion() != source.spec.capacity_bytes
         || source
             .spec
             .operation()
             .is_some_and(|operation| operation.kind() == OperationKind::Expand);
-    let from_bytes = source.bytes.filter(|_| !grows && !is_snapshot).unwrap_or_default();
+    let from_bytes = source.bytes.filter(|_| !grows).unwrap_or_default();
     (by_controller || by_nodes).then_some(CopyGrowth { from_bytes, by_controller, by_nodes })
 }
 
