@@ -54,8 +54,8 @@ pub struct Holder {
     pub mount: Mount,
     /// The location of the mount, which is the same in every namespace.
     place: Option<MountPlace>,
-    /// The locations of the mounts that lie on top of it or within it, and of those upon them. `None`
-    /// for one that is not known, or has another content.
+    /// The locations of the mounts that lie on top of it or within it, and of those upon them.
+    /// `None` for one that is not known, or has another content.
     above: Vec<Option<MountPlace>>,
     /// Their mount namespace, such as `mnt:[4026531841]`.
     pub namespace: String,

@@ -4,11 +4,15 @@ import asyncio
 import itertools
 import os
 import signal
+import time
 from pathlib import Path
 
 from nats_py.reference import demand
 
 STEPS = (1, 4)  # steps of the work between two kills, at least and at most
+# Seconds without a step. A call whose answer was lost is waited for until its process ends, so where
+# all work waits for such calls, only the next kill lets it go on.
+STALLED = 5
 
 
 async def kill(system, names, steps, rolls, killed, prepare=lambda: None):
@@ -21,7 +25,9 @@ async def kill(system, names, steps, rolls, killed, prepare=lambda: None):
     for name in itertools.cycle(names):
         prepare()
         due = steps() + rolls.randint(*STEPS)
-        while steps() < due or (victim and not is_replaced(system, *victim)):
+        latest = time.monotonic() + STALLED
+        is_early = lambda: steps() < due and time.monotonic() < latest
+        while is_early() or (victim and not is_replaced(system, *victim)):
             demand(system.process.poll() is None, "berth dev has ended")
             await asyncio.sleep(0.02)
         victim = name, pid(system, name)
