@@ -410,8 +410,10 @@ impl ClaimRequest<'_> {
         let problem = state.volumes.mirror.read(|volumes| {
             let now = volumes.get(volume).map(|subtree| &subtree.volume)?;
             if let Some(spec) = now.spec.as_ref().filter(|spec| spec.stage() != Stage::Ready) {
-                let failure =
+                let of_operation =
                     spec.operation().and_then(|operation| operation.progress.calls.failure.clone());
+                let refused = || spec.failure().map(|refused| Box::new(refused.failure.clone()));
+                let failure = of_operation.or_else(refused);
                 let refusal = Refusal::NotReady { stage: spec.stage(), failure };
                 return Some(refuse::to_problem(volume, &refusal));
             }

@@ -52,6 +52,8 @@ impl Refusal {
         let of_failure = || spec.failure().map(|it| Box::new(it.failure.clone()));
         let failure = match spec.stage() {
             Stage::Failed => of_failure(),
+            // At its first use: the place before this one was refused.
+            Stage::Creating => of_operation.or_else(of_failure),
             _ => of_operation,
         };
         Self::NotReady { stage: spec.stage(), failure }
