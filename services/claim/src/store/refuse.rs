@@ -42,7 +42,7 @@ pub fn to_problem(volume: &VolumeKey, refusal: &Refusal) -> Problem {
         Refusal::ClaimsLive { .. } | Refusal::StillRunning { .. } => (Code::ClaimsLive, false),
         Refusal::UnsafeUpdate { .. } | Refusal::Provisioned { .. } => (Code::UnsafeUpdate, false),
         Refusal::NotReady { .. } => (Code::VolumeNotReady, refusal.is_of_creation()),
-        Refusal::PlaceRefused { .. } => (Code::VolumeNotReady, true),
+        Refusal::PlaceRefused { .. } => (Code::VolumeNotReady, false),
         Refusal::Exists { .. } => (Code::VolumeExists, false),
         Refusal::OperationUnderWay { .. } => (Code::OperationUnderWay, true),
         Refusal::Shrinks { .. } => (Code::NeverSmaller, false),
