@@ -53,6 +53,10 @@ const AUTHORITY: &str = "http://localhost";
 /// that hangs takes one of the few places in its listen queue.
 const UNANSWERED_KEPT: Duration = Duration::from_secs(30);
 
+/// Calls without an answer whose connections are remembered. Beyond that many hang at once, the
+/// newest process gets the next ones.
+const UNANSWERED_MAX: usize = 4096;
+
 /// What a call changes: of two calls about it, the second one follows the first.
 type Subject = Arc<str>;
 
@@ -144,7 +148,10 @@ impl PathConnection {
             return before;
         }
         let chosen = self.choose_newest().await;
-        lock(&self.unanswered).insert(Arc::clone(subject), chosen.clone());
+        let mut unanswered = lock(&self.unanswered);
+        if unanswered.len() < UNANSWERED_MAX {
+            unanswered.insert(Arc::clone(subject), chosen.clone());
+        }
         chosen
     }
 

@@ -42,7 +42,7 @@ pub enum SizeFault {
 const KIB: u64 = 1024;
 /// Units by their names, the largest first. A letter alone is a binary unit, as `qemu-img` and
 /// `lvcreate` have it.
-const UNITS: [(&str, u64); 24] = [
+const UNITS: [(&str, u64); 25] = [
     ("EiB", KIB * KIB * KIB * KIB * KIB * KIB),
     ("PiB", KIB * KIB * KIB * KIB * KIB),
     ("TiB", KIB * KIB * KIB * KIB),
@@ -62,6 +62,7 @@ const UNITS: [(&str, u64); 24] = [
     ("MB", 1_000_000),
     ("KB", 1_000),
     ("E", KIB * KIB * KIB * KIB * KIB * KIB),
+    ("P", KIB * KIB * KIB * KIB * KIB),
     ("T", KIB * KIB * KIB * KIB),
     ("G", KIB * KIB * KIB),
     ("M", KIB * KIB),
@@ -179,6 +180,7 @@ mod tests {
             ("1b", 1),
             (" 2 K ", 2048),
             ("7EiB", 7 << 60),
+            ("3P", 3 << 50),
             ("9223372036854775807", VOLUME_BYTES_MAX),
         ] {
             assert_eq!(text.parse::<Size>().unwrap().bytes(), bytes, "{text}");

@@ -15,6 +15,16 @@ pub fn reaches(volume: &[BTreeMap<String, String>], node: &BTreeMap<String, Stri
     volume.is_empty() || volume.iter().any(within)
 }
 
+/// These places, those from which this node reaches a volume before the others.
+pub fn reached_first(
+    places: &[BTreeMap<String, String>],
+    node: &BTreeMap<String, String>,
+) -> Vec<BTreeMap<String, String>> {
+    let mut places = places.to_vec();
+    places.sort_by_key(|one| !reaches(std::slice::from_ref(one), node));
+    places
+}
+
 /// A topology for people: `zone=a, rack=1`.
 pub fn segments(topology: &BTreeMap<String, String>) -> String {
     let mut text = String::new();
@@ -24,4 +34,22 @@ pub fn segments(topology: &BTreeMap<String, String>) -> String {
         let _ = write!(text, "{comma}{segment}={value}");
     }
     if text.is_empty() { "no topology that its plugin tells of".to_owned() } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_of_a_node_come_first_and_keep_their_order() {
+        let place = |zone: &str, rack: &str| {
+            let segments = [("zone", zone), ("rack", rack)].into_iter();
+            let named = segments.filter(|(_, value)| !value.is_empty());
+            named.map(|(key, value)| (key.to_owned(), value.to_owned())).collect::<BTreeMap<_, _>>()
+        };
+        let places = [place("a", ""), place("b", "1"), place("c", ""), place("b", "")];
+        let order = |node| reached_first(&places, &node).iter().map(segments).collect::<Vec<_>>();
+        assert_eq!(order(place("b", "1")), ["rack=1, zone=b", "zone=b", "zone=a", "zone=c"]);
+        assert_eq!(order(place("z", "1")), ["zone=a", "rack=1, zone=b", "zone=c", "zone=b"]);
+    }
 }

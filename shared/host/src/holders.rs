@@ -80,7 +80,7 @@ impl Holder {
     /// Whether the kernel removes this mount when the mounts at these places are unmounted, the
     /// upper ones first. A mount stays while another one lies on top of it or within it. So it goes
     /// only if they all go, and are mounts of the same: a driver that publishes twice leaves two,
-    /// one on the other. What else lies there is somebody's who uses it.
+    /// one on the other. Any other mount on top or within was made by somebody who uses the volume.
     pub fn may_go_with(&self, places: &[MountPlace]) -> bool {
         let goes = |at: &Option<MountPlace>| {
             at.as_ref().is_some_and(|at| places.iter().any(|other| at.may_go_with(other)))

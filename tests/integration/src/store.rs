@@ -81,6 +81,13 @@ impl System {
         self.forgotten(id).await;
     }
 
+    /// Ends the one alloc that uses the volume, and deletes the volume once it is free.
+    pub async fn ended_and_deleted(&self, alloc: &str, volume: &str) {
+        self.stop(alloc).await;
+        self.freed(volume).await;
+        self.deleted(volume).await;
+    }
+
     /// Waits until no record of the volume is left.
     pub async fn forgotten(&self, id: &str) {
         wait::until(&format!("{id} is gone"), RECOVERY, || async {

@@ -6,7 +6,6 @@ use berth_contract::message::call::{Call, ClaimCall, ClaimDetails};
 use berth_contract::message::claim::{Grant, Take, View};
 use berth_domain::access::Mode;
 use berth_domain::alloc::Alloc;
-use berth_domain::volume::storage::Work;
 use berth_domain::volume::{Attempt, CallKind, Claim, Handle, MountOptions, Volume, VolumeSpec};
 use berth_domain::{AllocId, VolumeKey};
 use berth_service::projection::Subtree;
@@ -125,16 +124,8 @@ pub fn grant(
 
 /// The size to which nodes have to expand the volume.
 fn expand_to(spec: &VolumeSpec) -> Option<u64> {
-    match spec.operation().map(|operation| &operation.work) {
-        Some(Work::Expand(expansion)) if expansion.is_at_nodes() => {
-            Some(spec.bytes_at_nodes(expansion))
-        }
-        // It goes on after the modification.
-        Some(Work::Modify { replaced: Some(expansion), .. }) => {
-            Some(spec.bytes_at_nodes(expansion))
-        }
-        _ => None,
-    }
+    let expansion = spec.pending_expansion().filter(|expansion| expansion.is_at_nodes())?;
+    Some(spec.bytes_at_nodes(expansion))
 }
 
 /// The view of the volume under another alias of the alloc.

@@ -18,10 +18,9 @@ use berth_contract::record::SCHEMA_STORAGE;
 use berth_contract::trace::TraceContext;
 use berth_domain::class::{Class, TopologyPolicy};
 use berth_domain::size::{Size, describe_bytes};
-use berth_domain::topology::{reaches, segments};
+use berth_domain::topology::{reached_first, reaches, segments};
 use berth_domain::volume::storage::{
-    CopyGrowth, OperationKind, Origin, Provision, Reclaim, SnapshotState, Stage, StorageLife,
-    Topology,
+    CopyGrowth, Origin, Provision, Reclaim, SnapshotState, Stage, StorageLife, Topology,
 };
 use berth_domain::volume::{Command, Volume, VolumeSpec};
 use berth_domain::{ClassId, Namespace, NodeId, PluginId, SecretsId, VolumeKey};
@@ -367,13 +366,9 @@ fn places_for(
         return Err(Problem::new(Code::OutOfReach, message).plugin(plugin).node(node));
     }
     // A disk in several zones needs them all.
-    let (mut places, others): (Vec<_>, Vec<_>) =
-        allowed.iter().cloned().partition(|one| reaches(std::slice::from_ref(one), &place));
-    if is_local || others.is_empty() {
-        return Ok(Some(vec![place]));
-    }
-    places.extend(others);
-    Ok(Some(places))
+    let places = reached_first(allowed, &place);
+    let is_spread = places.iter().any(|one| !reaches(std::slice::from_ref(one), &place));
+    Ok(Some(if is_spread && !is_local { places } else { vec![place] }))
 }
 
 /// What the plugin may leave to be done of a larger copy, and can do.
@@ -381,11 +376,7 @@ fn growth_of_copy(state: &State, plugin: &PluginId, source: &Source) -> Option<C
     let by_controller = state.require(plugin, Ability::ExpandVolume).is_ok();
     let by_nodes = state.expands_on_nodes(plugin);
     // While the source itself grows, its file system may be as small as any.
-    let grows = source.spec.bytes_after_expansion() != source.spec.capacity_bytes
-        || source
-            .spec
-            .operation()
-            .is_some_and(|operation| operation.kind() == OperationKind::Expand);
+    let grows = source.spec.pending_expansion().is_some();
     let from_bytes = source.bytes.filter(|_| !grows).unwrap_or_default();
     (by_controller || by_nodes).then_some(CopyGrowth { from_bytes, by_controller, by_nodes })
 }

@@ -1,7 +1,11 @@
 //! Questions to a plugin's controllers about what is at their storage.
 //!
+//! **Owns** which controllers are asked, and how long each may take.
+//!
 //! **Promises** that all pages of one list are asked of the controller that answered the first, and
 //! that an answer counts for no more than it shows.
+//!
+//! **Never** asks for a change at the storage.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

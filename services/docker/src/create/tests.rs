@@ -1,6 +1,6 @@
 //! Which request for a name counts as the same as an earlier one.
 
-use berth_domain::{ClassId, Namespace, VolumeId};
+use berth_domain::{ClassId, Namespace, NodeId, VolumeId};
 
 use super::*;
 
@@ -46,4 +46,20 @@ fn a_class_must_make_what_containers_can_use() {
     assert!(refused.contains("say mode=ro"), "{refused}");
     let reader = VolumeTarget { mode: Mode::Read, ..target() };
     check_capabilities(&reader, &read_only, "class shared").unwrap();
+}
+
+/// The volume is made for one use of its class. The first may be none of a container's.
+#[test]
+fn of_a_class_the_first_use_is_taken_that_a_container_can_have() {
+    use berth_domain::access::AccessMode::{MultiNodeReaderOnly, SingleNodeWriter};
+    let capability = |access, attachment| Capability { access, attachment };
+    let files = |access| capability(access, AttachmentMode::FileSystem);
+    let block = capability(SingleNodeWriter, AttachmentMode::BlockDevice);
+    let offered = [block, files(MultiNodeReaderOnly), files(SingleNodeWriter)];
+    let chosen = |mode| check_capabilities(&VolumeTarget { mode, ..target() }, &offered, "class c");
+    assert_eq!(chosen(Mode::Write).unwrap(), files(SingleNodeWriter));
+    assert_eq!(chosen(Mode::Read).unwrap(), files(MultiNodeReaderOnly));
+    let node = NodeId::new("n1").unwrap();
+    let sent = class("c").document(&target(), "t", (&node, Some(files(SingleNodeWriter))));
+    assert_eq!(sent.capabilities, [files(SingleNodeWriter)]);
 }

@@ -55,8 +55,8 @@ pub struct LocalInstance {
     /// Its process, of one that the agent runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
-    /// The process that listens at its socket, whoever runs it; none while the agent has no
-    /// connection to it, and where the agent cannot see it.
+    /// The process that listens at its socket, whether the agent runs it or somebody else does.
+    /// None while the agent has no connection to it, and where the agent cannot see it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub listener: Option<HoldingProcess>,
     /// How often it was started again.

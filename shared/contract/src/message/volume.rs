@@ -183,7 +183,7 @@ pub struct Health {
     /// Healthy node instances of how many.
     pub nodes: Count,
     /// What the plugin calls abnormal of the volume, in its words, while it is mounted somewhere.
-    /// It keeps nobody from the volume.
+    /// It is shown only: claims and mounts go on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub abnormal: Option<String>,
 }
@@ -415,7 +415,7 @@ pub struct VolumeDemand {
     /// How many claims wait in line. A new one is behind them.
     pub waiting: usize,
     /// What the plugin calls abnormal of the volume, in its words, while it is mounted somewhere.
-    /// It keeps nobody from the volume.
+    /// It is shown only: claims and mounts go on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub abnormal: Option<String>,
 }

@@ -2,25 +2,18 @@
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use berth_csi::{CallAnswer, CallError, Class, Client, Code, Failure, Remedy, Rpc, v1};
-use tempfile::TempDir;
 
-use crate::plugin::{Script, Stage};
+use crate::plugin::{Script, Stage, socket};
 
 /// So long that only a hang reaches it.
 const AMPLE: Duration = Duration::from_secs(20);
 /// So short that a test can wait for it.
 const SHORT: Duration = Duration::from_millis(200);
-
-fn socket() -> (TempDir, PathBuf) {
-    let dir = tempfile::tempdir().unwrap();
-    let socket = dir.path().join("csi.sock");
-    (dir, socket)
-}
 
 async fn info(client: &Client, timeout: Duration) -> Result<String, CallError> {
     client.call(v1::GetPluginInfoRequest {}, timeout).await.map(|info| info.name)

@@ -1,7 +1,7 @@
 //! A plugin in the test's process: real sockets, real gRPC, scripted answers. The development
 //! driver is the plugin that does real work; this one can misbehave.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
@@ -9,6 +9,7 @@ use berth_csi::v1;
 use berth_csi::v1::controller_server::{Controller, ControllerServer};
 use berth_csi::v1::identity_server::{Identity, IdentityServer};
 use berth_csi::v1::node_server::{Node, NodeServer};
+use tempfile::TempDir;
 use tokio::net::UnixListener;
 use tokio::sync::{Notify, oneshot};
 use tokio_stream::wrappers::UnixListenerStream;
@@ -16,6 +17,13 @@ use tonic::transport::Server;
 use tonic::{Code, Request, Response, Status};
 
 type Answer<T> = Result<Response<T>, Status>;
+
+/// A place for a socket, in a directory that lives as long as the first value.
+pub fn socket() -> (TempDir, PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("csi.sock");
+    (dir, socket)
+}
 
 /// The answers of the plugin. The default is a plugin named `test.csi` with no service but
 /// identity.

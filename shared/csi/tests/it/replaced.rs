@@ -7,23 +7,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use berth_csi::{CallError, Client, Failure, v1};
-use tempfile::TempDir;
 use tokio::io::copy_bidirectional;
 use tokio::net::{UnixListener as Listener, UnixStream as Stream};
 use tokio::sync::Notify;
 
-use crate::plugin::{Running, Script, Stage};
+use crate::plugin::{Running, Script, Stage, socket};
 
 /// So long that only a hang reaches it.
 const AMPLE: Duration = Duration::from_secs(20);
 /// So short that a test can wait for it.
 const SHORT: Duration = Duration::from_millis(200);
-
-fn socket() -> (TempDir, PathBuf) {
-    let dir = tempfile::tempdir().unwrap();
-    let socket = dir.path().join("csi.sock");
-    (dir, socket)
-}
 
 /// Serves a plugin of this name. Its socket takes the place of an earlier one.
 fn serve(name: &str, socket: &Path) -> Running {
@@ -96,6 +89,37 @@ async fn a_process_that_hangs_is_left_when_another_one_takes_the_path() {
     // The call that had begun may still be carried out: it ends by its deadline only.
     assert!(matches!(before.await.unwrap().unwrap_err().failure, Failure::Late { .. }));
     assert_eq!(client.connections(), 2);
+}
+
+/// The old process may carry its call out after every deadline. Only there is the next one behind.
+#[tokio::test]
+async fn a_call_follows_one_without_an_answer_until_its_process_has_ended() {
+    let (_dir, socket) = socket();
+    let node = || Script { node: Some(vec![]), ..Script::default() };
+    let hung = Script { stage: Stage::NeverAnswers, ..node() };
+    let begun = Arc::clone(&hung.timeouts);
+    let old = hung.serve(&socket);
+    let client = Client::new(&socket);
+    let stage = async |volume: &str, timeout| {
+        let request = v1::NodeStageVolumeRequest { volume_id: volume.into(), ..Default::default() };
+        client.call(request, timeout).await.map_err(|error| error.failure)
+    };
+    let late = Failure::Late { timeout: SHORT };
+    assert_eq!(stage("v", SHORT).await.unwrap_err(), late);
+    let new = node();
+    let at_new = Arc::clone(&new.timeouts);
+    let _new = new.serve(&socket);
+    stage("w", AMPLE).await.unwrap();
+    assert_eq!(stage("v", SHORT).await.unwrap_err(), late);
+    let counts = || (begun.lock().unwrap().len(), at_new.lock().unwrap().len());
+    assert_eq!(counts(), (2, 1), "other volumes go on at the new process");
+    drop(old);
+    // The end of the connection is seen by a call.
+    let give_up = Instant::now() + AMPLE;
+    while stage("v", AMPLE).await.is_err() {
+        assert!(Instant::now() < give_up, "it stays at a process that is gone");
+    }
+    assert_eq!(counts(), (2, 2));
 }
 
 #[tokio::test]

@@ -97,21 +97,9 @@ fn is_unnamed(instance: &Instance) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::instance;
     use super::super::{ControllerAbilities, NodeAbilities};
     use super::*;
-
-    fn instance() -> Instance {
-        Instance {
-            healthy: true,
-            description: String::new(),
-            provider: "csi.example".to_owned(),
-            version: "1".to_owned(),
-            since: Timestamp::from_unix_ms(0),
-            controller: None,
-            node: None,
-            id_since: None,
-        }
-    }
 
     #[test]
     fn of_two_nodes_with_one_id_the_first_keeps_it() {
@@ -121,7 +109,7 @@ mod tests {
             let abilities =
                 NodeAbilities { external_node: external.to_owned(), ..NodeAbilities::default() };
             let id_since = Some(Timestamp::from_unix_ms(since));
-            Instance { node: Some(abilities), id_since, ..instance() }
+            Instance { node: Some(abilities), id_since, ..instance(true) }
         };
         let shared = |instances: [(&NodeId, Instance); 3]| {
             let halves = instances.map(|(node, it)| ((node.clone(), Half::Node), it));
@@ -173,13 +161,13 @@ mod tests {
             let external_node = external.to_owned();
             let abilities =
                 NodeAbilities { external_node, controller_service, ..NodeAbilities::default() };
-            let half = Instance { node: Some(abilities), ..instance() };
+            let half = Instance { node: Some(abilities), ..instance(true) };
             let mut plugin = Plugin::default();
             plugin.instances.insert((node.clone(), Half::Node), half);
             if let Some(publish_unpublish_volume) = attaches {
                 let abilities =
                     ControllerAbilities { publish_unpublish_volume, ..Default::default() };
-                let half = Instance { controller: Some(abilities), ..instance() };
+                let half = Instance { controller: Some(abilities), ..instance(true) };
                 plugin.instances.insert((host.clone(), Half::Controller), half);
             }
             let expected = is_faulty.then_some(NodeIdFault::Missing);

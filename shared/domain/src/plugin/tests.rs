@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn instance(healthy: bool) -> Instance {
+pub(super) fn instance(healthy: bool) -> Instance {
     Instance {
         healthy,
         description: String::new(),

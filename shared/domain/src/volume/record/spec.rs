@@ -209,18 +209,22 @@ impl VolumeSpec {
         made.unwrap_or(expansion.required_bytes)
     }
 
-    /// Its size once an expansion under way is done; none if it is not known.
-    pub fn bytes_after_expansion(&self) -> Option<u64> {
-        fn required(work: &Work) -> Option<u64> {
+    /// The expansion that is under way, or goes on after the change that replaced it.
+    pub fn pending_expansion(&self) -> Option<&Expansion> {
+        fn expansion(work: &Work) -> Option<&Expansion> {
             match work {
-                Work::Expand(expansion) => Some(expansion.required_bytes),
-                Work::Modify { replaced, .. } => replaced.as_ref().map(|it| it.required_bytes),
-                Work::Delete { replaced, .. } => required(replaced.as_deref()?),
+                Work::Expand(expansion) => Some(expansion),
+                Work::Modify { replaced, .. } => replaced.as_deref(),
+                Work::Delete { replaced, .. } => expansion(replaced.as_deref()?),
                 Work::Create { .. } => None,
             }
         }
-        let operation = self.operation().and_then(|operation| required(&operation.work));
-        self.capacity_bytes.max(operation)
+        self.operation().and_then(|operation| expansion(&operation.work))
+    }
+
+    /// Its size once a pending expansion is done; none if it is not known.
+    pub fn bytes_after_expansion(&self) -> Option<u64> {
+        self.capacity_bytes.max(self.pending_expansion().map(|it| it.required_bytes))
     }
 
     /// This spec with another home.

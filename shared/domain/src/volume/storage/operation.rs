@@ -98,7 +98,8 @@ impl Expansion {
         self.at_nodes || self.node_only
     }
 
-    /// Whether a node's refusal is one of the size, before any node has expanded the volume.
+    /// Whether no node can ever expand the volume: the first one that was asked refused the size,
+    /// or the call itself.
     pub(in crate::volume) fn is_impossible_for_nodes(&self, refused: Option<GrpcCode>) -> bool {
         let is_of_size = matches!(
             refused,

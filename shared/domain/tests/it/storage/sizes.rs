@@ -6,6 +6,16 @@ use berth_domain::volume::{CallFailure, FailureFacts};
 use super::growth::grown;
 use super::*;
 
+fn on_nodes(required_bytes: u64) -> Command {
+    Command::Expand {
+        required_bytes,
+        limit_bytes: None,
+        offline: false,
+        node_only: true,
+        when_free: false,
+    }
+}
+
 /// A size is an answer like any other: one that cannot be right is told, and not believed.
 #[test]
 fn size_that_cannot_be_right_is_not_believed() {
@@ -37,13 +47,6 @@ fn size_that_cannot_be_right_is_not_believed() {
 #[test]
 fn plugin_that_expands_on_nodes_only_expands_at_a_mount() {
     let mut world = World::created_volume();
-    let on_nodes = |required_bytes| Command::Expand {
-        required_bytes,
-        limit_bytes: None,
-        offline: false,
-        node_only: true,
-        when_free: false,
-    };
     world.apply(&on_nodes(10)).unwrap();
     assert_eq!(world.drive(), Err(Refusal::NotDue { next_try: None }), "no controller is called");
     assert_eq!((world.capacity(), world.operation().call()), (Some(1), CallKind::NodeExpand));
@@ -62,15 +65,7 @@ fn size_after_an_expansion_on_nodes_is_at_least_what_was_requested() {
     for (answer, believed) in [(0, 10), (9, 10), (u64::MAX, 10), (11, 11)] {
         let mut world = World::created_volume();
         world.grant("a", "n1");
-        world
-            .apply(&Command::Expand {
-                required_bytes: 10,
-                limit_bytes: None,
-                offline: false,
-                node_only: true,
-                when_free: false,
-            })
-            .unwrap();
+        world.apply(&on_nodes(10)).unwrap();
         world.drive().unwrap();
         world.settle(grown(answer, false)).unwrap();
         assert_eq!(world.capacity(), Some(believed), "{answer}");
@@ -81,13 +76,6 @@ fn size_after_an_expansion_on_nodes_is_at_least_what_was_requested() {
 /// matter: that may change.
 #[test]
 fn size_that_no_node_can_make_is_given_up() {
-    let on_nodes = |required_bytes| Command::Expand {
-        required_bytes,
-        limit_bytes: None,
-        offline: false,
-        node_only: true,
-        when_free: false,
-    };
     let refused_as = |grpc| {
         let facts = FailureFacts { grpc: Some(grpc), ..FailureFacts::default() };
         Outcome::Refused(CallFailure { message: text("no"), facts })
@@ -108,4 +96,23 @@ fn size_that_no_node_can_make_is_given_up() {
     world.drive().unwrap();
     world.settle(grown(10, false)).unwrap();
     assert_eq!((world.capacity(), world.spec().operation()), (Some(10), None));
+}
+
+/// Also while another change is before it: for copies, quotas and grants.
+#[test]
+fn size_that_a_volume_will_have_counts_whatever_replaced_its_expansion() {
+    let mut world = World::created_volume();
+    assert_eq!(world.spec().bytes_after_expansion(), Some(1));
+    world.apply(&on_nodes(10)).unwrap();
+    let will_have = |world: &World| {
+        let expansion = world.spec().pending_expansion().unwrap();
+        assert!(expansion.is_at_nodes());
+        (world.spec().bytes_after_expansion(), world.spec().bytes_at_nodes(expansion))
+    };
+    assert_eq!(will_have(&world), (Some(10), 10));
+    let parameters = BTreeMap::from([(text("tier"), text("gold"))]);
+    world.apply(&Command::Modify { parameters }).unwrap();
+    assert_eq!(will_have(&world), (Some(10), 10));
+    world.delete().unwrap();
+    assert_eq!(will_have(&world), (Some(10), 10));
 }

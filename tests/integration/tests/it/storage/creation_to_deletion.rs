@@ -32,9 +32,7 @@ async fn created_used_and_deleted() {
     assert_eq!(refused.code, Code::ClaimsLive, "{refused}");
     assert!(refused.next.contains("`berth alloc stop a`"), "{refused:?}");
     assert!(!refused.next.contains("--force"), "a deletion cannot be forced: {refused:?}");
-    system.stop("a").await;
-    system.freed("data").await;
-    system.deleted("data").await;
+    system.ended_and_deleted("a", "data").await;
     system.assert_known().await;
 
     // The next volume of this id is another volume.

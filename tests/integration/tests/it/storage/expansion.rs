@@ -79,9 +79,7 @@ async fn grows(fs: &str, small: u64, large: u64) {
     let after = bytes_at(&mounted.path);
     assert!(after > large, "the staging left {after} of {} bytes", large * 2);
     system.staged_as("data", Stage::Ready).await;
-    system.stop("b").await;
-    system.freed("data").await;
-    system.deleted("data").await;
+    system.ended_and_deleted("b", "data").await;
     system.assert_known().await;
     system.judge();
 }
@@ -144,9 +142,7 @@ async fn a_copy_that_is_larger_than_its_source_has_a_larger_file_system() {
         let mounted = system.run(&format!("a-{copy}"), 0, copy).await;
         assert!(bytes_at(&mounted.path) > large / 2, "{copy}: {}", bytes_at(&mounted.path));
         system.staged_as(copy, Stage::Ready).await;
-        system.stop(&format!("a-{copy}")).await;
-        system.freed(copy).await;
-        system.deleted(copy).await;
+        system.ended_and_deleted(&format!("a-{copy}"), copy).await;
     }
     system.judge();
 }
@@ -179,9 +175,7 @@ async fn a_plugin_that_expands_on_nodes_only_does_so_at_the_mount() {
     system.staged_as("data", Stage::Ready).await;
     assert!(bytes_at(&mounted.path) > large, "at its next mount");
     assert_eq!(system.volume_status("data").await.unwrap().capacity_bytes, Some(large * 2));
-    system.stop("b").await;
-    system.freed("data").await;
-    system.deleted("data").await;
+    system.ended_and_deleted("b", "data").await;
     system.judge();
 }
 
@@ -226,9 +220,7 @@ async fn an_expansion_that_waits_holds_up_no_other_change() {
     let mounted = system.run("b", 0, "copy").await;
     assert!(bytes_at(&mounted.path) > large / 2, "the copy has the new size");
     for (alloc, volume) in [("a", "data"), ("b", "copy")] {
-        system.stop(alloc).await;
-        system.freed(volume).await;
-        system.deleted(volume).await;
+        system.ended_and_deleted(alloc, volume).await;
     }
     system.judge();
 }

@@ -88,9 +88,7 @@ async fn a_first_use_without_room_is_where_another_claim_is() {
     let status = system.volume_status("data").await.unwrap();
     assert_eq!(status.topologies[0]["zone"], "z2", "{status:?}");
     assert!(status.storage.unwrap().failure.is_none());
-    system.stop("b").await;
-    system.freed("data").await;
-    system.deleted("data").await;
+    system.ended_and_deleted("b", "data").await;
     system.assert_known().await;
     system.judge();
 }
