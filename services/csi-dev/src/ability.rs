@@ -46,9 +46,12 @@ pub enum Ability {
     GetSnapshot,
     /// The usage of a volume, in `NodeGetVolumeStats`
     Stats,
-    /// Whether a volume is abnormal, in `ListVolumes`, `ControllerGetVolume` and
+    /// Whether a volume is abnormal, as plugins of CSI 1.12 say it: in `ListVolumes`, `ControllerGetVolume` and
     /// `NodeGetVolumeStats`
     Condition,
+    /// The health of volumes and of the storage: `ControllerGetVolumeHealth`,
+    /// `NodeGetVolumeHealth`, `NodeGetStorageHealth`, and with `list` `ControllerListVolumeHealth`
+    Health,
     /// The access modes `SINGLE_NODE_SINGLE_WRITER` and `SINGLE_NODE_MULTI_WRITER`
     SingleNodeMultiWriter,
     /// Accessibility constraints; needs --topology as well
@@ -80,6 +83,7 @@ impl Ability {
             | Self::OnlineExpand
             | Self::Stats
             | Self::Condition
+            | Self::Health
             | Self::SingleNodeMultiWriter
             | Self::Topology
             | Self::Stage

@@ -39,6 +39,8 @@ enum Command {
     Provision(ProvisionArgs),
     /// Fence a node at the storage, so that its volumes can be detached although it uses them
     Fence(FenceArgs),
+    /// Say that the storage is not well, seen from a node
+    Trouble(TroubleArgs),
     /// Find what a CO did wrong, in the logs of all instances together
     Judge(JudgeArgs),
 }
@@ -96,6 +98,20 @@ struct FenceArgs {
     lift: bool,
 }
 
+#[derive(Args, Debug)]
+struct TroubleArgs {
+    /// The directory that all instances share
+    #[arg(long, value_name = "DIR")]
+    backend: PathBuf,
+    /// The node, by the id that `NodeGetInfo` answers
+    #[arg(long)]
+    node_id: String,
+    /// What `NodeGetStorageHealth` says: that the storage is degraded if that is the first word, and
+    /// otherwise that it cannot be reached. An empty text ends that
+    #[arg(value_name = "TEXT")]
+    said: String,
+}
+
 const FENCE_HELP: &str = "For tests of nodes that are gone. While the fence stands, the node \
 stages and publishes nothing, and its volumes can be detached although it has them mounted. Only \
 records are changed: a workload can still write to its mount. An ext4 of the node is aborted, \
@@ -120,6 +136,7 @@ pub fn main() -> ExitCode {
         Command::Serve(config) => run_serve(*config),
         Command::Provision(args) => run_provision(args),
         Command::Fence(args) => run_fence(args),
+        Command::Trouble(args) => run_trouble(args),
         Command::Judge(args) => args.run(),
     };
     match done {
@@ -220,6 +237,12 @@ fn run_fence(args: FenceArgs) -> Result<(), Box<dyn Error>> {
     for staging_path in backend.fence(&node_id, !lift)? {
         mounts::abort(&staging_path)?;
     }
+    Ok(())
+}
+
+fn run_trouble(args: TroubleArgs) -> Result<(), Box<dyn Error>> {
+    let TroubleArgs { backend, node_id, said } = args;
+    Backend::open(backend)?.set_trouble(&node_id, Some(said).filter(|said| !said.is_empty()))?;
     Ok(())
 }
 

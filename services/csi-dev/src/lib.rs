@@ -1,6 +1,6 @@
 //! The development CSI driver: a whole plugin with real mounts.
 //!
-//! Owns: a CSI 1.12 plugin for developing and testing a CO. Several instances, one per node, share
+//! Owns: a CSI 1.13 plugin for developing and testing a CO. Several instances, one per node, share
 //! one backend directory.
 //!
 //! Promises: the RPCs of `driver::services`, each unless it is switched off; real mounts and

@@ -73,8 +73,9 @@ pub async fn serve(config: Config) -> Result<(), ServeError> {
 fn start(profile: Profile, backend: Backend) -> Result<Driver, BackendError> {
     if profile.is_node() {
         let (node_id, topology) = (profile.node_id.clone(), profile.topology());
-        let (max_volumes, fenced) = (profile.max_volumes, false);
-        backend.register_node(&NodeRecord { node_id, max_volumes, topology, fenced })?;
+        let max_volumes = profile.max_volumes;
+        let record = NodeRecord { max_volumes, topology, ..NodeRecord::new(&node_id) };
+        backend.register_node(&record)?;
     }
     Ok(Driver::new(profile, backend))
 }

@@ -1,6 +1,6 @@
 //! The gRPC service in front of a driver.
 //!
-//! Owns: finding the types of a call. Promises: streams, and calls that CSI 1.12 does not have, are
+//! Owns: finding the types of a call. Promises: streams, and calls that CSI 1.13 does not have, are
 //! passed on unread. Never: reads a message.
 
 use std::convert::Infallible;

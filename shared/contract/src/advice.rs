@@ -82,6 +82,7 @@ impl Code {
             | Self::ClockSkew
             | Self::NodeReturning
             | Self::NodeFull
+            | Self::StorageAway
             | Self::OutOfReach
             | Self::PluginExhausted
             | Self::NoSuchPlugin

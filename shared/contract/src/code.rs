@@ -327,6 +327,11 @@ codes! {
         "start the agent with the node's old name; for a new name, give it an empty state \
          directory once nothing below the old one is mounted";
 
+    /// The plugin says that the node does not reach its storage.
+    StorageAway = "BERTH0239", "the node does not reach the plugin's storage, as the plugin says",
+        "mend the way from the node to the storage, or use another node: \
+         `berth volume placement VOLUME` shows whether there is one";
+
     // 03xx: allocs.
     /// No such alloc.
     NoSuchAlloc = "BERTH0301", "no such alloc",

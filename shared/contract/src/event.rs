@@ -107,6 +107,10 @@ events! {
     PluginStopped = "plugin.stopped", "An agent stopped a plugin; the detail says why.";
     PluginHeld = "plugin.held", "A plugin was taken away and still runs: mounts need it.";
     PluginMoved = "plugin.moved", "Calls go to another instance of a plugin on this node.";
+    PluginStorageTrouble = "plugin.storage-trouble",
+        "A plugin says that its storage is not well, seen from a node; the detail says how.";
+    PluginStorageWell = "plugin.storage-well",
+        "A plugin says that its storage is well again, seen from a node.";
     PluginExpected = "plugin.expected", "A job says how many instances of a plugin it is to have.";
 
     NodeReady = "node.ready", "A node's agent is there.";

@@ -1,6 +1,6 @@
 //! The capabilities that a plugin advertises.
 //!
-//! **Owns** one flag per capability of CSI 1.12, by CSI's names, for the plugin, its controller and
+//! **Owns** one flag per capability of CSI 1.13, by CSI's names, for the plugin, its controller and
 //! its node.
 //!
 //! **Promises** that capabilities of a later CSI are ignored.
@@ -39,6 +39,7 @@ flags! {
         volume_accessibility_constraints = VolumeAccessibilityConstraints,
         group_controller_service = GroupControllerService,
         snapshot_metadata_service = SnapshotMetadataService,
+        snapshot_accessibility_constraints = SnapshotAccessibilityConstraints,
     }
 }
 
@@ -68,6 +69,8 @@ flags! {
         single_node_multi_writer = SingleNodeMultiWriter,
         modify_volume = ModifyVolume,
         get_snapshot = GetSnapshot,
+        get_volume_health = GetVolumeHealth,
+        list_volume_health = ListVolumeHealth,
     }
 }
 
@@ -80,6 +83,8 @@ flags! {
         volume_condition = VolumeCondition,
         single_node_multi_writer = SingleNodeMultiWriter,
         volume_mount_group = VolumeMountGroup,
+        get_volume_health = GetVolumeHealth,
+        get_storage_health = GetStorageHealth,
     }
 }
 
@@ -138,17 +143,17 @@ mod tests {
 
     #[test]
     fn each_capability_of_a_controller_has_its_flag() {
-        let every_flag = controller(&(1..=15).collect::<Vec<_>>());
+        let every_flag = controller(&(1..=17).collect::<Vec<_>>());
         let printed = format!("{every_flag:?}");
-        assert_eq!(printed.matches(": true").count(), 15, "{printed}");
+        assert_eq!(printed.matches(": true").count(), 17, "{printed}");
         assert_eq!(printed.matches(": false").count(), 0, "{printed}");
     }
 
     #[test]
     fn each_capability_of_a_node_has_its_flag() {
-        let listed = (1..=6).map(|number| node::rpc::Type::try_from(number).unwrap());
+        let listed = (1..=8).map(|number| node::rpc::Type::try_from(number).unwrap());
         let printed = format!("{:?}", listed.collect::<NodeCapabilities>());
-        assert_eq!(printed.matches(": true").count(), 6, "{printed}");
+        assert_eq!(printed.matches(": true").count(), 8, "{printed}");
         assert_eq!(printed.matches(": false").count(), 0, "{printed}");
     }
 

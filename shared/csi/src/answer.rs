@@ -120,6 +120,18 @@ impl Answers<v1::ControllerGetVolumeResponse> for v1::ControllerGetVolumeRequest
     }
 }
 
+impl Answers<v1::ControllerGetVolumeHealthResponse> for v1::ControllerGetVolumeHealthRequest {
+    fn contradiction(&self, answer: &v1::ControllerGetVolumeHealthResponse) -> Option<AnswerFault> {
+        other_health(&self.volume_id, answer.volume_health.as_ref())
+    }
+}
+
+impl Answers<v1::NodeGetVolumeHealthResponse> for v1::NodeGetVolumeHealthRequest {
+    fn contradiction(&self, answer: &v1::NodeGetVolumeHealthResponse) -> Option<AnswerFault> {
+        other_health(&self.volume_id, answer.volume_health.as_ref())
+    }
+}
+
 impl Answers<v1::CreateSnapshotResponse> for v1::CreateSnapshotRequest {
     /// A snapshot whose ids cannot be stored cannot be deleted either, so it is not accepted.
     fn contradiction(&self, answer: &v1::CreateSnapshotResponse) -> Option<AnswerFault> {
@@ -193,6 +205,7 @@ names_nothing_of_the_request! {
     ControllerUnpublishVolumeRequest -> ControllerUnpublishVolumeResponse;
     ValidateVolumeCapabilitiesRequest -> ValidateVolumeCapabilitiesResponse;
     ListVolumesRequest -> ListVolumesResponse;
+    ControllerListVolumeHealthRequest -> ControllerListVolumeHealthResponse;
     GetCapacityRequest -> GetCapacityResponse;
     ControllerGetCapabilitiesRequest -> ControllerGetCapabilitiesResponse;
     DeleteSnapshotRequest -> DeleteSnapshotResponse;
@@ -205,6 +218,7 @@ names_nothing_of_the_request! {
     NodePublishVolumeRequest -> NodePublishVolumeResponse;
     NodeUnpublishVolumeRequest -> NodeUnpublishVolumeResponse;
     NodeGetVolumeStatsRequest -> NodeGetVolumeStatsResponse;
+    NodeGetStorageHealthRequest -> NodeGetStorageHealthResponse;
     NodeExpandVolumeRequest -> NodeExpandVolumeResponse;
     NodeGetCapabilitiesRequest -> NodeGetCapabilitiesResponse;
     NodeGetInfoRequest -> NodeGetInfoResponse;
@@ -271,6 +285,11 @@ fn other_id(what: &'static str, asked: &str, answered: &str) -> Option<AnswerFau
     let fault =
         || AnswerFault::OtherId { what, asked: asked.to_owned(), answered: quoted(answered) };
     (asked != answered).then(fault)
+}
+
+fn other_health(asked: &str, answered: Option<&v1::VolumeHealth>) -> Option<AnswerFault> {
+    let answered = answered.map(|health| health.volume_id.as_str());
+    other_id("volume", asked, answered.unwrap_or_default())
 }
 
 fn large_ids(made: &v1::Snapshot) -> Option<AnswerFault> {

@@ -1,8 +1,8 @@
-//! CSI 1.12, seen from the side of the container orchestrator.
+//! CSI 1.13, seen from the side of the container orchestrator.
 //!
 //! **Owns** the wire contract ([`v1`]), the client of one plugin's socket ([`client`]), whether
 //! an answer is one to its question ([`answer`]), the meaning of a plugin's error ([`outcome`]),
-//! the identity of a plugin ([`fingerprint`]), access modes on the wire ([`capability`]), and the
+//! the identity of a plugin ([`fingerprint`]), what it says of health ([`health`]), access modes on the wire ([`capability`]), and the
 //! redaction of requests ([`redact`]).
 //!
 //! **Promises** that every call ends by its deadline with an answer or a [`CallError`] that names
@@ -18,6 +18,7 @@ pub mod code;
 mod connection;
 pub mod failure;
 pub mod fingerprint;
+pub mod health;
 pub mod outcome;
 pub mod redact;
 pub mod rpc;

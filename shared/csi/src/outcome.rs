@@ -2,8 +2,8 @@
 //!
 //! **Owns** [`classify`], the only place that interprets a gRPC code.
 //!
-//! **Promises** an entry for each of the 32 calls and each answer, fixed by a golden file. The
-//! table follows CSI 1.12, and is stricter where drivers are known to be careless.
+//! **Promises** an entry for each of the 36 calls and each answer, fixed by a golden file. The
+//! table follows CSI 1.13, and is stricter where drivers are known to be careless.
 //!
 //! **Never** turns doubt into certainty: only [`Class::Done`] ends an earlier [`Class::Uncertain`].
 //! A later failure does not, even if that call never left this host.
@@ -207,6 +207,8 @@ const fn not_found(rpc: Rpc) -> Class {
         | Rpc::GetPluginCapabilities
         | Rpc::Probe
         | Rpc::ListVolumes
+        | Rpc::ControllerListVolumeHealth
+        | Rpc::NodeGetStorageHealth
         | Rpc::GetCapacity
         | Rpc::ControllerGetCapabilities
         | Rpc::GroupControllerGetCapabilities
@@ -282,7 +284,9 @@ const fn failed_precondition(rpc: Rpc) -> Class {
 const fn aborted(rpc: Rpc) -> Class {
     match rpc {
         // The starting token is stale.
-        Rpc::ListVolumes | Rpc::ListSnapshots => Class::Retry(Remedy::RestartListing),
+        Rpc::ListVolumes | Rpc::ListSnapshots | Rpc::ControllerListVolumeHealth => {
+            Class::Retry(Remedy::RestartListing)
+        }
         // Another operation is pending for the volume, perhaps an earlier attempt of the same call.
         _ => in_doubt(rpc, Remedy::Wait),
     }

@@ -1,4 +1,4 @@
-//! The 32 calls of CSI.
+//! The 36 calls of CSI.
 //!
 //! **Owns** the name, service, effect and messages of each call.
 //!
@@ -71,7 +71,7 @@ macro_rules! rpcs {
         unary { $($service:ident $effect:ident $rpc:ident($request:ident) -> $response:ident;)* }
         streaming { $($home:ident $kind:ident $stream:ident;)* }
     ) => {
-        /// A call of CSI 1.12.
+        /// A call of CSI 1.13.
         #[derive(
             Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
         )]
@@ -157,6 +157,10 @@ rpcs! {
         Controller Reads ValidateVolumeCapabilities(ValidateVolumeCapabilitiesRequest)
             -> ValidateVolumeCapabilitiesResponse;
         Controller Reads ListVolumes(ListVolumesRequest) -> ListVolumesResponse;
+        Controller Reads ControllerListVolumeHealth(ControllerListVolumeHealthRequest)
+            -> ControllerListVolumeHealthResponse;
+        Controller Reads ControllerGetVolumeHealth(ControllerGetVolumeHealthRequest)
+            -> ControllerGetVolumeHealthResponse;
         Controller Reads GetCapacity(GetCapacityRequest) -> GetCapacityResponse;
         Controller Reads ControllerGetCapabilities(ControllerGetCapabilitiesRequest)
             -> ControllerGetCapabilitiesResponse;
@@ -185,6 +189,9 @@ rpcs! {
         Node Changes NodePublishVolume(NodePublishVolumeRequest) -> NodePublishVolumeResponse;
         Node Undoes NodeUnpublishVolume(NodeUnpublishVolumeRequest) -> NodeUnpublishVolumeResponse;
         Node Reads NodeGetVolumeStats(NodeGetVolumeStatsRequest) -> NodeGetVolumeStatsResponse;
+        Node Reads NodeGetVolumeHealth(NodeGetVolumeHealthRequest) -> NodeGetVolumeHealthResponse;
+        Node Reads NodeGetStorageHealth(NodeGetStorageHealthRequest)
+            -> NodeGetStorageHealthResponse;
         Node Changes NodeExpandVolume(NodeExpandVolumeRequest) -> NodeExpandVolumeResponse;
         Node Reads NodeGetCapabilities(NodeGetCapabilitiesRequest) -> NodeGetCapabilitiesResponse;
         Node Reads NodeGetInfo(NodeGetInfoRequest) -> NodeGetInfoResponse;

@@ -2,7 +2,7 @@
 //!
 //! **Owns** nothing written by hand.
 //!
-//! **Promises** the names and numbers of CSI 1.12, and ordered maps, so that equal messages have
+//! **Promises** the names and numbers of CSI 1.13, and ordered maps, so that equal messages have
 //! equal bytes; neither `Debug` nor the JSON of a message shows a secret ([`crate::redact`]).
 //!
 //! **Never** decides anything: a server's call that is not written answers `UNIMPLEMENTED`.

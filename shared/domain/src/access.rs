@@ -1,6 +1,6 @@
 //! Who may share a volume with whom.
 //!
-//! **Owns** the access modes of CSI (1.12, `VolumeCapability.AccessMode`) and the one table that
+//! **Owns** the access modes of CSI (1.13, `VolumeCapability.AccessMode`) and the one table that
 //! says how many nodes, claims and writers each allows (A2, B3).
 //!
 //! **Promises** safety rule 1: [`admit`] never lets a second writer onto a single-writer volume,
@@ -77,11 +77,13 @@ pub struct CapabilityFilter {
 impl CapabilityFilter {
     /// The first capability that will do: the order in which a volume lists them is its preference.
     pub fn first_of(self, offered: &[Capability]) -> Option<Capability> {
-        let fits = |one: &&Capability| {
-            self.access.is_none_or(|access| access == one.access)
-                && self.attachment.is_none_or(|attachment| attachment == one.attachment)
-        };
-        offered.iter().find(fits).copied()
+        offered.iter().copied().find(|one| self.covers(*one))
+    }
+
+    /// Whether the capability will do.
+    pub fn covers(self, one: Capability) -> bool {
+        self.access.is_none_or(|access| access == one.access)
+            && self.attachment.is_none_or(|attachment| attachment == one.attachment)
     }
 }
 
@@ -146,7 +148,7 @@ impl AccessMode {
     }
 
     /// The table. A plugin must refuse a second publish of a single-node volume on its node unless
-    /// the mode is single-node-multi-writer (CSI 1.12, `NodePublishVolume`), hence one claim there.
+    /// the mode is single-node-multi-writer (CSI 1.13, `NodePublishVolume`), hence one claim there.
     pub const fn sharing(self) -> Sharing {
         use Bound::{Many, None, One};
         let (nodes, claims, writers) = match self {
@@ -172,7 +174,7 @@ impl AccessMode {
     }
 
     /// Whether a node's attachment is as its claims are, to read or to write: of many nodes one may
-    /// write, and the rest have to be attached read-only (CSI 1.12, `MULTI_NODE_SINGLE_WRITER`).
+    /// write, and the rest have to be attached read-only (CSI 1.13, `MULTI_NODE_SINGLE_WRITER`).
     /// What is attached one way cannot be used the other way before it was detached, so readers and
     /// the writer share no node.
     pub fn attaches_by_mode(self) -> bool {

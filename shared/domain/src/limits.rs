@@ -12,7 +12,7 @@ pub const TEXT_BYTES_MAX: usize = 1024;
 /// The most entries in a map of parameters, context or topology segments. CSI bounds their bytes
 /// only, which leaves room for no more than this.
 pub const MAP_ENTRIES_MAX: usize = 2048;
-/// The most bytes of all keys and values of such a map (CSI 1.12, size limits: 4 KiB).
+/// The most bytes of all keys and values of such a map (CSI 1.13, size limits: 4 KiB).
 pub const MAP_BYTES_MAX: usize = 4096;
 /// The most bytes of a controller's `publish_context`: four times what CSI allows. The volume is
 /// attached by then, and a refusal would not help.
@@ -59,7 +59,7 @@ pub const FAULTS_MAX: usize = 100;
 pub const PAGE_MAX: usize = 1000;
 /// The most bytes of one page of a list, as JSON. The rest of a message is for other fields.
 pub const PAGE_BYTES_MAX: usize = MESSAGE_BYTES_MAX / 2;
-/// The longest path handed to a plugin, in bytes (a plugin must accept 128: CSI 1.12, size limits).
+/// The longest path handed to a plugin, in bytes (a plugin must accept 128: CSI 1.13, size limits).
 pub const PATH_BYTES_MAX: usize = 128;
 
 /// Timeout of one plugin call, unless configured. After it the outcome is uncertain.

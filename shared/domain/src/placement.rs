@@ -1,7 +1,8 @@
 //! Which nodes can host a set of volumes, and why the others cannot (D6).
 //!
 //! **Owns** what a node needs for a plugin's volume ([`route`]): it is ready, its clock is right,
-//! it has a healthy instance, it is in the volume's topology, and it has room for one more volume.
+//! it has a healthy instance, it is in the volume's topology, it reaches the plugin's storage, and
+//! it has room for one more volume.
 //!
 //! **Promises** that a placement is decided in the same way as a claim: [`obstacles`] calls
 //! [`step`], and claims use [`route`]. The result holds for the moment only: a later claim may be
@@ -81,7 +82,15 @@ pub fn route(
             segments(&abilities.topology)
         )));
     }
-    // Zero means no bound (CSI 1.12, `NodeGetInfoResponse.max_volumes_per_node`).
+    let fs_type = spec.mount.fs_type.as_deref();
+    let out = abilities.storage.iter().find(|one| one.keeps_out(&spec.capabilities, fs_type));
+    if let Some(trouble) = out {
+        return Err(NoRoute::Storage(format!(
+            "plugin {id} cannot reach its storage from node {node}: {}",
+            trouble.said
+        )));
+    }
+    // Zero means no bound (CSI 1.13, `NodeGetInfoResponse.max_volumes_per_node`).
     let max = abilities.max_volumes.filter(|max| *max > 0);
     if let (Some(max), Some(volumes)) = (max, volumes)
         && volumes >= max

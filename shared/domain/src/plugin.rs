@@ -9,9 +9,11 @@
 
 mod controllers;
 mod node_id;
+mod storage_trouble;
 
 pub use controllers::ControllerChoice;
 pub use node_id::NodeIdFault;
+pub use storage_trouble::StorageTrouble;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -129,6 +131,12 @@ pub struct ControllerAbilities {
     /// `VOLUME_CONDITION`.
     #[serde(default)]
     pub volume_condition: bool,
+    /// `GET_VOLUME_HEALTH`.
+    #[serde(default)]
+    pub get_volume_health: bool,
+    /// `LIST_VOLUME_HEALTH`.
+    #[serde(default)]
+    pub list_volume_health: bool,
     /// `LIST_VOLUMES_PUBLISHED_NODES`.
     #[serde(default)]
     pub list_published_nodes: bool,
@@ -138,6 +146,9 @@ pub struct ControllerAbilities {
     /// The plugin's `VOLUME_ACCESSIBILITY_CONSTRAINTS`.
     #[serde(default)]
     pub topology: bool,
+    /// The plugin's `SNAPSHOT_ACCESSIBILITY_CONSTRAINTS`.
+    #[serde(default)]
+    pub snapshot_topology: bool,
     /// The plugin expands volumes only while they are not in use (`VolumeExpansion.OFFLINE`).
     #[serde(default)]
     pub expand_offline_only: bool,
@@ -168,6 +179,12 @@ pub struct NodeAbilities {
     /// `VOLUME_MOUNT_GROUP`.
     #[serde(default)]
     pub volume_mount_group: bool,
+    /// `GET_VOLUME_HEALTH`.
+    #[serde(default)]
+    pub get_volume_health: bool,
+    /// `GET_STORAGE_HEALTH`.
+    #[serde(default)]
+    pub get_storage_health: bool,
     /// The most volumes that the node may have; unlimited if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_volumes: Option<u64>,
@@ -175,6 +192,9 @@ pub struct NodeAbilities {
     /// Absent while it may take one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub full: Option<String>,
+    /// What is wrong with the storage, seen from the node.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub storage: Vec<StorageTrouble>,
     /// The node's topology (`accessible_topology`).
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub topology: BTreeMap<String, String>,

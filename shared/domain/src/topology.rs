@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 /// Whether a node is where a volume can be reached: in one of its topologies, with every segment of
-/// that (CSI 1.12, `Volume.accessible_topology`). A volume without topologies is everywhere. Keys
+/// that (CSI 1.13, `Volume.accessible_topology`). A volume without topologies is everywhere. Keys
 /// are compared without regard to case, as CSI has it.
 pub fn reaches(volume: &[BTreeMap<String, String>], node: &BTreeMap<String, String>) -> bool {
     let is_at = |segment: &str, value: &str| {
@@ -13,6 +13,20 @@ pub fn reaches(volume: &[BTreeMap<String, String>], node: &BTreeMap<String, Stri
     let within =
         |one: &BTreeMap<String, String>| one.iter().all(|(segment, value)| is_at(segment, value));
     volume.is_empty() || volume.iter().any(within)
+}
+
+/// The places that are within both, as each of them names the more exact one. Neither is empty.
+pub fn common_places(
+    some: &[BTreeMap<String, String>],
+    others: &[BTreeMap<String, String>],
+) -> Vec<BTreeMap<String, String>> {
+    let within = |places: &[BTreeMap<String, String>], all: &[BTreeMap<String, String>]| {
+        places.iter().filter(|one| reaches(all, one)).cloned().collect::<Vec<_>>()
+    };
+    let mut common = within(others, some);
+    let more = within(some, others);
+    common.extend(more.into_iter().filter(|one| !others.contains(one)));
+    common
 }
 
 /// These places, those from which this node reaches a volume before the others.
@@ -39,6 +53,21 @@ pub fn segments(topology: &BTreeMap<String, String>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn places_within_both_are_named_as_exactly_as_either_does() {
+        let place = |segments: &[(&str, &str)]| {
+            segments.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+        };
+        let [region, a, b] =
+            [&[("region", "r")][..], &[("region", "r"), ("zone", "a")], &[("zone", "b")]]
+                .map(place);
+        let common = |some: &[_], others: &[_]| common_places(some, others);
+        assert_eq!(common(std::slice::from_ref(&a), &[b.clone(), a.clone()]), [a.clone()]);
+        assert_eq!(common(std::slice::from_ref(&region), &[b.clone(), a.clone()]), [a.clone()]);
+        assert_eq!(common(&[b.clone(), a.clone()], std::slice::from_ref(&region)), [a.clone()]);
+        assert!(common(&[a], &[b]).is_empty());
+    }
 
     #[test]
     fn places_of_a_node_come_first_and_keep_their_order() {

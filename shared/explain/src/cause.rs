@@ -64,6 +64,8 @@ causes! {
     PluginDown: "The plugin has no healthy instance where one is needed.",
         "inspect.md#the-plugin-is-down";
     PluginHangs: "The plugin took a call and does not answer.", "inspect.md#the-plugin-hangs";
+    StorageUnreachable: "The plugin says that a node does not reach its storage.",
+        "inspect.md#the-storage-is-not-well";
     HeldByProcess: "Processes on the node use the volume.", "node.md#a-release-waits-for-a-process";
     ForeignMount: "Something else is mounted where the volume was.",
         "node.md#the-plugin-never-takes-the-volume-down";
@@ -92,6 +94,8 @@ causes! {
         "The mount exists and is useless: it fails, or shows another disk or a deleted directory.",
         "node.md#a-mount-is-missing-or-dead";
     MountMissing: "The mount is gone.", "node.md#a-mount-is-missing-or-dead";
+    StorageDegraded: "The plugin says that its storage is degraded, seen from a node.",
+        "inspect.md#the-storage-is-not-well";
     VolumeUnwell: "The volume is mounted, and its plugin says that it is not well.", "node.md";
     NobodyWorks: "No volumewatcher makes the calls of the release.", "inspect.md#no-worker";
     Refused: "The last claim could not be granted.", "inspect.md#a-run-was-refused";

@@ -60,6 +60,23 @@ pub fn instance_down(instance: &InstanceStatus) -> Finding {
     finding
 }
 
+/// The plugin runs on the node, and says that its storage is not well there.
+pub fn storage_unwell(instance: &InstanceStatus) -> Option<Finding> {
+    let (plugin, node) = (&instance.plugin, &instance.node);
+    let troubles = &instance.abilities.as_ref()?.storage;
+    // What is out of reach comes first.
+    let (cause, how) = if troubles.first()?.unreachable {
+        (Cause::StorageUnreachable, "does not reach")
+    } else {
+        (Cause::StorageDegraded, "has trouble with")
+    };
+    let sentence = format!("node {node} {how} the storage of plugin {plugin}, as the plugin says");
+    let finding = Finding::new(cause, Actor::PluginOperator(plugin.clone()), sentence)
+        .shown_by(troubles.iter().map(|trouble| trouble.said.clone()))
+        .next(next::plugin_process(node, plugin));
+    Some(finding.next(next::plugin_status(plugin)))
+}
+
 /// The node half on a node is unhealthy or missing.
 pub fn down_on(plugin: &PluginId, node: &NodeId, description: Option<&str>) -> Finding {
     let sentence = match description {

@@ -249,8 +249,10 @@ fn host_hangs(node: &NodeStatus) -> Option<Finding> {
 }
 
 fn unhealthy(node: &NodeStatus) -> Option<Finding> {
-    let half = node.instances.iter().find(|instance| !instance.healthy)?;
-    Some(instance::instance_down(half))
+    let mut instances = node.instances.iter();
+    let unhealthy = node.instances.iter().find(|instance| !instance.healthy);
+    let finding = unhealthy.map(instance::instance_down);
+    finding.or_else(|| instances.find_map(instance::storage_unwell))
 }
 
 /// Plugin calls on the node that are past their deadlines.

@@ -5,7 +5,7 @@ use berth_domain::plugin::{Half, NodeState};
 
 use crate::facts::Facts;
 use crate::finding::Finding;
-use crate::instance::{down, instance_down};
+use crate::instance::{down, instance_down, storage_unwell};
 use crate::node;
 
 /// Every fault of a plugin's instances; a half without a healthy instance decides.
@@ -14,7 +14,10 @@ pub fn troubles(facts: &Facts, plugin: &PluginStatus) -> Vec<Finding> {
     if no_controller || plugin.nodes.healthy == 0 {
         return vec![worst_half(facts, plugin)];
     }
-    plugin.instances.iter().filter(|instance| !instance.healthy).map(instance_down).collect()
+    let of_instance = |instance: &InstanceStatus| {
+        if instance.healthy { storage_unwell(instance) } else { Some(instance_down(instance)) }
+    };
+    plugin.instances.iter().filter_map(of_instance).collect()
 }
 
 /// The half of a plugin that has no healthy instance, and why.

@@ -203,6 +203,7 @@ fn healthy_view(node: &NodeId, controller: bool) -> InstanceView {
             max_volumes: Some(128),
             topology: BTreeMap::from([("zone".to_owned(), "a".to_owned())]),
             capabilities,
+            storage: Vec::new(),
         }),
     };
     InstanceView {

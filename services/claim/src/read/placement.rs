@@ -329,7 +329,7 @@ fn slots(
             plugins.get(plugin).and_then(|all| all.instances.get(&(node.clone(), Half::Node)));
         let abilities = instance.and_then(|instance| instance.node.as_ref());
         let is_full = abilities.is_some_and(|node| node.full.is_some());
-        // Zero means no bound (CSI 1.12, `NodeGetInfoResponse.max_volumes_per_node`).
+        // Zero means no bound (CSI 1.13, `NodeGetInfoResponse.max_volumes_per_node`).
         let max_volumes = abilities.and_then(|node| node.max_volumes).filter(|max| *max > 0);
         let free = max_volumes.map(|max_volumes| max_volumes.saturating_sub(used));
         let free = if is_full { Some(0) } else { free };

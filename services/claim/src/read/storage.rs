@@ -125,6 +125,7 @@ pub fn show_snapshot(
         foreign: snapshot.foreign,
         size_bytes: snapshot.size_bytes,
         cut_at: snapshot.cut_at,
+        usable_from: snapshot.usable_from.clone(),
         group: snapshot.group.as_ref().map(|group| group.members.clone()).unwrap_or_default(),
         tries: snapshot.progress.calls.tries,
         next_try: snapshot.progress.calls.next_try,

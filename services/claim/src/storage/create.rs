@@ -18,7 +18,7 @@ use berth_contract::record::SCHEMA_STORAGE;
 use berth_contract::trace::TraceContext;
 use berth_domain::class::{Class, TopologyPolicy};
 use berth_domain::size::{Size, describe_bytes};
-use berth_domain::topology::{reached_first, reaches, segments};
+use berth_domain::topology::{common_places, reached_first, reaches, segments};
 use berth_domain::volume::storage::{
     CopyGrowth, Origin, Provision, Reclaim, SnapshotState, Stage, StorageLife, Topology,
 };
@@ -143,6 +143,8 @@ struct Source {
     origin: Origin,
     /// The volume, or what is known of that of the snapshot.
     spec: VolumeSpec,
+    /// Where the plugin says that a copy can be. Empty if it says nothing of it.
+    usable_from: Vec<Topology>,
     /// The least size of a copy: an expansion under way counts.
     bytes: Option<u64>,
     /// The size of a copy that says none.
@@ -186,6 +188,7 @@ async fn find_source(
             let origin = Origin { volume: from.volume.clone(), snapshot: None, external_id };
             return Ok(Some(Source {
                 origin,
+                usable_from: Vec::new(),
                 bytes: spec.bytes_after_expansion(),
                 default_bytes: spec.bytes_after_expansion(),
                 key: source.clone(),
@@ -214,11 +217,15 @@ async fn find_source(
         // A volume may have been created since under that name, elsewhere or at another plugin.
         let of_source = VolumeSpec {
             plugin: snapshot.plugin.clone(),
-            topologies: snapshot.topologies.clone(),
+            topologies: match &snapshot.usable_from[..] {
+                [] => snapshot.topologies.clone(),
+                said => said.to_vec(),
+            },
             ..of_source
         };
         let (key, secrets) = (source.clone(), snapshot.secrets.clone());
-        Ok(Some(Source { origin, spec: of_source, bytes, default_bytes, key, secrets }))
+        let (spec, usable_from) = (of_source, snapshot.usable_from.clone());
+        Ok(Some(Source { origin, spec, usable_from, bytes, default_bytes, key, secrets }))
     })
 }
 
@@ -282,8 +289,18 @@ fn build_spec(
     // A copy has the topology of its source.
     let requisite = match source {
         Some(source) if allowed.is_empty() => source.spec.topologies.clone(),
+        Some(Source { usable_from, .. }) if !usable_from.is_empty() => {
+            common_places(usable_from, allowed)
+        }
         _ => allowed.clone(),
     };
+    if let Some(source) = source.filter(|_| requisite.is_empty() && !allowed.is_empty()) {
+        let named =
+            |places: &[Topology]| places.iter().map(segments).collect::<Vec<_>>().join(" or ");
+        let (usable, allowed) = (named(&source.usable_from), named(allowed));
+        let problem = format!("can be used in {usable} only, and the volume is to be in {allowed}");
+        return Err(fault("from", problem));
+    }
     let first_use = policy == Some(TopologyPolicy::FirstUse);
     // A volume that is there already is where it is.
     let is_there =

@@ -165,6 +165,7 @@ impl ExternalEntry for ExternalSnapshot {
             size_bytes: None,
             cut_at: None,
             ready: false,
+            usable_from: Vec::new(),
             group: None,
         }
     }

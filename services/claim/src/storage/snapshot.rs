@@ -217,6 +217,7 @@ pub async fn adopt_snapshot(
         size_bytes: adopted.size_bytes.unwrap_or_default(),
         cut_at: adopted.cut_at,
         ready: adopted.ready,
+        usable_from: adopted.usable_from,
     };
     // After the list: the mirror then has any request that led to a listed snapshot.
     let caught_up = state.catch_up_with_all().await;

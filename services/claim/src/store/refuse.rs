@@ -23,6 +23,7 @@ pub fn to_problem(volume: &VolumeKey, refusal: &Refusal) -> Problem {
         Refusal::NodeAway(_) => (Code::NodeDown, true),
         Refusal::OutOfReach(_) => (Code::OutOfReach, false),
         Refusal::NodeFull(_) => (Code::NodeFull, true),
+        Refusal::StorageAway(_) => (Code::StorageAway, true),
         Refusal::SharedId(_) | Refusal::AttachedAs { .. } => (Code::SharedNodeId, true),
         Refusal::Unaccounted(_) => (Code::MountUnaccounted, true),
         Refusal::Unreported(_) => (Code::MountsUnreported, true),

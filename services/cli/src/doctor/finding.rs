@@ -161,6 +161,7 @@ const fn judge_cause(cause: Cause) -> Option<Verdict> {
         | C::PluginCrashes
         | C::PluginDown
         | C::PluginHangs
+        | C::StorageUnreachable
         | C::HeldByProcess
         | C::ForeignMount
         | C::MountLeft
@@ -172,7 +173,8 @@ const fn judge_cause(cause: Cause) -> Option<Verdict> {
         | C::MountDead
         | C::MountMissing
         | C::NobodyWorks => Some(Verdict::Fault),
-        C::MountUnaccounted
+        C::StorageDegraded
+        | C::MountUnaccounted
         | C::NodeGone
         | C::PluginFile
         | C::RequestOutdated

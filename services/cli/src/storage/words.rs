@@ -124,6 +124,7 @@ mod tests {
             foreign: false,
             size_bytes: None,
             cut_at: None,
+            usable_from: Vec::new(),
             group: Vec::new(),
             tries,
             next_try: None,

@@ -227,6 +227,7 @@ pub fn snapshots() -> Vec<SnapshotStub> {
         foreign: false,
         size_bytes: Some(10 << 30),
         cut_at: Some(ago(4001)),
+        usable_from: Vec::new(),
         group: Vec::new(),
         tries: 0,
         next_try: None,

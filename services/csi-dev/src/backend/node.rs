@@ -20,12 +20,16 @@ pub struct NodeRecord {
     /// Whether the storage is fenced from it; see [`Backend::fence`](super::Backend).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub fenced: bool,
+    /// What is wrong with the storage, seen from the node: the first word is `degraded` if the node
+    /// still reaches it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trouble: Option<String>,
 }
 
 impl NodeRecord {
     /// A node of which only the id is known.
     pub fn new(node_id: &str) -> Self {
         let (node_id, topology) = (node_id.to_owned(), Segments::new());
-        Self { node_id, max_volumes: 0, topology, fenced: false }
+        Self { node_id, max_volumes: 0, topology, fenced: false, trouble: None }
     }
 }

@@ -106,9 +106,18 @@ impl Backend {
     pub fn register_node(&self, node: &NodeRecord) -> Result<(), BackendError> {
         let path = self.node_file(&node.node_id).ok_or(BackendError::Id)?;
         let _lock = self.lock()?;
-        // A starting instance does not lift a fence.
-        let fenced = file::read::<NodeRecord>(&path)?.is_some_and(|record| record.fenced);
-        file::replace(&path, &NodeRecord { fenced, ..node.clone() })
+        // A starting instance neither lifts a fence nor mends the storage.
+        let last = file::read::<NodeRecord>(&path)?;
+        let (fenced, trouble) = last.map(|last| (last.fenced, last.trouble)).unwrap_or_default();
+        file::replace(&path, &NodeRecord { fenced, trouble, ..node.clone() })
+    }
+
+    /// Sets what is wrong with the storage, seen from a node.
+    pub fn set_trouble(&self, id: &str, trouble: Option<String>) -> Result<(), BackendError> {
+        let path = self.node_file(id).ok_or(BackendError::Id)?;
+        let _lock = self.lock()?;
+        let record = file::read::<NodeRecord>(&path)?.unwrap_or_else(|| NodeRecord::new(id));
+        file::replace(&path, &NodeRecord { trouble, ..record })
     }
 
     /// Fences a node, or lifts its fence, as an administrator does at the storage. While it is

@@ -142,7 +142,7 @@ fn to_wire(driver: &Driver, group: &GroupMeta) -> Result<VolumeGroupSnapshot, Re
     let mut snapshots = Vec::new();
     for snapshot_id in group.members.values() {
         if let Some(snapshot) = driver.backend.snapshot(snapshot_id)? {
-            snapshots.push(answer::snapshot(snapshot.meta()));
+            snapshots.push(answer::snapshot(driver, snapshot.meta()));
         }
     }
     let ready_to_use = snapshots.len() == group.members.len()

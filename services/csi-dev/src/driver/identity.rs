@@ -31,6 +31,9 @@ pub(super) fn capabilities(driver: &Driver) -> GetPluginCapabilitiesResponse {
     };
     let enabled = services.into_iter().filter(|(ability, _)| driver.has(*ability));
     let mut kinds: Vec<_> = enabled.map(|(_, kind)| service(kind)).collect();
+    if !driver.profile.snapshots_from().is_empty() {
+        kinds.push(service(Type::SnapshotAccessibilityConstraints));
+    }
     if driver.has(Ability::Expand) || driver.has(Ability::ExpandNode) {
         let online = driver.has(Ability::OnlineExpand);
         let kind = if online { Expansion::Online } else { Expansion::Offline };

@@ -24,6 +24,7 @@ mod call;
 mod controller;
 mod group;
 mod handle;
+mod health;
 mod identity;
 mod node;
 mod profile;

@@ -87,6 +87,9 @@ pub struct Profile {
     /// zones is; may be repeated
     #[arg(long, value_name = "KEY=VALUE", value_delimiter = ',', value_parser = parse_pair)]
     also_from: Vec<(String, String)>,
+    /// Make each snapshot usable from there only, wherever its volume is
+    #[arg(long, value_name = "KEY=VALUE", value_delimiter = ',', value_parser = parse_pair)]
+    snapshots_from: Vec<(String, String)>,
     /// How `ListVolumes` and `ListSnapshots` come in pages
     #[arg(long, value_name = "HOW", default_value = "stateless")]
     pub list_pages: ListPages,
@@ -160,6 +163,11 @@ impl Profile {
         self.also_from.iter().cloned().collect()
     }
 
+    /// Where each snapshot is usable from; everywhere if empty.
+    pub fn snapshots_from(&self) -> Segments {
+        self.snapshots_from.iter().cloned().collect()
+    }
+
     /// Whether the plugin ignores this field.
     pub fn ignores(&self, field: IgnoredField) -> bool {
         self.ignore.contains(&field)
@@ -218,7 +226,7 @@ mod tests {
         let on = Ability::value_variants().iter().filter(|ability| node_only.has(**ability));
         assert_eq!(
             on.map(ToString::to_string).collect::<Vec<_>>().join(" "),
-            "expand-node online-expand stats condition single-node-multi-writer stage mount-group"
+            "expand-node online-expand stats condition health single-node-multi-writer stage mount-group"
         );
     }
 

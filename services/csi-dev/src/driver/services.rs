@@ -20,7 +20,7 @@ use super::controller::{self, validate};
 use super::controller::{attach, capacity, create, expand, list, modify, snapshot, snapshots};
 use super::node::{self, publish, stage, stats};
 use super::request::RequestFields;
-use super::{Driver, group, identity};
+use super::{Driver, group, health, identity};
 use crate::ability::Ability;
 
 /// All services of one instance.
@@ -77,6 +77,10 @@ services! {
         ) => validate::validate;
         list_volumes(ListVolumesRequest) needs List => list::list;
         controller_get_volume(ControllerGetVolumeRequest: volume_id) needs GetVolume => list::get;
+        controller_list_volume_health(ControllerListVolumeHealthRequest) needs Health
+            => health::list;
+        controller_get_volume_health(ControllerGetVolumeHealthRequest: volume_id) needs Health
+            => health::get;
         get_capacity(GetCapacityRequest) needs Capacity => capacity::get;
         controller_expand_volume(ControllerExpandVolumeRequest: volume_id, capacity_range)
             needs Expand => expand::expand;
@@ -112,6 +116,9 @@ services! {
             => publish::unpublish;
         node_get_volume_stats(NodeGetVolumeStatsRequest: volume_id, volume_path)
             needs Stats | Condition => stats::get;
+        node_get_volume_health(NodeGetVolumeHealthRequest: volume_id) needs Health
+            => health::on_node;
+        node_get_storage_health(NodeGetStorageHealthRequest) needs Health => health::storage;
         node_expand_volume(NodeExpandVolumeRequest: volume_id, volume_path) needs ExpandNode
             => node::expand::expand;
     }

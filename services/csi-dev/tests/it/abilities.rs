@@ -64,9 +64,9 @@ async fn everything_is_on_until_it_is_switched_off() {
     );
     assert_eq!(
         (advertised_by_n1.expansion, advertised_by_n1.controller.len()),
-        (Some(Expansion::Online), 15)
+        (Some(Expansion::Online), 17)
     );
-    assert_eq!(advertised_by_n1.node.len(), 6);
+    assert_eq!(advertised_by_n1.node.len(), 8);
     let info = world.n1.call(v1::GetPluginInfoRequest {}).await.unwrap();
     assert!(info.name == "dev.berth" && !info.vendor_version.is_empty(), "{info:?}");
     let info = world.n1.call(v1::NodeGetInfoRequest {}).await.unwrap();
@@ -103,7 +103,7 @@ async fn what_is_off_takes_its_calls_along() {
         "--without",
         "expand-node,mount-group,online-expand",
         "--without",
-        "modify,get-volume,stats,condition",
+        "modify,get-volume,stats,condition,health",
         "--no-attach",
         "--no-stage",
     ];
@@ -133,6 +133,10 @@ async fn what_is_off_takes_its_calls_along() {
     off::<v1::NodeUnstageVolumeRequest>(node).await;
     off::<v1::NodeExpandVolumeRequest>(node).await;
     off::<v1::NodeGetVolumeStatsRequest>(node).await;
+    off::<v1::ControllerGetVolumeHealthRequest>(node).await;
+    off::<v1::ControllerListVolumeHealthRequest>(node).await;
+    off::<v1::NodeGetVolumeHealthRequest>(node).await;
+    off::<v1::NodeGetStorageHealthRequest>(node).await;
     // A service that the plugin does not have is not there at all.
     node.refused(v1::CreateVolumeGroupSnapshotRequest::default(), Code::Unimplemented).await;
 }

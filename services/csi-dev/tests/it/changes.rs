@@ -133,7 +133,7 @@ async fn one_volume_and_one_snapshot_are_as_in_the_lists() {
 }
 
 /// Marks the volume as a test does it.
-fn mark(world: &World, id: &str, text: &str) -> String {
+pub fn mark(world: &World, id: &str, text: &str) -> String {
     let mut command = Command::new(binary());
     command.args(["provision", "--volume", id, "--abnormal", text, "--backend"]);
     let output = command.arg(world.path().join("backend")).output().unwrap();

@@ -15,6 +15,7 @@ mod copies;
 mod crash;
 mod faults;
 mod forged;
+mod health;
 mod images;
 mod kernel;
 mod lenient;

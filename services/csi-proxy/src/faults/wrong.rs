@@ -10,7 +10,7 @@ use berth_csi::v1;
 
 use super::fault::WrongAnswer;
 
-/// Not a value of any enum of CSI 1.12.
+/// Not a value of any enum of CSI 1.13.
 const UNKNOWN: i32 = 999;
 /// Shortest text of a chatty plugin, in bytes.
 const CHATTER_BYTES: usize = 64 * 1024;

@@ -187,6 +187,7 @@ mod tests {
             size_bytes: 1,
             cut_at: None,
             ready: true,
+            usable_from: Vec::new(),
         })
     }
 

@@ -13,6 +13,7 @@
 mod answers;
 mod confirm;
 mod execute;
+mod health;
 mod provision;
 mod query;
 

@@ -28,7 +28,7 @@ use berth_csi::{CallError, Class, Remedy, v1};
 use berth_domain::Timestamp;
 use berth_domain::access::Capability;
 use berth_domain::limits::{LIST_MAX, TEXT_BYTES_MAX};
-use berth_domain::volume::storage::OriginKind;
+use berth_domain::volume::storage::{OriginKind, Topology};
 use berth_domain::volume::{CallKind, CreatedVolume, CutSnapshot, MountOptions, StorageAnswer};
 use berth_service::clock;
 use tokio::time::Instant;
@@ -156,6 +156,8 @@ impl Provisioner {
                         name: name.clone(),
                         secrets,
                         parameters: parameters.clone(),
+                        // The plugin chooses where it is usable, and says so.
+                        accessibility_requirements: None,
                     };
                     self.ask_plugin(request).await?.snapshot.unwrap_or_default()
                 };
@@ -294,14 +296,17 @@ pub(super) fn bytes(signed: i64) -> u64 {
     u64::try_from(signed).unwrap_or_default()
 }
 
+/// What the plugin says, unless that is more than a record takes.
+fn places(topologies: Vec<v1::Topology>) -> Vec<Topology> {
+    let places: Vec<_> = topologies.into_iter().map(|one| one.segments).collect();
+    let fits = places.len() <= LIST_MAX && places.iter().all(is_map_storable);
+    if fits { places } else { Vec::new() }
+}
+
 /// The volume as it is stored. What goes beyond the bounds of a record is left out, and said.
 fn created(asked: &v1::CreateVolumeRequest, made: v1::Volume) -> CreatedVolume {
     let unusable = answer::created_volume_fault(asked, &made).map(|fault| fault.to_string());
-    let mut topologies: Vec<_> =
-        made.accessible_topology.into_iter().map(|one| one.segments).collect();
-    if topologies.len() > LIST_MAX || topologies.iter().any(|one| !is_map_storable(one)) {
-        topologies.clear();
-    }
+    let topologies = places(made.accessible_topology);
     let mut context = made.volume_context;
     if !is_map_storable(&context) {
         context.clear();
@@ -327,6 +332,7 @@ pub(super) fn cut_snapshot(snapshot: v1::Snapshot) -> CutSnapshot {
         size_bytes: bytes(snapshot.size_bytes),
         cut_at: snapshot.creation_time.and_then(|at| timestamp(at.seconds, at.nanos)),
         ready: snapshot.ready_to_use,
+        usable_from: places(snapshot.accessible_topology),
     }
 }
 

@@ -11,8 +11,8 @@ use berth_contract::message::storage_call::{
 use berth_contract::problem::Problem;
 use berth_csi::capability::volume_capability;
 use berth_csi::rpc::Unary;
-use berth_csi::v1;
-use berth_domain::limits::{MAP_BYTES_MAX, PAGE_BYTES_MAX, TEXT_BYTES_MAX};
+use berth_csi::{health, v1};
+use berth_domain::limits::{MAP_BYTES_MAX, PAGE_BYTES_MAX};
 use tokio::time::Instant;
 
 use super::execute::ControllerExecutor;
@@ -31,8 +31,7 @@ impl ControllerExecutor {
         if asked.plugin != self.plugin.id {
             return Err(locate(self.misdirected(&asked.plugin)));
         }
-        let left = request.deadline.saturating_duration_since(Instant::now());
-        let answered = self.answer(asked.question, left).await.map_err(locate)?;
+        let answered = self.answer(asked.question, request.deadline).await.map_err(locate)?;
         // A page with more than fits a message is told as such, rather than lost on the bus.
         let size = serde_json::to_vec(&answered).map_or(usize::MAX, |answer| answer.len());
         if size > 2 * PAGE_BYTES_MAX {
@@ -42,13 +41,13 @@ impl ControllerExecutor {
         Ok(answered)
     }
 
-    async fn answer(&self, question: Question, left: Duration) -> Result<Answered, Problem> {
+    async fn answer(&self, question: Question, until: Instant) -> Result<Answered, Problem> {
         match question {
-            Question::Volumes { token, limit } => self.volumes(token, limit, left).await,
-            Question::Snapshots { token, limit } => self.snapshots(token, limit, left).await,
+            Question::Volumes { token, limit } => self.volumes(token, limit, until).await,
+            Question::Snapshots { token, limit } => self.snapshots(token, limit, until).await,
             Question::Volume { id } => {
                 let request = v1::ControllerGetVolumeRequest { volume_id: id };
-                let found = match self.plugin.call_within(request, left).await {
+                let found = match self.plugin.call_within(request, time_left(until)).await {
                     Ok(found) => found,
                     // It is not among this controller's volumes.
                     Err(error) if error.code() == Some(berth_csi::Code::NotFound) => {
@@ -59,7 +58,12 @@ impl ControllerExecutor {
                 let status = found.status.unwrap_or_default();
                 let volume = found.volume.unwrap_or_default();
                 let attached = Some(status.published_node_ids);
-                let shown = show_volume(volume, attached, status.volume_condition);
+                let said = health::of_condition(status.volume_condition);
+                let unwell = match said {
+                    None => self.volume_unwell(&volume.volume_id, until).await,
+                    said => said,
+                };
+                let shown = show_volume(volume, attached, unwell);
                 Ok(Answered { volumes: vec![shown], ..Answered::default() })
             }
             Question::Capacity { capabilities, parameters, topology } => {
@@ -74,7 +78,7 @@ impl ControllerExecutor {
                     parameters,
                     accessible_topology: topology.map(|segments| v1::Topology { segments }),
                 };
-                let room = self.ask_plugin(request, left).await?;
+                let room = self.ask_plugin(request, until).await?;
                 Ok(Answered {
                     available_bytes: Some(bytes(room.available_capacity)),
                     max_volume_bytes: room.maximum_volume_size.map(bytes),
@@ -89,17 +93,21 @@ impl ControllerExecutor {
         &self,
         token: String,
         limit: u32,
-        left: Duration,
+        until: Instant,
     ) -> Result<Answered, Problem> {
         let can = self.plugin.controller().unwrap_or_default();
         let max_entries = i32::try_from(limit).unwrap_or(i32::MAX);
         let request = v1::ListVolumesRequest { max_entries, starting_token: token };
-        let page = self.ask_plugin(request, left).await?;
+        let page = self.ask_plugin(request, until).await?;
+        let mut unwell = self.list_unwell(until).await;
         let show = |entry: v1::list_volumes_response::Entry| {
             let status = entry.status.unwrap_or_default();
+            let volume = entry.volume.unwrap_or_default();
+            let said = health::of_condition(status.volume_condition);
+            let said = said.or_else(|| unwell.remove(&volume.volume_id));
             // Without the ability CSI forbids to read the field.
             let attached = can.list_volumes_published_nodes.then_some(status.published_node_ids);
-            show_volume(entry.volume.unwrap_or_default(), attached, status.volume_condition)
+            show_volume(volume, attached, said)
         };
         // What has no id is nothing that could be meant.
         let named = |shown: &PluginVolumeStatus| !shown.external_id.is_empty();
@@ -112,7 +120,7 @@ impl ControllerExecutor {
         &self,
         token: String,
         limit: u32,
-        left: Duration,
+        until: Instant,
     ) -> Result<Answered, Problem> {
         let max_entries = i32::try_from(limit).unwrap_or(i32::MAX);
         let request = v1::ListSnapshotsRequest {
@@ -120,7 +128,7 @@ impl ControllerExecutor {
             starting_token: token,
             ..v1::ListSnapshotsRequest::default()
         };
-        let page = self.ask_plugin(request, left).await?;
+        let page = self.ask_plugin(request, until).await?;
         let listed = page.entries.into_iter().filter_map(|entry| entry.snapshot);
         let named = |shown: &PluginSnapshotStatus| !shown.external_id.is_empty();
         let snapshots = listed.map(show_snapshot).filter(named).collect();
@@ -131,17 +139,21 @@ impl ControllerExecutor {
     async fn ask_plugin<R: Unary>(
         &self,
         request: R,
-        left: Duration,
+        until: Instant,
     ) -> Result<R::Response, Problem> {
-        let asked = self.plugin.call_within(request, left).await;
+        let asked = self.plugin.call_within(request, time_left(until)).await;
         asked.map_err(|error| storage_problem(&error))
     }
+}
+
+fn time_left(until: Instant) -> Duration {
+    until.saturating_duration_since(Instant::now())
 }
 
 fn show_volume(
     volume: v1::Volume,
     published_on: Option<Vec<String>>,
-    condition: Option<v1::VolumeCondition>,
+    abnormal: Option<String>,
 ) -> PluginVolumeStatus {
     let context_bytes: usize =
         volume.volume_context.iter().map(|(key, value)| key.len() + value.len()).sum();
@@ -157,9 +169,7 @@ fn show_volume(
         },
         topologies: volume.accessible_topology.into_iter().map(|one| one.segments).collect(),
         published_on,
-        abnormal: condition
-            .filter(|condition| condition.abnormal)
-            .map(|condition| condition.message.chars().take(TEXT_BYTES_MAX / 4).collect()),
+        abnormal,
     }
 }
 
@@ -171,6 +181,7 @@ fn show_snapshot(snapshot: v1::Snapshot) -> PluginSnapshotStatus {
         source: cut.source,
         size_bytes: (cut.size_bytes > 0).then_some(cut.size_bytes),
         cut_at: cut.cut_at,
+        usable_from: cut.usable_from,
         ready: cut.ready,
         group,
         topologies: Vec::new(),

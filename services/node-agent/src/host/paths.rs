@@ -10,7 +10,7 @@
 //!
 //! `<volume>` stands for plugin, namespace and volume, `<alloc>` for the alloc: the first 96 and 64
 //! bits of the SHA-256 of the ids, in hex. Ids may hold slashes and be 256 bytes long, and a plugin
-//! need not take a path of more than 128 bytes (CSI 1.12, size limits). `agent.status` says which
+//! need not take a path of more than 128 bytes (CSI 1.13, size limits). `agent.status` says which
 //! path is whose.
 //!
 //! **Promises** that paths are functions of the ids and nothing else, so that an agent that lost

@@ -125,6 +125,7 @@ mod tests {
                 node_id: None,
                 max_volumes: None,
                 topology: [].into(),
+                storage: Vec::new(),
                 capabilities: NodeCapabilities::default(),
             }),
         });

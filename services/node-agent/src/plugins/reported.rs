@@ -68,9 +68,12 @@ fn controller_abilities(known: &Fingerprint, can: &ControllerCapabilities) -> Co
         get_volume: can.get_volume,
         modify_volume: can.modify_volume,
         volume_condition: can.volume_condition,
+        get_volume_health: can.get_volume_health,
+        list_volume_health: can.list_volume_health,
         list_published_nodes: can.list_volumes_published_nodes,
         group_snapshot: known.group_snapshots,
         topology: known.services.volume_accessibility_constraints,
+        snapshot_topology: known.services.snapshot_accessibility_constraints,
         expand_offline_only: known.expansion.offline && !known.expansion.online,
     }
 }
@@ -87,8 +90,11 @@ fn node_abilities(known: &Fingerprint) -> Option<NodeAbilities> {
         volume_condition: can.volume_condition,
         single_node_multi_writer: can.single_node_multi_writer,
         volume_mount_group: can.volume_mount_group,
+        get_volume_health: can.get_volume_health,
+        get_storage_health: can.get_storage_health,
         max_volumes: node.max_volumes,
         full: None,
+        storage: node.storage.clone(),
         topology: node.topology.clone(),
     })
 }
@@ -117,6 +123,7 @@ mod tests {
                 node_id: Some("i-7".to_owned()),
                 max_volumes: Some(3),
                 topology: [("zone".to_owned(), "a".to_owned())].into(),
+                storage: Vec::new(),
                 capabilities: NodeCapabilities {
                     stage_unstage_volume: true,
                     ..NodeCapabilities::default()

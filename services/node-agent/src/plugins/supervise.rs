@@ -8,6 +8,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use berth_csi::fingerprint::ask_storage;
 use berth_csi::{Client, Code, Fingerprint, IdentifyError, identify, v1};
 use berth_domain::Timestamp;
 use berth_domain::retry::Schedule;
@@ -31,8 +32,9 @@ const SOCKET_GRACE: Duration = Duration::from_secs(2);
 /// shortest: its limit of volumes and its capabilities may change while it runs.
 const IDENTIFY_INTERVAL: Schedule =
     Schedule { first: Duration::from_secs(300), max: Duration::from_secs(300) };
-/// Number of probes between reads of the version. A proxy may change it behind one connection.
-const PROBES_PER_VERSION_READ: u32 = 5;
+/// Number of probes between reads of the version, which a proxy may change behind one connection,
+/// and between questions about the storage.
+const PROBES_PER_READ: u32 = 5;
 
 /// The timing of probes.
 #[derive(Debug, Clone, Copy)]
@@ -150,10 +152,16 @@ impl InstanceProbe {
         {
             probe(client, timeout).await?;
             self.probes += 1;
-            let reads_version = self.probes.is_multiple_of(PROBES_PER_VERSION_READ);
-            let same = !reads_version || has_same_version(client, known, timeout).await;
+            let reads = self.probes.is_multiple_of(PROBES_PER_READ);
+            let same = !reads || has_same_version(client, known, timeout).await;
             if same && client.connections() == self.connections {
-                return Ok(self.refresh(member, known, timeout).await);
+                let mut known = self.refresh(member, known, timeout).await;
+                if let Some(node) = known.node.as_mut().filter(|_| reads)
+                    && let Some(storage) = ask_storage(client, node.capabilities, timeout).await
+                {
+                    node.storage = storage;
+                }
+                return Ok(known);
             }
         }
         let before = client.connections();
@@ -238,7 +246,7 @@ fn next_view(last: &InstanceView, seen: ProbeResult, now: Timestamp) -> Instance
     match seen {
         Ok(fingerprint) => InstanceView {
             healthy,
-            description: format!("{} {} is ready", fingerprint.name, fingerprint.vendor_version),
+            description: describe_ready(&fingerprint),
             since,
             fingerprint: Some(fingerprint),
         },
@@ -249,6 +257,13 @@ fn next_view(last: &InstanceView, seen: ProbeResult, now: Timestamp) -> Instance
             fingerprint: last.fingerprint.clone(),
         },
     }
+}
+
+fn describe_ready(plugin: &Fingerprint) -> String {
+    let storage = plugin.node.iter().flat_map(|node| &node.storage);
+    let storage: String =
+        storage.map(|trouble| format!("; its storage: {}", trouble.said)).collect();
+    format!("{} {} is ready{storage}", plugin.name, plugin.vendor_version)
 }
 
 /// Refuses another driver. Another version is an upgrade. Another name is another driver: it does

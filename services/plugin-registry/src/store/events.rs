@@ -4,7 +4,7 @@ use berth_bus::Events;
 use berth_contract::event::{Event, EventName};
 use berth_contract::service::PLUGIN_REGISTRY;
 use berth_contract::trace::TraceContext;
-use berth_domain::plugin::{Instance, Job, NodeState};
+use berth_domain::plugin::{Instance, Job, NodeState, StorageTrouble};
 use berth_domain::proof::Proof;
 use berth_domain::{JobId, Namespace, NodeId, PluginId, Timestamp};
 use berth_telemetry::metric::EVENTS_REFUSED;
@@ -49,7 +49,13 @@ pub fn write_event(
         Write::Put(instance_key, instance) => {
             let record = before.instances.get(instance_key);
             let flips = record.is_none_or(|record| record.healthy != instance.healthy);
-            flips.then(|| health(node, instance_key, instance, at, trace))
+            if flips {
+                return Some(health(node, instance_key, instance, at, trace));
+            }
+            let troubles = |it: &Instance| it.node.as_ref().map(|node| node.storage.clone());
+            let now = troubles(instance).unwrap_or_default();
+            let is_news = record.and_then(troubles).unwrap_or_default() != now;
+            is_news.then(|| storage_health(node, instance_key, &now, at, trace))
         }
         Write::Delete(instance_key) => Some(instance_left(node, instance_key, at, trace)),
     }
@@ -66,6 +72,20 @@ fn health(
     let name = if instance.healthy { EventName::PluginHealthy } else { EventName::PluginUnhealthy };
     let detail = format!("{half} {}: {}", instance.version, instance.description);
     Event { plugin: Some(plugin.clone()), detail: Some(detail), ..event(name, node, at, trace) }
+}
+
+fn storage_health(
+    node: &NodeId,
+    (plugin, _): &InstanceKey,
+    troubles: &[StorageTrouble],
+    at: Timestamp,
+    trace: TraceContext,
+) -> Event {
+    let is_well = troubles.is_empty();
+    let name = if is_well { EventName::PluginStorageWell } else { EventName::PluginStorageTrouble };
+    let said: Vec<_> = troubles.iter().map(|trouble| trouble.said.as_str()).collect();
+    let detail = (!is_well).then(|| said.join("; "));
+    Event { plugin: Some(plugin.clone()), detail, ..event(name, node, at, trace) }
 }
 
 /// A plugin gives a node no id of its own.

@@ -8,7 +8,8 @@
 use std::collections::BTreeMap;
 
 use berth_domain::plugin::{
-    ControllerAbilities, Count, Half, Instance, NodeAbilities, NodeState, UnaccountedMount,
+    ControllerAbilities, Count, Half, Instance, NodeAbilities, NodeState, StorageTrouble,
+    UnaccountedMount,
 };
 use berth_domain::proof::{Proof, ProofKind};
 use berth_domain::volume::MountUse;
@@ -115,11 +116,15 @@ decode_struct!(ControllerAbilities {
     get_volume = false,
     modify_volume = false,
     volume_condition = false,
+    get_volume_health = false,
+    list_volume_health = false,
     list_published_nodes = false,
     group_snapshot = false,
     topology = false,
+    snapshot_topology = false,
     expand_offline_only = false,
 });
+decode_struct!(StorageTrouble { unreachable, said, access, attachment, fs_type });
 decode_struct!(NodeAbilities {
     external_node,
     controller_service,
@@ -129,8 +134,11 @@ decode_struct!(NodeAbilities {
     volume_condition = false,
     single_node_multi_writer = false,
     volume_mount_group = false,
+    get_volume_health = false,
+    get_storage_health = false,
     max_volumes,
     full,
+    storage,
     topology,
 });
 

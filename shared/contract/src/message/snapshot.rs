@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use berth_domain::limits::{GROUP_MAX, LIST_MAX};
 use berth_domain::volume::CallFailure;
-use berth_domain::volume::storage::SnapshotState;
+use berth_domain::volume::storage::{SnapshotState, Topology};
 use berth_domain::{Namespace, PluginId, SnapshotId, Timestamp, VolumeId};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -198,6 +198,9 @@ pub struct SnapshotStub {
     /// When the plugin cut it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cut_at: Option<Timestamp>,
+    /// Where a volume that is made of it can be reached; absent if the plugin does not say.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub usable_from: Vec<Topology>,
     /// The volumes of its group; empty if it is in none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub group: Vec<VolumeId>,

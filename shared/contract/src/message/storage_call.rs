@@ -307,6 +307,9 @@ pub struct PluginSnapshotStatus {
     pub cut_at: Option<Timestamp>,
     /// Whether a volume can be made of it.
     pub ready: bool,
+    /// Where a volume that is made of it can be reached; absent if the plugin does not say.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub usable_from: Vec<Topology>,
     /// The plugin's id of its group; absent if it is in none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,

@@ -206,7 +206,14 @@ decode_variants!(StorageAnswer {
     "snapshot" => Snapshot(CutSnapshot),
     "group" => Group { external_id, ready = false, snapshots },
 });
-decode_struct!(CutSnapshot { external_id, source, size_bytes = 0, cut_at, ready = false });
+decode_struct!(CutSnapshot {
+    external_id,
+    source,
+    size_bytes = 0,
+    cut_at,
+    ready = false,
+    usable_from = Vec::new(),
+});
 decode_struct!(CreatedVolume {
     external_id,
     capacity_bytes = 0,

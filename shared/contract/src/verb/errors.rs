@@ -50,6 +50,7 @@ pub(super) const CLAIM_REFUSED: &[Code] = codes![
     ClockSkew,
     NodeReturning,
     NodeFull,
+    StorageAway,
     OutOfReach,
     MountOptionsRefused,
     SharedNodeId,

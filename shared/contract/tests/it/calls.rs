@@ -217,6 +217,7 @@ fn cut() -> CutSnapshot {
         size_bytes: 10 * GIB,
         cut_at: Some(sample::at(1)),
         ready: true,
+        usable_from: vec![sample::map("zone", "a")],
     }
 }
 

@@ -16,7 +16,9 @@ use berth_domain::access::{AccessMode, AttachmentMode, Capability, Mode};
 use berth_domain::alloc::{Alloc, AllocState, VolumeRequest, VolumeType};
 use berth_domain::class::{Class, ClassUse, Quota, SizeLimits, TopologyPolicy};
 use berth_domain::owner::AllocOwner;
-use berth_domain::plugin::{ControllerAbilities, Instance, Job, Node, NodeAbilities, NodeState};
+use berth_domain::plugin::{
+    ControllerAbilities, Instance, Job, Node, NodeAbilities, NodeState, StorageTrouble,
+};
 use berth_domain::proof::{Proof, ProofKind};
 use berth_domain::volume::storage::Reclaim;
 use berth_domain::volume::{
@@ -309,6 +311,13 @@ pub fn instance() -> Instance {
             stage_unstage_volume: true,
             max_volumes: Some(25),
             full: Some("RESOURCE_EXHAUSTED: no slot is free".to_owned()),
+            storage: vec![StorageTrouble {
+                unreachable: true,
+                said: "it cannot be reached (PathDown): no route to 10.0.0.7".to_owned(),
+                access: Some(AccessMode::SingleNodeWriter),
+                attachment: Some(AttachmentMode::FileSystem),
+                fs_type: Some("ext4".to_owned()),
+            }],
             topology: map("zone", "a"),
             ..NodeAbilities::default()
         }),

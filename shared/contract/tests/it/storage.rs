@@ -217,6 +217,7 @@ pub fn listed_snapshot() -> PluginSnapshotStatus {
         size_bytes: Some(10 * GIB),
         cut_at: Some(sample::at(0)),
         ready: true,
+        usable_from: vec![sample::map("zone", "a")],
         group: Some("group-0e2f".to_owned()),
     }
 }
@@ -337,6 +338,7 @@ fn snapshots() {
         foreign: state == SnapshotState::Cut,
         size_bytes: Some(10 * GIB),
         cut_at: Some(sample::at(1)),
+        usable_from: vec![sample::map("zone", "a")],
         group: vec![sample::volume(), VolumeId::new("logs").unwrap()],
         tries: 2,
         next_try: Some(sample::at(4)),

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 /// A field of no version.
 const UNKNOWN: &str = "of_no_version";
 /// Objects whose field names are the caller's own: no name is unknown there.
-const MAPS: [&str; 10] = [
+const MAPS: [&str; 11] = [
     "attributes",
     "context",
     "meta",
@@ -16,6 +16,7 @@ const MAPS: [&str; 10] = [
     "secrets",
     "topologies",
     "topology",
+    "usable_from",
 ];
 
 /// The request with an unknown field in one of its objects, once for each of them; with the path of

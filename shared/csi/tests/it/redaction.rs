@@ -73,6 +73,8 @@ fn no_message_prints_its_secrets() {
         GetVolumeGroupSnapshotRequest
         GetMetadataAllocatedRequest GetMetadataDeltaRequest
         NodeStageVolumeRequest NodePublishVolumeRequest NodeExpandVolumeRequest
+        ControllerListVolumeHealthRequest ControllerGetVolumeHealthRequest
+        NodeGetStorageHealthRequest NodeGetStorageHealthResponse
     };
     let forms = printed
         .iter()

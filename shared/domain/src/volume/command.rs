@@ -213,6 +213,8 @@ pub enum NoRoute {
     Topology(String),
     /// The node has the most volumes of the plugin that it may have (E10).
     Full(String),
+    /// The plugin says that the node does not reach its storage.
+    Storage(String),
     /// The plugin gives the node an id that another node had first.
     SharedId(String),
     /// Another node has a mount of the volume that no claim covers.

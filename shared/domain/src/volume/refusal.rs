@@ -66,7 +66,7 @@ impl Refusal {
     pub fn may_pass(&self) -> bool {
         use Refusal::{
             AttachedAs, NodeAway, NodeClock, NodeFull, PlaceRefused, PluginUnready, SharedId,
-            Unaccounted, Unreported,
+            StorageAway, Unaccounted, Unreported,
         };
         if self.is_of_creation() {
             return true;
@@ -79,6 +79,7 @@ impl Refusal {
                 | NodeFull(_)
                 | PlaceRefused { .. }
                 | SharedId(_)
+                | StorageAway(_)
                 | Unaccounted(_)
                 | Unreported(_)
                 | AttachedAs { .. }
@@ -101,6 +102,7 @@ impl From<NoRoute> for Refusal {
             NoRoute::Node(why) => Self::NodeAway(why),
             NoRoute::Topology(why) => Self::OutOfReach(why),
             NoRoute::Full(why) => Self::NodeFull(why),
+            NoRoute::Storage(why) => Self::StorageAway(why),
             NoRoute::SharedId(why) => Self::SharedId(why),
             NoRoute::Unaccounted(why) => Self::Unaccounted(why),
             NoRoute::Unreported(why) => Self::Unreported(why),
@@ -205,6 +207,9 @@ pub enum Refusal {
     /// The node has the most volumes of the plugin that it may have (E10).
     #[error("there is no room for the volume on the node: {0}")]
     NodeFull(String),
+    /// The plugin says that the node does not reach its storage.
+    #[error("{0}")]
+    StorageAway(String),
     /// The plugin gives the node an id that another node had first.
     #[error("{0}")]
     SharedId(String),

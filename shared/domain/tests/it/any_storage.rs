@@ -191,6 +191,7 @@ pub fn snapshot() -> impl Strategy<Value = Snapshot> {
             name: asked.0,
             plugin: asked.1,
             source: asked.2,
+            usable_from: asked.3.clone(),
             topologies: asked.3,
             home: None,
             parameters: asked.4,
@@ -206,13 +207,15 @@ pub fn snapshots() -> impl Strategy<Value = BTreeMap<SnapshotId, Box<Snapshot>>>
 }
 
 fn cut_snapshot() -> impl Strategy<Value = CutSnapshot> {
-    (text(), text(), bytes(), option::of(time()), any::<bool>()).prop_map(
-        |(external_id, source, size_bytes, cut_at, ready)| CutSnapshot {
+    let places = vec(map(), 0..2);
+    (text(), text(), bytes(), option::of(time()), any::<bool>(), places).prop_map(
+        |(external_id, source, size_bytes, cut_at, ready, usable_from)| CutSnapshot {
             external_id,
             source,
             size_bytes,
             cut_at,
             ready,
+            usable_from,
         },
     )
 }

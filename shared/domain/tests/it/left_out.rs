@@ -10,7 +10,8 @@ use berth_domain::access::{AccessMode, AttachmentMode, Mode};
 use berth_domain::alloc::{Alloc, AllocState, VolumeRequest, VolumeType};
 use berth_domain::owner::AllocOwner;
 use berth_domain::plugin::{
-    ControllerAbilities, Instance, Job, Node, NodeAbilities, NodeState, UnaccountedMount,
+    ControllerAbilities, Instance, Job, Node, NodeAbilities, NodeState, StorageTrouble,
+    UnaccountedMount,
 };
 use berth_domain::proof::{Proof, ProofKind};
 use berth_domain::volume::storage::{Operation, Provision, Snapshot, StorageLife, StorageProgress};
@@ -120,7 +121,7 @@ fn optional_of_a_progress() -> [(&'static str, Value); 8] {
     ]
 }
 
-fn optional_of_a_snapshot() -> [(&'static str, Value); 14] {
+fn optional_of_a_snapshot() -> [(&'static str, Value); 15] {
     [
         ("progress", json!({})),
         ("doomed", json!(false)),
@@ -131,6 +132,7 @@ fn optional_of_a_snapshot() -> [(&'static str, Value); 14] {
         ("size_bytes", json!(null)),
         ("cut_at", json!(null)),
         ("topologies", json!([])),
+        ("usable_from", json!([])),
         ("home", json!(null)),
         ("parameters", json!({})),
         ("secrets", json!(null)),
@@ -231,8 +233,20 @@ fn a_node() -> impl Strategy<Value = Node> {
     })
 }
 
+fn storage_trouble() -> impl Strategy<Value = StorageTrouble> {
+    (any::<bool>(), text(), option::of(text())).prop_map(|(unreachable, said, fs_type)| {
+        StorageTrouble {
+            unreachable,
+            said,
+            access: fs_type.is_none().then_some(AccessMode::SingleNodeWriter),
+            attachment: unreachable.then_some(AttachmentMode::BlockDevice),
+            fs_type,
+        }
+    })
+}
+
 fn an_instance() -> impl Strategy<Value = Instance> {
-    let flags = any::<[bool; 18]>();
+    let flags = any::<[bool; 21]>();
     let controller = flags.prop_map(|can| ControllerAbilities {
         publish_unpublish_volume: can[0],
         publish_readonly: can[1],
@@ -248,13 +262,17 @@ fn an_instance() -> impl Strategy<Value = Instance> {
         get_volume: can[11],
         modify_volume: can[12],
         volume_condition: can[13],
+        get_volume_health: can[18],
+        list_volume_health: can[19],
+        snapshot_topology: can[20],
         list_published_nodes: can[14],
         group_snapshot: can[15],
         topology: can[16],
         expand_offline_only: can[17],
     });
-    let node = (any::<[bool; 7]>(), option::of(any::<u64>()), option::of(text()), map());
-    let node = node.prop_map(|(can, max_volumes, full, topology)| NodeAbilities {
+    let numbers = (option::of(any::<u64>()), option::of(text()));
+    let node = (any::<[bool; 9]>(), numbers, vec(storage_trouble(), 0..3), map());
+    let node = node.prop_map(|(can, (max_volumes, full), storage, topology)| NodeAbilities {
         external_node: "ext".to_owned(),
         controller_service: can[0],
         stage_unstage_volume: can[1],
@@ -263,8 +281,11 @@ fn an_instance() -> impl Strategy<Value = Instance> {
         volume_condition: can[4],
         single_node_multi_writer: can[5],
         volume_mount_group: can[6],
+        get_volume_health: can[7],
+        get_storage_health: can[8],
         max_volumes,
         full,
+        storage,
         topology,
     });
     (any::<bool>(), text(), time(), option::of(controller), option::of(node)).prop_map(
@@ -433,6 +454,9 @@ proptest! {
                 ("get_volume", json!(false)),
                 ("modify_volume", json!(false)),
                 ("volume_condition", json!(false)),
+                ("get_volume_health", json!(false)),
+                ("list_volume_health", json!(false)),
+                ("snapshot_topology", json!(false)),
                 ("list_published_nodes", json!(false)),
                 ("group_snapshot", json!(false)),
                 ("topology", json!(false)),
@@ -447,11 +471,19 @@ proptest! {
                 ("volume_condition", json!(false)),
                 ("single_node_multi_writer", json!(false)),
                 ("volume_mount_group", json!(false)),
+                ("get_volume_health", json!(false)),
+                ("get_storage_health", json!(false)),
+                ("storage", json!([])),
                 ("max_volumes", json!(null)),
                 ("full", json!(null)),
                 ("topology", json!({})),
             ];
             read_without(node, &optional, &other)?;
+            for trouble in &node.storage {
+                let optional =
+                    ["access", "attachment", "fs_type"].map(|field| (field, json!(null)));
+                read_without(trouble, &optional, &other)?;
+            }
         }
     }
 

@@ -233,5 +233,6 @@ pub fn cut(ready: bool) -> CutSnapshot {
         size_bytes: 1,
         cut_at: None,
         ready,
+        usable_from: Vec::new(),
     }
 }

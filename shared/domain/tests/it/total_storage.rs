@@ -63,6 +63,7 @@ fn with_snapshot(volume: Volume, state: SnapshotState, progress: StorageProgress
         plugin: PluginId::new("p").unwrap(),
         source: "vol-1".to_owned(),
         topologies: Vec::new(),
+        usable_from: Vec::new(),
         parameters: BTreeMap::new(),
         secrets: None,
         group: None,

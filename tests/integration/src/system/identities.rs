@@ -11,6 +11,7 @@ use berth_harness::process::{Program, binary};
 use tokio::process::Command;
 
 use super::{Options, PLUGIN, System};
+use crate::RECOVERY;
 
 /// The server's name in its certificate.
 const SERVER: &str = "berth";
@@ -96,6 +97,15 @@ impl System {
     /// `berth`, for an operator of this system.
     pub fn berth(&self) -> Command {
         self.identify_operator(Command::new(binary("berth")))
+    }
+
+    /// What the operator's `berth` prints, on stdout and then on stderr.
+    pub async fn berth_prints(&self, args: &[&str]) -> String {
+        let mut command = self.berth();
+        command.args(["--nats", &self.url()]).args(args).kill_on_drop(true);
+        let output = tokio::time::timeout(RECOVERY, command.output()).await;
+        let output = output.expect("berth ends").expect("berth runs");
+        String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
     }
 
     pub(super) fn identify_operator(&self, berth: Command) -> Command {

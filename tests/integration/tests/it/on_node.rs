@@ -14,13 +14,6 @@ use serde_json::json;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-async fn berth(system: &System, args: &[&str]) -> String {
-    let mut command = system.berth();
-    command.args(["--nats", &system.url()]).args(args).kill_on_drop(true);
-    let output = tokio::time::timeout(PATIENCE, command.output()).await.unwrap().unwrap();
-    String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
-}
-
 /// Waits until the claim shows this state.
 async fn becomes(system: &System, volume: &str, state: NodeMountState) -> ClaimStatus {
     wait::until(&format!("the claim on {volume} says {state}"), PATIENCE, || async {
@@ -32,7 +25,7 @@ async fn becomes(system: &System, volume: &str, state: NodeMountState) -> ClaimS
 }
 
 async fn events(system: &System, volume: &str) -> Vec<Event> {
-    let printed = berth(system, &["--json", "events", "--volume", volume]).await;
+    let printed = system.berth_prints(&["--json", "events", "--volume", volume]).await;
     printed.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
 }
 
@@ -56,7 +49,7 @@ async fn is_shown(system: &System, volume: &str, alloc: &str, words: &[&str]) {
     ] {
         let awaited = format!("`berth {}` shows what the node does", command.join(" "));
         wait::until(&awaited, PATIENCE, || async {
-            let shown = berth(system, command).await;
+            let shown = system.berth_prints(command).await;
             let missing = words.iter().find(|words| !shown.contains(**words));
             missing.map_or(Ok(()), |words| Err(format!("no {words:?} in {shown}")))
         })
@@ -138,7 +131,7 @@ async fn a_mount_that_hangs_fails_or_is_gone_shows_in_every_view() {
     // The state on a node whose agent is away is unknown.
     system.kill9(Part::Agent(0));
     wait::until("the claim says that its node is down", PATIENCE, || async {
-        let shown = berth(&system, &["claim", "status", "--volume", "hangs"]).await;
+        let shown = system.berth_prints(&["claim", "status", "--volume", "hangs"]).await;
         let words = "the agent of node n1, which is down since";
         if shown.contains(words) { Ok(()) } else { Err(shown) }
     })
@@ -184,7 +177,7 @@ async fn what_a_plugin_calls_abnormal_shows_until_it_takes_it_back() {
         for command in views {
             let awaited = format!("the condition {change} by `berth {}`", command.join(" "));
             wait::until(&awaited, PATIENCE, || async {
-                let shown = berth(&system, command).await;
+                let shown = system.berth_prints(command).await;
                 let is_told =
                     shown.contains("volume is not well") && shown.contains("disk is failing");
                 if is_told == is_abnormal { Ok(()) } else { Err(shown) }

@@ -286,6 +286,7 @@ impl Decider {
             size_bytes: 0,
             cut_at: None,
             ready,
+            usable_from: Vec::new(),
         };
         let source = volume.snapshots.values().next().map_or("", |known| &known.source);
         if !self.scenario.is_grouped() {

@@ -59,7 +59,7 @@ pub(crate) fn condition(
     Ok(Some(v1::VolumeCondition { abnormal: !reasons.is_empty(), message }))
 }
 
-pub(crate) fn snapshot(meta: &SnapshotMeta) -> v1::Snapshot {
+pub(crate) fn snapshot(driver: &Driver, meta: &SnapshotMeta) -> v1::Snapshot {
     v1::Snapshot {
         size_bytes: meta.size_bytes,
         snapshot_id: meta.snapshot_id.clone(),
@@ -67,6 +67,7 @@ pub(crate) fn snapshot(meta: &SnapshotMeta) -> v1::Snapshot {
         creation_time: Some(timestamp(meta.created_us)),
         ready_to_use: is_ready(meta),
         group_snapshot_id: meta.group_id.clone().unwrap_or_default(),
+        accessible_topology: topology::to_wire(&driver.profile.snapshots_from()),
     }
 }
 

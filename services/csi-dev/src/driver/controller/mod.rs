@@ -39,6 +39,7 @@ pub(super) fn capabilities(driver: &Driver) -> ControllerGetCapabilitiesResponse
         (Ability::Modify, Type::ModifyVolume),
         (Ability::GetVolume, Type::GetVolume),
         (Ability::GetSnapshot, Type::GetSnapshot),
+        (Ability::Health, Type::GetVolumeHealth),
         (Ability::SingleNodeMultiWriter, Type::SingleNodeMultiWriter),
     ];
     // Only the answers of these two calls have a condition.
@@ -50,6 +51,8 @@ pub(super) fn capabilities(driver: &Driver) -> ControllerGetCapabilitiesResponse
         )),
     };
     let on = kinds.into_iter().filter(|(ability, _)| driver.has(*ability)).map(|(_, kind)| kind);
+    let lists_health = driver.has(Ability::Health) && driver.has(Ability::List);
+    let on = on.chain(lists_health.then_some(Type::ListVolumeHealth));
     let on = on.chain(has_condition.then_some(Type::VolumeCondition));
     let capabilities = on.map(capability).collect();
     ControllerGetCapabilitiesResponse { capabilities }

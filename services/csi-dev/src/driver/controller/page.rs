@@ -13,7 +13,7 @@ use crate::driver::refusal::Refusal;
 const AFTER: &str = "after:";
 
 /// The entries of one page and the token of the next. `all` is ordered by id.
-pub(super) fn page<T>(
+pub(in crate::driver) fn page<T>(
     mut all: Vec<T>,
     id: impl Fn(&T) -> &str,
     (starting_token, max_entries): (&str, i32),

@@ -30,7 +30,7 @@ pub(in crate::driver) fn create(
     fields.finish()?;
 
     if let Some(snapshot) = driver.backend.snapshot(&snapshot_id)? {
-        return repeated(snapshot.meta(), source);
+        return repeated(driver, snapshot.meta(), source);
     }
     let volume = driver.volume(source)?;
     let meta = describe(&volume, snapshot_id, name, ready_after_ms);
@@ -38,8 +38,8 @@ pub(in crate::driver) fn create(
     let _kept = directory::lock(volume.dir())?;
     match driver.backend.take_snapshot(&volume, &meta)? {
         // A concurrent call with this name created it first.
-        Some(existing) => repeated(&existing, source),
-        None => Ok(CreateSnapshotResponse { snapshot: Some(answer::snapshot(&meta)) }),
+        Some(existing) => repeated(driver, &existing, source),
+        None => Ok(CreateSnapshotResponse { snapshot: Some(answer::snapshot(driver, &meta)) }),
     }
 }
 
@@ -74,9 +74,13 @@ pub(crate) fn describe(
 }
 
 /// The answer if the name is taken.
-fn repeated(meta: &SnapshotMeta, source: &str) -> Result<CreateSnapshotResponse, Refusal> {
+fn repeated(
+    driver: &Driver,
+    meta: &SnapshotMeta,
+    source: &str,
+) -> Result<CreateSnapshotResponse, Refusal> {
     if meta.source_volume_id == *source && meta.group_id.is_none() {
-        return Ok(CreateSnapshotResponse { snapshot: Some(answer::snapshot(meta)) });
+        return Ok(CreateSnapshotResponse { snapshot: Some(answer::snapshot(driver, meta)) });
     }
     let message = format!(
         "snapshot {:?} exists and is of volume {:?}; use another name",

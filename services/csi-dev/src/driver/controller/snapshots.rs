@@ -32,7 +32,8 @@ pub(in crate::driver) fn list(
     }
     let asked = (starting_token.as_str(), *max_entries);
     let (snapshots, next_token) = page::page(snapshots, id, asked, driver.profile.list_pages)?;
-    let entry = |snapshot: &Snapshot| Entry { snapshot: Some(answer::snapshot(snapshot.meta())) };
+    let entry =
+        |snapshot: &Snapshot| Entry { snapshot: Some(answer::snapshot(driver, snapshot.meta())) };
     Ok(ListSnapshotsResponse { entries: snapshots.iter().map(entry).collect(), next_token })
 }
 
@@ -43,7 +44,7 @@ pub(in crate::driver) fn get(
     let id = &request.snapshot_id;
     match driver.backend.snapshot(id)? {
         Some(snapshot) if is_there(driver, snapshot.meta())? => {
-            Ok(GetSnapshotResponse { snapshot: Some(answer::snapshot(snapshot.meta())) })
+            Ok(GetSnapshotResponse { snapshot: Some(answer::snapshot(driver, snapshot.meta())) })
         }
         _ => {
             let message = format!("snapshot {id:?} does not exist; check the id");

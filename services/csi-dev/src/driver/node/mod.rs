@@ -70,6 +70,8 @@ pub(super) fn capabilities(driver: &Driver) -> NodeGetCapabilitiesResponse {
         (Ability::MountGroup, Type::VolumeMountGroup),
         (Ability::Stats, Type::GetVolumeStats),
         (Ability::Condition, Type::VolumeCondition),
+        (Ability::Health, Type::GetVolumeHealth),
+        (Ability::Health, Type::GetStorageHealth),
     ];
     let capability = |kind: Type| NodeServiceCapability {
         r#type: Some(node_service_capability::Type::Rpc(node_service_capability::Rpc {

@@ -32,8 +32,8 @@ pub(in crate::driver) fn get(
     let mount_point = match find(&volume, &state, node, path) {
         Ok(mount_point) => mount_point,
         Err(refusal) => {
-            let condition = volume_condition.filter(|_| is_recorded(&state, node, path));
-            let condition = condition.map(|condition| add_absence(condition, node, path));
+            let gone = absence(driver, &volume, path)?;
+            let condition = volume_condition.zip(gone).map(add_absence);
             let usage = Vec::new();
             return condition.map_or(Err(refusal), |condition| {
                 Ok(NodeGetVolumeStatsResponse { usage, volume_condition: Some(condition) })
@@ -45,8 +45,18 @@ pub(in crate::driver) fn get(
     Ok(NodeGetVolumeStatsResponse { usage, volume_condition })
 }
 
-fn add_absence(condition: VolumeCondition, node: &str, path: &str) -> VolumeCondition {
-    let gone = format!("it is no longer at {path} on {node}");
+/// That the volume was staged or published at `path`, and is no longer there.
+pub(in crate::driver) fn absence(
+    driver: &Driver,
+    volume: &Volume,
+    path: &str,
+) -> Result<Option<String>, Refusal> {
+    let (state, node) = (volume.read_state()?, driver.node_id());
+    let is_gone = is_recorded(&state, node, path) && find(volume, &state, node, path).is_err();
+    Ok(is_gone.then(|| format!("it is no longer at {path} on {node}")))
+}
+
+fn add_absence((condition, gone): (VolumeCondition, String)) -> VolumeCondition {
     let message = if condition.abnormal { format!("{}; {gone}", condition.message) } else { gone };
     VolumeCondition { abnormal: true, message }
 }

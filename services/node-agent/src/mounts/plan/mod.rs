@@ -1,7 +1,7 @@
 //! Decides which node calls the agent makes for a volume. [`crate::mounts`] makes them.
 //!
 //! **Owns** the order of stage, publish, unpublish and unstage on this node. It also decides which
-//! allocs share a staging (rules 10 and 11 of the claim protocol; CSI 1.12, volume lifecycle).
+//! allocs share a staging (rules 10 and 11 of the claim protocol; CSI 1.13, volume lifecycle).
 //!
 //! **Promises**
 //! - that a grant leads to no call once its alloc was detached at the same or a later epoch;

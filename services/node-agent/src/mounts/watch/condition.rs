@@ -1,12 +1,13 @@
-//! The condition of mounted volumes, as their plugins tell it (CSI `VOLUME_CONDITION`).
+//! The health of mounted volumes, as their plugins tell it: by `NodeGetVolumeHealth`, or by the
+//! condition in `NodeGetVolumeStats` where they are of CSI 1.12.
 //!
-//! **Owns** the question about each published volume, `NodeGetVolumeStats`, again and again.
+//! **Owns** the question about each published volume, again and again.
 //!
 //! **Promises** that what a plugin calls abnormal is on the claim's record and in the node's status
 //! until the plugin takes it back, that a question is the volume's only call while it lasts, and
 //! that a mount which does not answer is not asked about.
 //!
-//! **Never** acts on a condition: CSI means it for people.
+//! **Never** acts on it: CSI means it for people.
 
 use std::path::Path;
 use std::time::Duration;
@@ -14,7 +15,8 @@ use std::time::Duration;
 use berth_contract::code::Code;
 use berth_contract::message::agent::MountHealth;
 use berth_contract::problem::Problem;
-use berth_csi::v1;
+use berth_csi::advertised::NodeCapabilities;
+use berth_csi::{CallError, health, v1};
 use berth_domain::{AllocId, VolumeKey};
 use berth_service::clock;
 use berth_service::shutdown::Shutdown;
@@ -26,14 +28,12 @@ use crate::journal::{Journal, JournalledUse, UseState};
 use crate::mounts::calls::NodePlugins;
 use crate::mounts::health::{MountHealths, PROBE_TIMEOUT, ProbeAnswer};
 use crate::mounts::node_faults::read_mount_table;
-use crate::plugins::problem_from_call;
+use crate::plugins::{Plugin, problem_from_call};
 
 /// How long a plugin may take to answer. A release waits for that long at most.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 /// Largest number of volumes that are asked about at once.
 const QUESTIONS_AT_ONCE_MAX: usize = 4;
-/// How much of a plugin's words is kept, in characters.
-const MESSAGE_MAX: usize = 256;
 
 /// Asks plugins for the condition of the volumes that are mounted here.
 pub(super) struct ConditionWatcher {
@@ -96,7 +96,8 @@ impl ConditionWatcher {
     ) -> Result<(), Problem> {
         let (journal, healths) = (self.journal.clone(), self.healths.clone());
         let plugin = self.plugins.get(&entry.plugin)?;
-        if !plugin.view().healthy || !plugin.node().is_some_and(|can| can.volume_condition) {
+        let can = plugin.node().filter(|_| plugin.view().healthy).unwrap_or_default();
+        if !can.get_volume_health && !can.volume_condition {
             return Ok(());
         }
         if !self.is_well(volume, alloc, &entry).await? {
@@ -112,17 +113,9 @@ impl ConditionWatcher {
             if journal.volume(&volume).uses.get(&alloc) != Some(&entry) {
                 return Ok(());
             }
-            let path = |path: &Path| path.to_string_lossy().into_owned();
-            let request = v1::NodeGetVolumeStatsRequest {
-                volume_id: entry.external_id.clone(),
-                volume_path: path(&entry.target),
-                staging_target_path: entry.staging.as_deref().map(path).unwrap_or_default(),
-            };
-            let answer = plugin.call_within(request, ANSWER_MAX).await;
-            let answer = answer.map_err(|error| problem_from_call(&error))?;
-            let abnormal = answer.volume_condition.filter(|condition| condition.abnormal);
-            let said = abnormal.map(|condition| {
-                let words: String = condition.message.chars().take(MESSAGE_MAX).collect();
+            let unwell = ask_plugin(&plugin, can, &entry).await;
+            let unwell = unwell.map_err(|error| problem_from_call(&error))?;
+            let said = unwell.map(|words| {
                 format!("plugin {} says that the volume is not well: {words}", entry.plugin)
             });
             let key = (volume, alloc);
@@ -138,4 +131,26 @@ impl ConditionWatcher {
         };
         self.executor.run(turn, question).await
     }
+}
+
+/// What the plugin says is wrong with the volume.
+async fn ask_plugin(
+    plugin: &Plugin,
+    can: NodeCapabilities,
+    entry: &JournalledUse,
+) -> Result<Option<String>, CallError> {
+    let path = |path: &Path| path.to_string_lossy().into_owned();
+    let volume_id = entry.external_id.clone();
+    let at = path(&entry.target);
+    let staging_target_path = entry.staging.as_deref().map(path).unwrap_or_default();
+    if can.get_volume_health {
+        let volume_publish_path = at;
+        let request =
+            v1::NodeGetVolumeHealthRequest { volume_id, volume_publish_path, staging_target_path };
+        let answer = plugin.call_within(request, ANSWER_MAX).await?;
+        return Ok(answer.volume_health.as_ref().and_then(health::of_volume));
+    }
+    let request = v1::NodeGetVolumeStatsRequest { volume_id, volume_path: at, staging_target_path };
+    let answer = plugin.call_within(request, ANSWER_MAX).await?;
+    Ok(health::of_condition(answer.volume_condition))
 }

@@ -446,6 +446,11 @@ fn of_volumes(code: Code) -> Option<Problem> {
                 plugin takes 25 there";
             (Refusal::NodeFull(why.to_owned()), "claim.take")
         }
+        Code::StorageAway => {
+            let why = "plugin ebs.csi.aws.com cannot reach its storage from node host.example: it \
+                cannot be reached (PathDown): no route to 10.0.0.7";
+            (Refusal::StorageAway(why.to_owned()), "claim.take")
+        }
         Code::SharedNodeId => {
             let why = "plugin ebs.csi.aws.com calls node host.example \"i-0abc\", as it calls node \
                 host.other, which had the id first: give its driver on host.example an id of its \
@@ -462,6 +467,7 @@ fn of_volumes(code: Code) -> Option<Problem> {
     let problem = Problem::new(code, &refusal).at_step(step).volume(sample::key());
     // These come to be without anybody's changing the request, as the claim service says.
     let may_come = matches!(code, Code::NodeDown | Code::ClockSkew | Code::NodeFull);
-    let may_come = may_come || matches!(code, Code::PluginExhausted | Code::SharedNodeId);
+    let of_storage = matches!(code, Code::PluginExhausted | Code::StorageAway);
+    let may_come = may_come || of_storage || code == Code::SharedNodeId;
     Some(if may_come { problem.retryable() } else { problem })
 }

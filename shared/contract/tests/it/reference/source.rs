@@ -224,6 +224,7 @@ fn paths() -> Vec<(PathBuf, bool)> {
     for dir in [
         "contract/src/message",
         "domain/src",
+        "domain/src/plugin",
         "domain/src/volume",
         "domain/src/volume/call",
         "domain/src/volume/record",

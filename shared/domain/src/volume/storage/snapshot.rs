@@ -89,6 +89,9 @@ pub struct Snapshot {
     /// Where the volume could be reached: the snapshot is at the same storage.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub topologies: Vec<Topology>,
+    /// Where a volume that is made of it can be reached, by the plugin. Empty if it does not say.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub usable_from: Vec<Topology>,
     /// The node whose controller cut it, or created its volume, if no other was to be called (see
     /// `StorageLife::home`).
     #[serde(default, skip_serializing_if = "Option::is_none")]

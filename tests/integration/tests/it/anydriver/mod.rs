@@ -5,6 +5,7 @@
 mod changes;
 mod codes;
 mod crashes;
+mod health;
 mod limits;
 mod lists;
 mod not_a_driver;

@@ -61,6 +61,7 @@ pub(in crate::volume) fn cut(
         plugin: spec.plugin.clone(),
         source: wish.source.clone(),
         topologies: spec.accessible_from().to_vec(),
+        usable_from: Vec::new(),
         home: spec.home().cloned(),
         parameters: wish.parameters.clone(),
         secrets: spec.secrets.clone(),
@@ -115,6 +116,7 @@ pub(in crate::volume) fn adopt_snapshot(
             [] => spec.map(|spec| spec.topologies.clone()).unwrap_or_default(),
             listed => listed.to_vec(),
         },
+        usable_from: cut.usable_from.clone(),
         home: home.or_else(|| spec?.home()).cloned(),
         parameters: BTreeMap::new(),
         secrets: spec.and_then(|spec| spec.secrets.clone()),
@@ -327,6 +329,9 @@ fn apply_cut(
     snapshot.external_id = Some(made.external_id.clone());
     snapshot.size_bytes = (made.size_bytes > 0).then_some(made.size_bytes);
     snapshot.cut_at = made.cut_at.or(snapshot.cut_at);
+    if !made.usable_from.is_empty() {
+        snapshot.usable_from.clone_from(&made.usable_from);
+    }
     if snapshot.home.is_none() {
         snapshot.home = snapshot.progress.executor.clone();
     }

@@ -1,0 +1,80 @@
+//! What a node's plugin says of the storage behind it (`NodeGetStorageHealth`).
+
+use serde::{Deserialize, Serialize};
+
+use crate::access::{AccessMode, AttachmentMode, Capability, CapabilityFilter};
+
+/// The storage is not well, seen from a node: all of it, or for one kind of use. A part of the kind
+/// that is not named may be any.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StorageTrouble {
+    /// Whether the node cannot reach the storage. Otherwise volumes can be used there, more slowly
+    /// or over fewer paths.
+    pub unreachable: bool,
+    /// What the plugin says, in its words.
+    pub said: String,
+    /// Only volumes that are shared so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub access: Option<AccessMode>,
+    /// Only file systems, or only block devices.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attachment: Option<AttachmentMode>,
+    /// Only file systems of this type.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fs_type: Option<String>,
+}
+
+impl StorageTrouble {
+    /// Whether it keeps a volume from the node, whichever of these uses is requested.
+    pub fn keeps_out(&self, offered: &[Capability], fs_type: Option<&str>) -> bool {
+        let affected = CapabilityFilter { access: self.access, attachment: self.attachment };
+        self.unreachable
+            && self.fs_type.as_deref().is_none_or(|affected| fs_type == Some(affected))
+            && offered.iter().all(|one| affected.covers(*one))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use AccessMode::{MultiNodeMultiWriter as Shared, SingleNodeWriter as Single};
+    use AttachmentMode::{BlockDevice, FileSystem};
+
+    #[test]
+    fn only_what_is_affected_in_each_use_is_kept_out() {
+        let block = Capability { access: Single, attachment: BlockDevice };
+        let files = Capability { access: Shared, attachment: FileSystem };
+        let all = StorageTrouble {
+            unreachable: true,
+            said: "no path".to_owned(),
+            access: None,
+            attachment: None,
+            fs_type: None,
+        };
+        let slow = StorageTrouble { unreachable: false, ..all.clone() };
+        let of_blocks = StorageTrouble { attachment: Some(BlockDevice), ..all.clone() };
+        let of_shared = StorageTrouble { access: Some(Shared), ..all.clone() };
+        let of_nfs = StorageTrouble {
+            attachment: Some(FileSystem),
+            fs_type: Some("nfs".to_owned()),
+            ..all.clone()
+        };
+        let table: [(&StorageTrouble, &[Capability], Option<&str>, bool); 11] = [
+            (&all, &[block, files], None, true),
+            (&slow, &[block], None, false),
+            (&of_blocks, &[block], None, true),
+            (&of_blocks, &[files], None, false),
+            (&of_blocks, &[block, files], None, false),
+            (&of_shared, &[files], Some("nfs"), true),
+            (&of_shared, &[block], None, false),
+            (&of_nfs, &[files], Some("nfs"), true),
+            (&of_nfs, &[files], Some("ext4"), false),
+            (&of_nfs, &[files], None, false),
+            (&of_nfs, &[block], Some("nfs"), false),
+        ];
+        for (trouble, offered, fs_type, kept_out) in table {
+            let found = trouble.keeps_out(offered, fs_type);
+            assert_eq!(found, kept_out, "{trouble:?} {offered:?} {fs_type:?}");
+        }
+    }
+}

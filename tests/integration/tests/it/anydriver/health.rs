@@ -1,0 +1,149 @@
+//! Drivers that tell of health as CSI 1.13 has it: without the conditions of CSI 1.12.
+
+use berth_contract::code::Code;
+use berth_domain::volume::storage::SnapshotState;
+use berth_harness::process::binary;
+use berth_harness::root::or_skip;
+use berth_harness::wait;
+use berth_integration::{Options, PLUGIN, System};
+use serde_json::{Value, json};
+
+use super::{Half, SOON, await_instance, provision, register};
+
+fn without_conditions(node: usize) -> Vec<String> {
+    let zone = format!("--topology=zone=z{}", node + 1);
+    vec!["--without=condition".to_owned(), zone, "--snapshots-from=zone=z2".to_owned()]
+}
+
+async fn start(nodes: usize) -> System {
+    let call_timeout_ms = 5_000;
+    let driver = without_conditions;
+    System::start(Options { nodes, driver, call_timeout_ms, ..Options::default() }).await
+}
+
+/// Lets the driver of a node say that; an empty text ends it.
+fn say_of_storage(system: &System, node: usize, text: &str) {
+    let said = std::process::Command::new(binary("berth-csi-dev"))
+        .args(["trouble", "--node-id", &(system.options.external_node)(node), "--backend"])
+        .arg(system.backend())
+        .arg(text)
+        .output()
+        .expect("the driver runs");
+    assert!(said.status.success(), "{said:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_unwell_volume_shows_in_each_view_until_it_is_well() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = start(1).await;
+    for id in ["data", "free"] {
+        provision(&system, id, &[]);
+        register(&system, id, json!({})).await.expect("the volume is registered");
+    }
+    system.run("a", 0, "data").await;
+    let mark = |id: &str, text: &str| {
+        let args = ["--abnormal", text];
+        provision(&system, id, &args);
+    };
+    mark("data", "a disk is failing");
+    mark("free", "a disk is failing");
+    let views = [&["volume", "status", "data"][..], &["volume", "list"], &["why", "data"]];
+    for (is_unwell, change) in [(true, "is shown"), (false, "is taken back")] {
+        for command in views {
+            let awaited = format!("it {change} by `berth {}`", command.join(" "));
+            wait::until(&awaited, SOON, || async {
+                let shown = system.berth_prints(command).await;
+                let words = "degraded (Abnormal): a disk is failing";
+                if shown.contains(words) == is_unwell { Ok(()) } else { Err(shown) }
+            })
+            .await;
+        }
+        // The controller lists what is mounted nowhere, too.
+        let listed = system.berth_prints(&["volume", "list", "--external", PLUGIN]).await;
+        let count = listed.matches("degraded (Abnormal)").count();
+        assert_eq!(count, if is_unwell { 2 } else { 0 }, "{listed}");
+        mark("data", "");
+        mark("free", "");
+    }
+    system.stop("a").await;
+    system.settle("data").await;
+    system.judge();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_does_not_reach_the_storage_gets_no_volume_and_says_why() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = start(1).await;
+    for id in ["data", "other"] {
+        provision(&system, id, &[]);
+        register(&system, id, json!({})).await.expect("the volume is registered");
+    }
+    system.run("a", 0, "data").await;
+    say_of_storage(&system, 0, "degraded one path of two");
+    let said = |text: &'static str| {
+        move |node: &Value| node["abilities"]["storage"][0]["said"].to_string().contains(text)
+    };
+    await_instance(&system, "n1", Half::Node, said("one path of two")).await;
+    system.run("slow", 0, "other").await;
+    system.stop("slow").await;
+    system.freed("other").await;
+
+    say_of_storage(&system, 0, "no route");
+    await_instance(&system, "n1", Half::Node, said("no route")).await;
+    system.alloc("b", 0, "other", false).await;
+    let refused = system.try_mount("b", 0, "other").await.unwrap_err();
+    assert_eq!((refused.code, refused.retryable), (Code::StorageAway, true), "{refused}");
+    assert!(refused.message.contains("no route"), "{refused}");
+    let placement = system.berth_prints(&["volume", "placement", "--volume", "other"]).await;
+    assert!(placement.contains("no route"), "{placement}");
+    for command in [&["doctor"][..], &["plugin", "status", PLUGIN], &["why", "n1"]] {
+        let shown = system.berth_prints(command).await;
+        assert!(shown.contains("no route"), "`berth {}`: {shown}", command.join(" "));
+    }
+    // A claim that is there keeps its mount, and can be released.
+    let again = system.try_mount("a", 0, "data").await.expect("it is mounted already");
+    assert!(!again.path.is_empty());
+    system.stop("a").await;
+    system.settle("data").await;
+
+    say_of_storage(&system, 0, "");
+    let is_well = |node: &Value| node["abilities"]["storage"].is_null();
+    await_instance(&system, "n1", Half::Node, is_well).await;
+    system.mount("b", 0, "other").await.expect("the node reaches the storage again");
+    let events = system.berth_prints(&["events", "--since", "10m"]).await;
+    for name in ["plugin.storage-trouble", "plugin.storage-well"] {
+        assert!(events.contains(name), "{name}: {events}");
+    }
+    system.stop("b").await;
+    system.settle("other").await;
+    system.judge();
+}
+
+/// A snapshot may be usable elsewhere than its volume is.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_snapshot_is_restored_where_the_plugin_says_that_it_can_be_used() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = start(2).await;
+    system.created("data", json!({"size": "1MiB", "topology": [{"zone": "z1"}]})).await;
+    system.snapshot(&["data"], "cut", json!({})).await.unwrap();
+    system.snapshot_is("data", "cut", SnapshotState::Ready).await;
+    let from = json!({"volume": "data", "snapshot": "cut"});
+    let elsewhere = json!({"from": from, "topology": [{"zone": "z1"}]});
+    let refused = system.create("wrong", elsewhere).await.unwrap_err();
+    assert_eq!(refused.code, Code::BadInput, "{refused}");
+    assert!(refused.to_string().contains("zone=z2 only"), "{refused}");
+    system.created("copy", json!({"from": from})).await;
+    let refused = system.run_refused("a", 0, "copy").await;
+    assert_eq!(refused.code, Code::OutOfReach, "{refused}");
+    system.run("b", 1, "copy").await;
+    system.stop("b").await;
+    system.stop("a").await;
+    system.settle("copy").await;
+    system.judge();
+}
