@@ -46,8 +46,8 @@ pub enum Ability {
     GetSnapshot,
     /// The usage of a volume, in `NodeGetVolumeStats`
     Stats,
-    /// Whether a volume is abnormal, as plugins of CSI 1.12 say it: in `ListVolumes`, `ControllerGetVolume` and
-    /// `NodeGetVolumeStats`
+    /// Whether a volume is abnormal, as plugins of CSI 1.12 say it: in `ListVolumes`,
+    /// `ControllerGetVolume` and `NodeGetVolumeStats`
     Condition,
     /// The health of volumes and of the storage: `ControllerGetVolumeHealth`,
     /// `NodeGetVolumeHealth`, `NodeGetStorageHealth`, and with `list` `ControllerListVolumeHealth`

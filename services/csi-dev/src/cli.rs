@@ -106,8 +106,8 @@ struct TroubleArgs {
     /// The node, by the id that `NodeGetInfo` answers
     #[arg(long)]
     node_id: String,
-    /// What `NodeGetStorageHealth` says: that the storage is degraded if that is the first word, and
-    /// otherwise that it cannot be reached. An empty text ends that
+    /// What `NodeGetStorageHealth` says: that the storage is degraded if that is the first word,
+    /// and otherwise that it cannot be reached. An empty text ends that
     #[arg(value_name = "TEXT")]
     said: String,
 }

@@ -1,9 +1,9 @@
 //! CSI 1.13, seen from the side of the container orchestrator.
 //!
-//! **Owns** the wire contract ([`v1`]), the client of one plugin's socket ([`client`]), whether
-//! an answer is one to its question ([`answer`]), the meaning of a plugin's error ([`outcome`]),
-//! the identity of a plugin ([`fingerprint`]), what it says of health ([`health`]), access modes on the wire ([`capability`]), and the
-//! redaction of requests ([`redact`]).
+//! **Owns** the wire contract ([`v1`]), the client of one plugin's socket ([`client`]), whether an
+//! answer is one to its question ([`answer`]), the meaning of a plugin's error ([`outcome`]), the
+//! identity of a plugin ([`fingerprint`]), what it says of health ([`health`]), access modes on the
+//! wire ([`capability`]), and the redaction of requests ([`redact`]).
 //!
 //! **Promises** that every call ends by its deadline with an answer or a [`CallError`] that names
 //! the call and the socket, and that nothing printed here has a secret of a request.

@@ -62,11 +62,15 @@ mod tests {
         let [region, a, b] =
             [&[("region", "r")][..], &[("region", "r"), ("zone", "a")], &[("zone", "b")]]
                 .map(place);
-        let common = |some: &[_], others: &[_]| common_places(some, others);
-        assert_eq!(common(std::slice::from_ref(&a), &[b.clone(), a.clone()]), [a.clone()]);
-        assert_eq!(common(std::slice::from_ref(&region), &[b.clone(), a.clone()]), [a.clone()]);
-        assert_eq!(common(&[b.clone(), a.clone()], std::slice::from_ref(&region)), [a.clone()]);
-        assert!(common(&[a], &[b]).is_empty());
+        let common = |some: &[&BTreeMap<String, String>], others: &[&BTreeMap<String, String>]| {
+            let owned = |all: &[&BTreeMap<_, _>]| all.iter().map(|one| (*one).clone()).collect();
+            let (some, others): (Vec<_>, Vec<_>) = (owned(some), owned(others));
+            common_places(&some, &others).iter().map(segments).collect::<Vec<_>>()
+        };
+        assert_eq!(common(&[&a], &[&b, &a]), ["region=r, zone=a"]);
+        assert_eq!(common(&[&region], &[&b, &a]), ["region=r, zone=a"]);
+        assert_eq!(common(&[&b, &a], &[&region]), ["region=r, zone=a"]);
+        assert!(common(&[&a], &[&b]).is_empty());
     }
 
     #[test]

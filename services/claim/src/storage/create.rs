@@ -145,6 +145,8 @@ struct Source {
     spec: VolumeSpec,
     /// Where the plugin says that a copy can be. Empty if it says nothing of it.
     usable_from: Vec<Topology>,
+    /// Whether its file system may be smaller than it is itself: it grows, or did when it was cut.
+    growing: bool,
     /// The least size of a copy: an expansion under way counts.
     bytes: Option<u64>,
     /// The size of a copy that says none.
@@ -189,6 +191,7 @@ async fn find_source(
             return Ok(Some(Source {
                 origin,
                 usable_from: Vec::new(),
+                growing: spec.pending_expansion().is_some(),
                 bytes: spec.bytes_after_expansion(),
                 default_bytes: spec.bytes_after_expansion(),
                 key: source.clone(),
@@ -224,8 +227,16 @@ async fn find_source(
             ..of_source
         };
         let (key, secrets) = (source.clone(), snapshot.secrets.clone());
-        let (spec, usable_from) = (of_source, snapshot.usable_from.clone());
-        Ok(Some(Source { origin, spec, usable_from, bytes, default_bytes, key, secrets }))
+        Ok(Some(Source {
+            origin,
+            spec: of_source,
+            usable_from: snapshot.usable_from.clone(),
+            growing: snapshot.growing,
+            bytes,
+            default_bytes,
+            key,
+            secrets,
+        }))
     })
 }
 
@@ -286,21 +297,7 @@ fn build_spec(
     mutable.extend(request.mutable_parameters.clone());
     let policy = class.map_or(request.topology_policy, |class| Some(class.topology_policy));
     let allowed = class.map_or(&request.topologies, |class| &class.topologies);
-    // A copy has the topology of its source.
-    let requisite = match source {
-        Some(source) if allowed.is_empty() => source.spec.topologies.clone(),
-        Some(Source { usable_from, .. }) if !usable_from.is_empty() => {
-            common_places(usable_from, allowed)
-        }
-        _ => allowed.clone(),
-    };
-    if let Some(source) = source.filter(|_| requisite.is_empty() && !allowed.is_empty()) {
-        let named =
-            |places: &[Topology]| places.iter().map(segments).collect::<Vec<_>>().join(" or ");
-        let (usable, allowed) = (named(&source.usable_from), named(allowed));
-        let problem = format!("can be used in {usable} only, and the volume is to be in {allowed}");
-        return Err(fault("from", problem));
-    }
+    let requisite = requested_places(source, allowed).map_err(|why| fault("from", why))?;
     let first_use = policy == Some(TopologyPolicy::FirstUse);
     // A volume that is there already is where it is.
     let is_there =
@@ -388,13 +385,33 @@ fn places_for(
     Ok(Some(if is_spread && !is_local { places } else { vec![place] }))
 }
 
+/// Where the volume may be: within what is allowed, and what the plugin says of a copy's source. A
+/// copy is where its source is, if nothing is said.
+fn requested_places(
+    source: Option<&Source>,
+    allowed: &[Topology],
+) -> Result<Vec<Topology>, String> {
+    let Some(source) = source else { return Ok(allowed.to_vec()) };
+    match (allowed, &source.usable_from[..]) {
+        ([], _) => Ok(source.spec.topologies.clone()),
+        (_, []) => Ok(allowed.to_vec()),
+        (_, usable) => {
+            let common = common_places(usable, allowed);
+            let named =
+                |places: &[Topology]| places.iter().map(segments).collect::<Vec<_>>().join(" or ");
+            let (usable, allowed) = (named(usable), named(allowed));
+            let why = format!("can be used in {usable} only, and the volume is to be in {allowed}");
+            if common.is_empty() { Err(why) } else { Ok(common) }
+        }
+    }
+}
+
 /// What the plugin may leave to be done of a larger copy, and can do.
 fn growth_of_copy(state: &State, plugin: &PluginId, source: &Source) -> Option<CopyGrowth> {
     let by_controller = state.require(plugin, Ability::ExpandVolume).is_ok();
     let by_nodes = state.expands_on_nodes(plugin);
-    // While the source itself grows, its file system may be as small as any.
-    let grows = source.spec.pending_expansion().is_some();
-    let from_bytes = source.bytes.filter(|_| !grows).unwrap_or_default();
+    // The file system may be as small as any.
+    let from_bytes = source.bytes.filter(|_| !source.growing).unwrap_or_default();
     (by_controller || by_nodes).then_some(CopyGrowth { from_bytes, by_controller, by_nodes })
 }
 

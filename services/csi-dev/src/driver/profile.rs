@@ -226,7 +226,8 @@ mod tests {
         let on = Ability::value_variants().iter().filter(|ability| node_only.has(**ability));
         assert_eq!(
             on.map(ToString::to_string).collect::<Vec<_>>().join(" "),
-            "expand-node online-expand stats condition health single-node-multi-writer stage mount-group"
+            "expand-node online-expand stats condition health single-node-multi-writer stage \
+             mount-group"
         );
     }
 

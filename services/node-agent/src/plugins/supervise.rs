@@ -260,10 +260,12 @@ fn next_view(last: &InstanceView, seen: ProbeResult, now: Timestamp) -> Instance
 }
 
 fn describe_ready(plugin: &Fingerprint) -> String {
-    let storage = plugin.node.iter().flat_map(|node| &node.storage);
-    let storage: String =
-        storage.map(|trouble| format!("; its storage: {}", trouble.said)).collect();
-    format!("{} {} is ready{storage}", plugin.name, plugin.vendor_version)
+    let mut said = format!("{} {} is ready", plugin.name, plugin.vendor_version);
+    for trouble in plugin.node.iter().flat_map(|node| &node.storage) {
+        said.push_str("; its storage: ");
+        said.push_str(&trouble.said);
+    }
+    said
 }
 
 /// Refuses another driver. Another version is an upgrade. Another name is another driver: it does

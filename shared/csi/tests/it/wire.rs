@@ -1,5 +1,6 @@
-//! The contract in `proto/` against `wire.golden`, which was derived from CSI's own tables, with what
-//! CSI 1.13 removed of 1.12. Neither follows from the other, so a number cannot change by accident.
+//! The contract in `proto/` against `wire.golden`, which was derived from CSI's own tables, with
+//! what CSI 1.13 removed of 1.12. Neither follows from the other, so a number cannot change by
+//! accident.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;

@@ -187,6 +187,7 @@ pub fn snapshot() -> impl Strategy<Value = Snapshot> {
             second_id: returned.1,
             foreign: about.3[0],
             size_bytes: returned.2,
+            growing: about.3[1],
             cut_at: returned.3,
             name: asked.0,
             plugin: asked.1,

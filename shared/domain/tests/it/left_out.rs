@@ -121,7 +121,7 @@ fn optional_of_a_progress() -> [(&'static str, Value); 8] {
     ]
 }
 
-fn optional_of_a_snapshot() -> [(&'static str, Value); 15] {
+fn optional_of_a_snapshot() -> [(&'static str, Value); 16] {
     [
         ("progress", json!({})),
         ("doomed", json!(false)),
@@ -130,6 +130,7 @@ fn optional_of_a_snapshot() -> [(&'static str, Value); 15] {
         ("second_id", json!(null)),
         ("foreign", json!(false)),
         ("size_bytes", json!(null)),
+        ("growing", json!(false)),
         ("cut_at", json!(null)),
         ("topologies", json!([])),
         ("usable_from", json!([])),

@@ -58,6 +58,7 @@ fn with_snapshot(volume: Volume, state: SnapshotState, progress: StorageProgress
         foreign: false,
         external_id: is_cut.then(|| "snap-1".to_owned()),
         size_bytes: None,
+        growing: false,
         cut_at: None,
         name: "cut-1".to_owned(),
         plugin: PluginId::new("p").unwrap(),

@@ -167,6 +167,7 @@ pub fn snapshot(state: SnapshotState) -> Snapshot {
         foreign: false,
         external_id: is_cut.then(|| "snap-0c1d".to_owned()),
         size_bytes: is_cut.then_some(10 << 30),
+        growing: is_cut,
         cut_at: is_cut.then(|| at(1)),
         usable_from: vec![map("zone", "a")],
         name: "berth-snapshot-019bcb6ac57b-0123456789abcdef".to_owned(),

@@ -48,6 +48,10 @@ impl fmt::Display for SnapshotState {
 
 /// One snapshot. It names all that its deletion needs, because its volume may be gone by then.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is told of by the plugin or a request alone"
+)]
 pub struct Snapshot {
     /// Its state.
     pub state: SnapshotState,
@@ -77,6 +81,10 @@ pub struct Snapshot {
     /// What a volume that is made of it needs, in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size_bytes: Option<u64>,
+    /// Whether its volume was still to grow when it was requested: its file system may be smaller
+    /// than `size_bytes`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub growing: bool,
     /// When the plugin cut it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cut_at: Option<Timestamp>,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use berth_contract::code::Code;
 use berth_contract::message::storage::StorageWait;
-use berth_domain::volume::storage::Stage;
+use berth_domain::volume::storage::{SnapshotState, Stage};
 use berth_harness::root::or_skip;
 use berth_harness::wait;
 use berth_integration::{Options, RECOVERY, System};
@@ -143,6 +143,41 @@ async fn a_copy_that_is_larger_than_its_source_has_a_larger_file_system() {
         assert!(bytes_at(&mounted.path) > large / 2, "{copy}: {}", bytes_at(&mounted.path));
         system.staged_as(copy, Stage::Ready).await;
         system.ended_and_deleted(&format!("a-{copy}"), copy).await;
+    }
+    system.judge();
+}
+
+/// The file system in the snapshot is the smaller one, although its volume has grown since.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_snapshot_of_a_volume_that_waits_to_grow_is_restored_with_its_whole_size() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options { nodes: 1, ..Options::default() }).await;
+    let (small, large) = (320_u64 << 20, 1024_u64 << 20);
+    let image = json!({"size": small, "parameters": {"backing": "image", "fs-type": "xfs"}});
+    system.created("data", image.clone()).await;
+    system.run("first", 0, "data").await;
+    system.stop("first").await;
+    system.freed("data").await;
+    system.expand("data", json!({"size": large})).await.unwrap();
+    wait::until("the controller has expanded the volume", Duration::from_secs(30), || async {
+        let status = system.volume_status("data").await.map_err(|problem| problem.to_string())?;
+        if status.capacity_bytes == Some(large) { Ok(()) } else { Err(format!("{status:?}")) }
+    })
+    .await;
+    system.snapshot(&["data"], "monday", json!({})).await.unwrap();
+    system.snapshot_is("data", "monday", SnapshotState::Ready).await;
+    system.run("second", 0, "data").await;
+    system.staged_as("data", Stage::Ready).await;
+    let from = json!({"volume": "data", "snapshot": "monday"});
+    let document = json!({"from": from, "parameters": image["parameters"]});
+    system.create("restored", document).await.unwrap();
+    let mounted = system.run("third", 0, "restored").await;
+    assert!(bytes_at(&mounted.path) > large / 2, "{}", bytes_at(&mounted.path));
+    for (alloc, volume) in [("third", "restored"), ("second", "data")] {
+        system.staged_as(volume, Stage::Ready).await;
+        system.ended_and_deleted(alloc, volume).await;
     }
     system.judge();
 }
