@@ -15,7 +15,8 @@ pub struct Config {
     /// Claims whose last call failed have as many of their own, so that hung calls do not delay the
     /// others.
     pub per_plugin: usize,
-    /// Shortest time between two early tries of a claim, which a change causes.
+    /// Mean time between early tries of a claim, which changes cause. A few may follow each other
+    /// at once.
     pub early: Duration,
     /// How often all claims are checked, whether or not a change was seen.
     pub rescan: Duration,

@@ -2,9 +2,9 @@
 //!
 //! **Owns** which claims should be tried early, and when each was last tried early.
 //!
-//! **Promises** at most one early try of a claim in the configured interval, however often a plugin
-//! flaps. An early try that would come too soon comes when the interval has passed. Claims that
-//! waited for the same change are tried at different moments.
+//! **Promises** one early try of a claim in each configured interval, and at most [`BURST`] at
+//! once, however often a plugin flaps. An early try that would come too soon comes later. Claims
+//! that waited for the same change are tried at different moments.
 //!
 //! **Never** makes a call due that may not begin: only the pause after a failure is skipped.
 
@@ -22,6 +22,11 @@ const SETTLE_TIME: Duration = Duration::from_millis(100);
 /// Claims that wait for the same change are spread over this time.
 const SPREAD: Duration = Duration::from_millis(300);
 
+/// The most early tries of a claim that follow each other at once, after a time without any. The
+/// return of a host is seen three times: by its lease, by its agent's first report, and by its
+/// plugin's health. The plugin may answer only after the last of them.
+const BURST: u32 = 3;
+
 /// The claims that should be tried early.
 #[derive(Debug)]
 pub struct EarlyTries {
@@ -36,12 +41,12 @@ struct PendingTries {
     expected: HashSet<WorkKey>,
     /// Claims that should be tried now.
     ready: HashSet<WorkKey>,
-    /// The last early try of each claim, until the interval has passed.
-    last: HashMap<WorkKey, Instant>,
+    /// The end of the intervals that each claim's early tries have used up, while it is ahead.
+    used_until: HashMap<WorkKey, Instant>,
 }
 
 impl EarlyTries {
-    /// At most one early try of a claim in this interval.
+    /// One early try of a claim in this interval, and a few at once.
     pub fn new(every: Duration) -> Self {
         Self { every, tries: Mutex::default() }
     }
@@ -54,7 +59,9 @@ impl EarlyTries {
             return;
         }
         let settled = now + SETTLE_TIME + SPREAD.mul_f64(share.clamp(0.0, 1.0));
-        let at = tries.last.get(&claim).map_or(settled, |last| settled.max(*last + self.every));
+        let used = tries.used_until.get(&claim);
+        let allowed = used.and_then(|until| until.checked_sub(self.every * (BURST - 1)));
+        let at = allowed.map_or(settled, |allowed| settled.max(allowed));
         tries.due.insert((at, claim));
     }
 
@@ -67,12 +74,13 @@ impl EarlyTries {
     pub fn begin(&self, now: Instant) -> Vec<WorkKey> {
         let mut tries = self.lock();
         let every = self.every;
-        tries.last.retain(|_, last| *last + every > now);
+        tries.used_until.retain(|_, until| *until > now);
         let mut claims = Vec::new();
         while tries.due.first().is_some_and(|(at, _)| *at <= now) {
             let Some((_, claim)) = tries.due.pop_first() else { break };
             tries.expected.remove(&claim);
-            tries.last.insert(claim.clone(), now);
+            let until = tries.used_until.entry(claim.clone()).or_insert(now);
+            *until += every;
             tries.ready.insert(claim.clone());
             claims.push(claim);
         }
@@ -122,12 +130,26 @@ mod tests {
                 assert!(early.is_ready(&claim) && early.take(&claim) && !early.is_ready(&claim));
             }
         }
-        assert!((4..=5).contains(&tried), "{tried} in {:?}", began.elapsed());
+        assert!((6..=7).contains(&tried), "{tried} in {:?}", began.elapsed());
         let last = early.next().expect("the last change is still to come");
         assert!(last <= Instant::now() + EVERY + SETTLE_TIME + SPREAD);
         tokio::time::advance(EVERY + SETTLE_TIME + SPREAD).await;
         assert_eq!(early.begin(Instant::now()), [claim()]);
         assert!(early.take(&claim()));
         assert_eq!(early.next(), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_sign_of_a_hosts_return_is_followed_by_a_try() {
+        let early = EarlyTries::new(EVERY);
+        for sign in ["its lease", "its agent's report", "its plugin's health"] {
+            early.schedule(claim(), Instant::now(), 0.5);
+            tokio::time::advance(Duration::from_secs(1)).await;
+            assert_eq!(early.begin(Instant::now()), [claim()], "{sign}");
+            assert!(early.take(&claim()));
+        }
+        early.schedule(claim(), Instant::now(), 0.5);
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!(early.begin(Instant::now()), [], "a fourth waits for its interval");
     }
 }

@@ -30,7 +30,7 @@ use berth_contract::bucket;
 use berth_domain::limits::RUN_REGISTERED_WITHIN;
 use berth_service::first_seen::FirstSeen;
 use berth_service::process::{Fatal, Process};
-use berth_service::projection::{Allocs, Instances, Nodes, Volumes};
+use berth_service::projection::{Allocs, Instances, Nodes};
 use berth_service::reconcile::{self, Lanes, Waker};
 use berth_service::slots::Slots;
 use tokio::sync::Semaphore;
@@ -88,7 +88,7 @@ async fn follow(
     let instances = Mirror::start(&plugins, ">", watched, options).await?;
     let watched = watch::WatchedNodes { nodes: Nodes::default(), changes: changes() };
     let nodes = Mirror::start(&nodes, ">", watched, options).await?;
-    let watched = watch::WatchedVolumes { volumes: Volumes::default(), changes: changes() };
+    let watched = watch::WatchedVolumes::new(changes());
     let volumes = Mirror::start(&volumes, ">", watched, options).await?;
     let early = early::EarlyTries::new(config.early);
     let runs_seen = FirstSeen::new(RUN_REGISTERED_WITHIN);

@@ -125,26 +125,20 @@ impl WatchView {
             WatchedChange::Node(node) => self.controllers_on(node),
             _ => Vec::new(),
         };
-        let mut work_keys = Vec::new();
-        self.for_each_busy(|volume, found, _, _| {
-            work_keys.extend(storage_held_up(volume, found, change, &hosted));
-            let of_spec = found.spec.as_ref().map(|spec| &spec.plugin);
-            let concerned = found.claims.iter().filter(|(_, claim)| {
-                let Some(plugin) = claim.plugin.as_ref().or(of_spec) else { return false };
-                claim.progress.tries > 0
-                    && match (change, claim.state) {
-                        (WatchedChange::Controller(of), State::NodeDetached) => of == plugin,
-                        (WatchedChange::Plugin(of, on), State::Unpublishing) => {
-                            of == plugin && *on == claim.node
-                        }
-                        (WatchedChange::Node(on), State::Unpublishing) => *on == claim.node,
-                        (WatchedChange::Node(_), State::NodeDetached) => hosted.contains(plugin),
-                        _ => false,
-                    }
+        let concerns = |(plugin, node): (PluginId, Option<NodeId>)| match (change, node) {
+            (WatchedChange::Controller(of), None) => *of == plugin,
+            (WatchedChange::Plugin(of, on), Some(node)) => *of == plugin && *on == node,
+            (WatchedChange::Node(on), Some(node)) => *on == node,
+            (WatchedChange::Node(_), None) => hosted.contains(&plugin),
+            _ => false,
+        };
+        self.volumes.read(|watched| {
+            let failed = watched.failed.iter().filter(|(key, owner)| {
+                let volume = watched.volumes.get(key).map(|subtree| &subtree.volume);
+                volume.and_then(|volume| awaited(volume, owner)).is_some_and(concerns)
             });
-            work_keys.extend(concerned.map(|(alloc, _)| claim_key(volume, alloc)));
-        });
-        work_keys
+            failed.cloned().collect()
+        })
     }
 
     /// The other claims of the volume with a failed call, which may have waited for this claim.
@@ -162,10 +156,10 @@ impl WatchView {
     /// The claims on a node that counts as gone.
     pub fn left_behind(&self, node: &NodeId) -> Vec<WorkKey> {
         let mut work_keys = Vec::new();
-        self.for_each_busy(|volume, found, _, nodes| {
-            if !is_gone(nodes, node) {
-                return;
-            }
+        if !self.nodes.read(|watched| is_gone(&watched.nodes, node)) {
+            return work_keys;
+        }
+        self.for_each_busy(|volume, found, _, _| {
             let there = found.claims.iter().filter(|(_, claim)| claim.node == *node);
             work_keys.extend(there.map(|(alloc, _)| claim_key(volume, alloc)));
         });
@@ -276,40 +270,30 @@ fn is_busy(volume: &Volume) -> bool {
         || volume.snapshots.values().any(|snapshot| snapshot.call().is_some())
 }
 
-/// The storage work with a failed call that may have waited for this change.
-fn storage_held_up(
-    key: &VolumeKey,
-    volume: &Volume,
-    change: &WatchedChange,
-    hosted: &[PluginId],
-) -> Vec<WorkKey> {
-    let concerns = |plugin: &PluginId, node: Option<&NodeId>| match (change, node) {
-        (WatchedChange::Controller(of), None) => of == plugin,
-        (WatchedChange::Plugin(of, on), Some(node)) => of == plugin && on == node,
-        (WatchedChange::Node(on), Some(node)) => on == node,
-        (WatchedChange::Node(_), None) => hosted.contains(plugin),
-        _ => false,
-    };
-    let mut work_keys = Vec::new();
-    if let Some(spec) = &volume.spec
-        && let Some(operation) = spec.operation().filter(|it| it.progress.calls.tries > 0)
-    {
-        let node = match volume.next_storage_call(operation) {
-            NextStorageCall::Node(node) => Some(node),
-            _ => None,
-        };
-        if concerns(&spec.plugin, node.as_ref()) {
-            work_keys.push((key.clone(), CallOwner::Volume));
+/// The plugin that the next call of the work goes to, and the node if it goes to an agent. None if
+/// it makes no call.
+fn awaited(volume: &Volume, owner: &CallOwner) -> Option<(PluginId, Option<NodeId>)> {
+    let of_spec = volume.spec.as_ref().map(|spec| &spec.plugin);
+    match owner {
+        CallOwner::Claim(alloc) => {
+            let claim = volume.claims.get(alloc)?;
+            let node = match claim.state {
+                State::Unpublishing => Some(claim.node.clone()),
+                State::NodeDetached => None,
+                _ => return None,
+            };
+            Some((claim.plugin.as_ref().or(of_spec)?.clone(), node))
         }
+        CallOwner::Volume => {
+            let operation = volume.spec.as_ref()?.operation()?;
+            let node = match volume.next_storage_call(operation) {
+                NextStorageCall::Node(node) => Some(node),
+                _ => None,
+            };
+            Some((of_spec?.clone(), node))
+        }
+        CallOwner::Snapshot(id) => Some((volume.snapshots.get(id)?.plugin.clone(), None)),
     }
-    let waiting = volume
-        .snapshots
-        .iter()
-        .filter(|(_, snapshot)| snapshot.call().is_some() && snapshot.progress.calls.tries > 0);
-    for (id, _) in waiting.filter(|(_, snapshot)| concerns(&snapshot.plugin, None)) {
-        work_keys.push((key.clone(), CallOwner::Snapshot(id.clone())));
-    }
-    work_keys
 }
 
 fn claim_facts(

@@ -6,12 +6,13 @@
 //!
 //! **Never** decides what is due: [`due`](crate::due) does.
 
+use std::collections::BTreeSet;
 use std::hash::Hash;
 
 use berth_bus::Fold;
 use berth_contract::key::{self, VolumeEntry};
 use berth_domain::plugin::{Half, Instance, Node, NodeState};
-use berth_domain::volume::{CallOwner, State};
+use berth_domain::volume::{CallOwner, State, Volume, VolumeSpec};
 use berth_domain::{AllocId, NodeId, PluginId, Timestamp, VolumeKey};
 use berth_service::projection::{Allocs, Instances, Nodes, Volumes};
 use berth_service::reconcile::Waker;
@@ -39,7 +40,7 @@ pub enum WatchedChange {
     Controller(PluginId),
     /// A plugin can be called on a node, for the first time or again.
     Plugin(PluginId, NodeId),
-    /// A node is ready again, or was declared gone.
+    /// A node is ready again, its agent was started again, or it was declared gone.
     Node(NodeId),
 }
 
@@ -48,14 +49,53 @@ pub type Changes = Waker<WatchedChange>;
 
 pub struct WatchedVolumes {
     pub volumes: Volumes,
+    /// The work whose last call failed. A change of a plugin or a node looks at nothing else.
+    pub failed: BTreeSet<WorkKey>,
     pub changes: Changes,
 }
 
 impl WatchedVolumes {
+    pub fn new(changes: Changes) -> Self {
+        Self { volumes: Volumes::default(), failed: BTreeSet::new(), changes }
+    }
+
+    fn follow_failed(&mut self, entry: Option<&VolumeEntry>) {
+        let (volume, owner) = match entry {
+            Some(VolumeEntry::Claim(volume, alloc)) => (volume, CallOwner::Claim(alloc.clone())),
+            Some(VolumeEntry::Spec(volume)) => (volume, CallOwner::Volume),
+            Some(VolumeEntry::Snapshot(volume, id)) => (volume, CallOwner::Snapshot(id.clone())),
+            _ => return,
+        };
+        let of = self.volumes.get(volume).map(|subtree| &subtree.volume);
+        let has_failed = of.is_some_and(|of| has_failed(of, &owner));
+        let work = (volume.clone(), owner);
+        if has_failed {
+            self.failed.insert(work);
+        } else {
+            self.failed.remove(&work);
+        }
+    }
+
     fn state(&self, volume: &VolumeKey, alloc: &AllocId) -> Option<State> {
         let claims = self.volumes.get(volume).map(|subtree| &subtree.volume.claims);
         claims.and_then(|claims| claims.get(alloc)).map(|claim| claim.state)
     }
+}
+
+/// Whether the last call of the work failed.
+fn has_failed(volume: &Volume, owner: &CallOwner) -> bool {
+    let tries = match owner {
+        CallOwner::Claim(alloc) => volume.claims.get(alloc).map(|claim| claim.progress.tries),
+        CallOwner::Volume => {
+            let operation = volume.spec.as_ref().and_then(VolumeSpec::operation);
+            operation.map(|operation| operation.progress.calls.tries)
+        }
+        CallOwner::Snapshot(id) => {
+            let snapshot = volume.snapshots.get(id).filter(|snapshot| snapshot.call().is_some());
+            snapshot.map(|snapshot| snapshot.progress.calls.tries)
+        }
+    };
+    tries.is_some_and(|tries| tries > 0)
 }
 
 impl Fold for WatchedVolumes {
@@ -70,6 +110,7 @@ impl Fold for WatchedVolumes {
             _ => None,
         };
         self.volumes.put(key, revision, value);
+        self.follow_failed(entry.as_ref());
         match entry {
             Some(VolumeEntry::Claim(volume, alloc)) => {
                 let is = self.state(&volume, &alloc);
@@ -104,8 +145,10 @@ impl Fold for WatchedVolumes {
     }
 
     fn delete(&mut self, key: &str, revision: u64) {
+        let entry = key::parse_volume(key);
         self.volumes.delete(key, revision);
-        let (volume, alloc) = match key::parse_volume(key) {
+        self.follow_failed(entry.as_ref());
+        let (volume, alloc) = match entry {
             Some(VolumeEntry::Claim(volume, alloc)) => (volume, Some(alloc)),
             Some(VolumeEntry::Spec(volume) | VolumeEntry::Snapshot(volume, _)) => (volume, None),
             _ => return,
@@ -176,7 +219,7 @@ impl Fold for WatchedInstances {
         let was = self.healthy_since(&plugin, &node, half);
         self.instances.put(key, revision, value);
         let is = self.healthy_since(&plugin, &node, half);
-        // This includes an instance that was unhealthy for a moment between two reports.
+        // This includes an instance that was unhealthy in a revision that this mirror did not get.
         if is.is_some() && is != was {
             self.changes.wake(match half {
                 Half::Controller => WatchedChange::Controller(plugin),
@@ -195,9 +238,25 @@ pub struct WatchedNodes {
     pub changes: Changes,
 }
 
+/// What decides whether a node can be called.
+#[derive(Debug, PartialEq, Eq)]
+struct NodeAnswers {
+    state: NodeState,
+    is_gone: bool,
+    /// New with each start of the agent, as is the key: the plugins there may have been away,
+    /// within one lease, although each of their records says that they are healthy.
+    boot_id: String,
+    sealing_key: Option<String>,
+}
+
 impl WatchedNodes {
-    fn readiness(&self, node: &NodeId) -> Option<(NodeState, bool)> {
-        self.nodes.get(node).map(|node: &Node| (node.state, node.gone.is_some()))
+    fn answers(&self, node: &NodeId) -> Option<NodeAnswers> {
+        self.nodes.get(node).map(|node: &Node| NodeAnswers {
+            state: node.state,
+            is_gone: node.gone.is_some(),
+            boot_id: node.boot_id.clone(),
+            sealing_key: node.sealing_key.clone(),
+        })
     }
 }
 
@@ -206,10 +265,10 @@ impl Fold for WatchedNodes {
         let Some(node) = key::parse_node(key) else {
             return self.nodes.put(key, revision, value);
         };
-        let was = self.readiness(&node);
+        let was = self.answers(&node);
         self.nodes.put(key, revision, value);
-        let is = self.readiness(&node);
-        let may_help = is.is_some_and(|(state, gone)| state == NodeState::Ready || gone);
+        let is = self.answers(&node);
+        let may_help = is.as_ref().is_some_and(|is| is.state == NodeState::Ready || is.is_gone);
         if is != was && may_help {
             self.changes.wake(WatchedChange::Node(node));
         }
@@ -237,8 +296,7 @@ mod tests {
         let claim = json!({"state": "node-detached", "node": "n1", "mode": "write",
             "since": "2026-01-01T00:00:00Z", "access": "single-node-writer",
             "attachment": "file-system", "controller": true, "schema": 1});
-        let mut watched =
-            WatchedVolumes { volumes: Volumes::default(), changes: Changes::default() };
+        let mut watched = WatchedVolumes::new(Changes::default());
         let keys = ["default.v.claim.a", "default.v.snapshot.s", "default.v.spec"];
         for (revision, (key, record)) in (1..).zip(keys.into_iter().zip([claim, snapshot, spec])) {
             watched.put(key, revision, record.to_string().as_bytes());
@@ -253,5 +311,53 @@ mod tests {
         }
         watched.delete("default.v.claim.a", 6);
         assert_eq!(watched.changes.take(), HashSet::new(), "nothing is left to work on");
+    }
+
+    /// Its agent and its plugins were away within one lease: each record of them is as before.
+    #[test]
+    fn an_agent_that_was_started_again_is_reported_once_and_only_while_its_node_is_ready() {
+        let mut watched = WatchedNodes { nodes: Nodes::default(), changes: Changes::default() };
+        let node = NodeId::new("n1").unwrap();
+        let reported = HashSet::from([WatchedChange::Node(node.clone())]);
+        for (revision, (state, boot, key, is_reported)) in (1..).zip([
+            ("ready", "b1", json!("K1"), true),
+            ("ready", "b1", json!("K1"), false),
+            ("ready", "b1", json!("K2"), true),
+            ("ready", "b2", json!("K2"), true),
+            ("down", "b2", json!("K2"), false),
+            ("down", "b2", json!("K3"), false),
+            ("ready", "b2", json!("K3"), true),
+            // The agent of an earlier version has no key.
+            ("ready", "b2", json!(null), true),
+            ("ready", "b3", json!(null), true),
+            ("ready", "b3", json!(null), false),
+        ]) {
+            let record = json!({"state": state, "since": "2026-01-01T00:00:00Z", "boot_id": boot,
+                "clock_skew_ms": 0, "version": "1", "reported": "2026-01-01T00:00:00Z",
+                "sealing_key": key, "schema": 1});
+            watched.put("n1", revision, record.to_string().as_bytes());
+            assert_eq!(watched.nodes.get(&node).unwrap().boot_id, boot, "it is readable");
+            let expected = if is_reported { reported.clone() } else { HashSet::new() };
+            assert_eq!(watched.changes.take(), expected, "{revision}");
+        }
+    }
+
+    #[test]
+    fn work_is_listed_while_its_last_call_failed() {
+        let mut watched = WatchedVolumes::new(Changes::default());
+        let claim = |tries: u32| {
+            json!({"state": "node-detached", "node": "n1", "mode": "write",
+            "since": "2026-01-01T00:00:00Z", "access": "single-node-writer", "tries": tries,
+            "attachment": "file-system", "controller": true, "schema": 1})
+        };
+        let volume = VolumeKey::new("default".parse().unwrap(), "v".parse().unwrap());
+        let work = BTreeSet::from([(volume, CallOwner::Claim(AllocId::new("a").unwrap()))]);
+        for (revision, tries) in (1..).zip([0, 1, 2, 0, 3]) {
+            watched.put("default.v.claim.a", revision, claim(tries).to_string().as_bytes());
+            let expected = if tries > 0 { work.clone() } else { BTreeSet::new() };
+            assert_eq!(watched.failed, expected, "{tries}");
+        }
+        watched.delete("default.v.claim.a", 6);
+        assert_eq!(watched.failed, BTreeSet::new());
     }
 }

@@ -62,6 +62,8 @@ pub struct Options {
     pub rescan_ms: u64,
     /// The first and the longest delay before a failed call is retried, in milliseconds.
     pub retry_ms: (u64, u64),
+    /// How long a node counts as there after its agent was last heard of, in seconds.
+    pub lease_ttl_s: u64,
     /// How long a waiter that sends no retry keeps its position in the queue, in milliseconds.
     pub place_kept_ms: u64,
     /// How long markers of deleted keys stay in buckets that keep history; an hour without it.
@@ -110,6 +112,7 @@ impl Default for Options {
             call_timeout_ms: 3_000,
             rescan_ms: 500,
             retry_ms: (200, 2_000),
+            lease_ttl_s: 3,
             place_kept_ms: 20_000,
             marker_ttl: None,
             max_volumes: 0,
@@ -495,8 +498,9 @@ impl Start<'_> {
         let kept = self.options.place_kept_ms;
         let is_default = kept == Options::default().place_kept_ms;
         let kept = if is_default { String::new() } else { format!("place_kept_ms = {kept}\n") };
+        let lease = self.options.lease_ttl_s;
         let own = format!(
-            "node = \"n{node}\"\nstate_dir = \"{dir}/n{node}\"\nlease_ttl_s = 3\n\
+            "node = \"n{node}\"\nstate_dir = \"{dir}/n{node}\"\nlease_ttl_s = {lease}\n\
              probe_interval_ms = 200\n{kept}\n[[plugin]]\nid = \"{PLUGIN}\"\n\
              socket = \"{dir}/d{node}.sock\"\n"
         );

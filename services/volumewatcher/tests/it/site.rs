@@ -94,6 +94,11 @@ impl Site {
         self.stand(json!({"state": NodeState::Down})).await;
     }
 
+    /// Writes the node's record as that of an agent that was started again within its lease.
+    pub async fn started_again(&self) {
+        self.stand(json!({"state": NodeState::Ready, "sealing_key": "Xnew"})).await;
+    }
+
     /// Writes the node's record as ready again since this time.
     pub async fn back(&self, at: Timestamp) {
         self.stand(json!({"state": NodeState::Ready, "back": at})).await;

@@ -1,4 +1,5 @@
-//! Two allocs share a staged volume, and their agent is killed: it is unstaged after the last one.
+//! An agent is killed: two allocs share a staged volume, which is unstaged after the last one; and
+//! a release goes on when the agent is back.
 
 use berth_contract::message::alloc::{AllocStatus, RegisterAlloc};
 use berth_contract::verb::{self, Verb as _};
@@ -51,4 +52,37 @@ async fn s05_a_killed_agent_unstages_after_the_last_and_not_before() {
     system.settle("data").await;
     assert_eq!(begun(&system, "NodeUnpublishVolume", "data"), 2);
     assert_eq!(begun(&system, "NodeUnstageVolume", "data"), 1);
+}
+
+/// The agent and its plugin are away for less than a lease, so nothing that the registry has on
+/// record of their health changes. The next try is an hour away.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_goes_on_when_its_agent_and_plugin_are_back_within_one_lease() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let hour = 3_600_000;
+    let options =
+        Options { nodes: 1, retry_ms: (hour, hour), lease_ttl_s: 120, ..Options::default() };
+    let system = System::start(options).await;
+    system.volume("data", &["single-node-writer"]).await;
+    system.run("a", 0, "data").await;
+
+    system.kill9(Part::Agent(0));
+    system.kill9(Part::Driver(0));
+    system.stop("a").await;
+    berth_harness::wait::until("the release waits for its next try", super::SOON, || async {
+        let claims = system.claims("data").await.claims;
+        let waits = claims.iter().any(|claim| claim.tries > 0 && claim.next_try.is_some());
+        if waits { Ok(()) } else { Err(format!("{claims:?}")) }
+    })
+    .await;
+    system.restart(Part::Driver(0));
+    system.restart(Part::Agent(0));
+    berth_harness::wait::until("the claim is free", super::SOON, || async {
+        let claims = system.claims("data").await.claims;
+        if claims.is_empty() { Ok(()) } else { Err(format!("{claims:?}")) }
+    })
+    .await;
+    system.settle("data").await;
 }
