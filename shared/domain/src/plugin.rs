@@ -348,10 +348,24 @@ pub struct Count {
     pub expected: usize,
 }
 
+impl Count {
+    /// Whether every expected instance is healthy.
+    pub const fn is_complete(&self) -> bool {
+        self.healthy >= self.expected
+    }
+}
+
 impl fmt::Display for Count {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&format!("{}/{}", self.healthy, self.expected))
     }
+}
+
+/// Whether node instances are lacking: none is healthy. A plugin of which only controllers are
+/// hosted lacks none: it has no node instance anywhere, and no job announces one.
+pub fn lacks_nodes(controllers: Option<Count>, nodes: Count) -> bool {
+    let has_controllers = controllers.is_some_and(|count| count.expected > 0);
+    nodes.healthy == 0 && (nodes.expected > 0 || !has_controllers)
 }
 
 impl Plugin {
@@ -381,22 +395,24 @@ impl Plugin {
         count
     }
 
-    /// Whether its volumes can be claimed on any node; and in words, which half lacks instances.
+    /// Whether each half that it has can be called somewhere; and in words, which half lacks
+    /// instances.
     pub fn health(&self, ready: impl Fn(&NodeId) -> bool) -> (bool, String) {
-        let mut healthy = true;
-        let mut lacking = Vec::new();
-        for (half, name) in [(Half::Controller, "controllers"), (Half::Node, "nodes")] {
-            if half == Half::Controller && !self.has_controller() {
-                continue;
-            }
-            let count = self.count(half, &ready);
-            healthy &= count.healthy > 0;
-            if count.healthy == 0 || count.healthy < count.expected {
-                lacking.push(format!("{} of {} {name} healthy", count.healthy, count.expected));
-            }
-        }
+        let controllers = self.has_controller().then(|| self.count(Half::Controller, &ready));
+        let nodes = self.count(Half::Node, &ready);
+        let no_controller = controllers.is_some_and(|count| count.healthy == 0);
+        let no_node = lacks_nodes(controllers, nodes);
+        let halves = [
+            (no_controller, controllers.unwrap_or_default(), "controllers"),
+            (no_node, nodes, "nodes"),
+        ];
+        let lacking = halves.into_iter().filter(|(none, count, _)| *none || !count.is_complete());
+        let lacking = lacking.map(|(_, Count { healthy, expected }, name)| {
+            format!("{healthy} of {expected} {name} healthy")
+        });
+        let lacking: Vec<String> = lacking.collect();
         let said = if lacking.is_empty() { "healthy".to_owned() } else { lacking.join(", ") };
-        (healthy, said)
+        (!no_controller && !no_node, said)
     }
 
     /// Whether the plugin has a controller service: a controller is on record, healthy or not, a

@@ -1,7 +1,7 @@
 //! Faults of the instances of a plugin.
 
 use berth_contract::message::registry::{InstanceStatus, PluginStatus};
-use berth_domain::plugin::{Half, NodeState};
+use berth_domain::plugin::{Half, NodeState, lacks_nodes};
 
 use crate::facts::Facts;
 use crate::finding::Finding;
@@ -11,7 +11,7 @@ use crate::node;
 /// Every fault of a plugin's instances; a half without a healthy instance decides.
 pub fn troubles(facts: &Facts, plugin: &PluginStatus) -> Vec<Finding> {
     let no_controller = plugin.controllers.is_some_and(|count| count.healthy == 0);
-    if no_controller || plugin.nodes.healthy == 0 {
+    if no_controller || lacks_nodes(plugin.controllers, plugin.nodes) {
         return vec![worst_half(facts, plugin)];
     }
     let of_instance = |instance: &InstanceStatus| {

@@ -21,7 +21,7 @@ use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
 use berth_contract::verb::{self, PluginOnNode, Verb as _};
 use berth_domain::limits::LIST_MAX;
-use berth_domain::plugin::{ControllerChoice, Half, Plugin};
+use berth_domain::plugin::{ControllerChoice, Half, Plugin, lacks_nodes};
 use berth_domain::topology::reaches;
 use berth_domain::volume::{Command, Context, Volume, VolumeSpec, step};
 use berth_domain::{Namespace, NodeId, PluginId, SecretsId, VolumeKey};
@@ -207,11 +207,14 @@ fn has_controller(state: &State, plugin: &PluginId) -> Result<bool, Problem> {
                 let message = format!("no agent has reported plugin {plugin}");
                 return Err(Problem::new(Code::NoSuchPlugin, message).retryable());
             };
-            if plugin_state.count(Half::Node, |node| nodes.is_ready(node)).healthy == 0 {
+            let count = |half| plugin_state.count(half, |node| nodes.is_ready(node));
+            let has_controller = plugin_state.has_controller();
+            let controllers = has_controller.then(|| count(Half::Controller));
+            if lacks_nodes(controllers, count(Half::Node)) {
                 let message = format!("plugin {plugin} has no healthy instance on any node");
                 return Err(Problem::new(Code::PluginUnhealthy, message).retryable());
             }
-            Ok(plugin_state.has_controller())
+            Ok(has_controller)
         })
     })
 }

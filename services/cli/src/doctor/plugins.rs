@@ -34,11 +34,9 @@ pub fn examine(facts: &SystemFacts) -> Examined {
         let place = format!("node {}", node.id);
         findings.extend(files.filter_map(|finding| DoctorFinding::from_finding(&place, finding)));
     }
-    let healthy = |count: &Count| count.healthy >= count.expected;
-    let well = registry
-        .plugins
-        .iter()
-        .filter(|plugin| healthy(&plugin.nodes) && plugin.controllers.as_ref().is_none_or(healthy));
+    let well = registry.plugins.iter().filter(|plugin| {
+        plugin.nodes.is_complete() && plugin.controllers.is_none_or(|count| count.is_complete())
+    });
     let summary = format!("{} of {} complete", well.count(), registry.plugins.len());
     Examined::new(summary, findings)
 }

@@ -14,6 +14,7 @@ use berth_contract::problem::Problem;
 use berth_contract::record::UnreadableRecord;
 use berth_contract::role::{Grants, Role};
 use berth_contract::service;
+use berth_domain::plugin::Count;
 use berth_domain::{NodeId, Timestamp};
 use clap::Parser as _;
 use serde::de::DeserializeOwned;
@@ -348,6 +349,21 @@ fn faults_of_the_bus_and_the_services_are_found_by_their_own_checks() {
             facts.replicas.insert(service::CLAIM.name, Ok(vec![full]));
         }),
     ]);
+}
+
+/// A storage may be provisioned from here and mounted elsewhere.
+#[test]
+fn a_plugin_of_which_only_controllers_are_hosted_has_no_fault() {
+    let mut facts = well();
+    let hosts = node("n1", json!({"instances": [instance("n1", "controller", true)]}));
+    set_registry(&mut facts, &[hosts], 1, 1);
+    facts.registry.as_mut().unwrap().plugins[0].nodes = Count::default();
+    facts.claims = Ok(ClaimList::default());
+    let examined = plugins::examine(&facts);
+    assert!(examined.findings.is_empty(), "{:?}", examined.findings);
+    assert_eq!(examined.summary, "1 of 1 complete");
+    facts.registry.as_mut().unwrap().plugins[0].nodes.expected = 1;
+    assert_eq!(plugins::examine(&facts).findings.len(), 1, "a job announces a node instance");
 }
 
 #[test]

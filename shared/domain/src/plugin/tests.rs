@@ -166,6 +166,7 @@ fn health_says_how_many_of_how_many() {
     const UP: (Half, bool) = (Half::Node, true);
     const DOWN: (Half, bool) = (Half::Node, false);
     const CONTROLLER: (Half, bool) = (Half::Controller, true);
+    const CONTROLLER_DOWN: (Half, bool) = (Half::Controller, false);
     for (instances, jobs, healthy, said) in [
         (&[][..], &[][..], false, "0 of 0 nodes healthy"),
         (&[UP], &[], true, "healthy"),
@@ -181,6 +182,11 @@ fn health_says_how_many_of_how_many() {
         ),
         (&[UP], &[(1, 0)], false, "0 of 1 controllers healthy"),
         (&[], &[(1, 3)], false, "0 of 1 controllers healthy, 0 of 3 nodes healthy"),
+        // Only its controllers are hosted: no node instance is missing.
+        (&[CONTROLLER], &[], true, "healthy"),
+        (&[CONTROLLER], &[(2, 0)], true, "1 of 2 controllers healthy"),
+        (&[CONTROLLER_DOWN], &[], false, "0 of 1 controllers healthy"),
+        (&[CONTROLLER], &[(1, 2)], false, "0 of 2 nodes healthy"),
         // More run than was said.
         (&[UP, UP, UP], &[(0, 2)], true, "healthy"),
     ] {
