@@ -156,7 +156,7 @@ fn user(found: &mut Permissions, actor: &Actor, grants: &Grants) {
         let of = if namespace.is_wildcard() { EventsOf::All } else { of };
         found.subscribe_allow.push(event_filter(of, None, None));
     }
-    if grants.holders_of(Capability::Read).next().is_some() {
+    if grants.holders_of(Capability::List).next().is_some() {
         found.publish_allow.extend(["$SRV.PING", "$SRV.PING.>", "$SRV.INFO.>"].map(str::to_owned));
     }
     if grants.covers(Capability::Operator) {
@@ -377,6 +377,7 @@ mod tests {
             Role::Node { node: node.clone(), controllers },
             Role::Docker { node, namespaces: team_a() },
             Role::Inspect { name: "anna".to_owned() },
+            user(&["team-a=list"], false),
             user(&["team-a=read"], false),
             user(&["team-a=write"], false),
             user(&["team-a=mount"], false),
@@ -445,6 +446,7 @@ mod tests {
             let grants = Grants::parse_namespaces(&[text]).unwrap();
             may_send(&Role::User { name: "anna".to_owned(), grants })
         };
+        assert_eq!(user("team-a=list"), [""; 0]);
         let reads = ["snapshot.list", "class.list"];
         assert_eq!(user("team-a=read"), reads);
         assert_eq!(user("team-a=mount"), reads);
@@ -484,6 +486,26 @@ mod tests {
         assert_eq!(may_send(&Role::Claim), ["controller.query", "controller.query-on-node"]);
         for role in [Role::Gc, Role::PluginRegistry, Role::Node { node, controllers: Vec::new() }] {
             assert_eq!(may_send(&role), [""; 0], "{role:?}");
+        }
+    }
+
+    /// A list has names, states and places; the details are read by other verbs.
+    #[test]
+    fn who_may_list_sends_lists_and_hears_no_events() {
+        let of = |text: &str| {
+            let grants = Grants::parse_namespaces(&[text]).unwrap();
+            let permissions = derive_permissions(&Role::User { name: "anna".to_owned(), grants });
+            let publish: BTreeSet<String> = permissions.publish_allow.into_iter().collect();
+            (publish, permissions.subscribe_allow)
+        };
+        let (lists, events) = of("team-a=list");
+        let requests = lists.iter().filter(|subject| subject.starts_with("berth."));
+        let expected =
+            ["berth.v1.alloc.list.team-a.user.anna", "berth.v1.volume.list.team-a.user.anna"];
+        assert_eq!(requests.collect::<Vec<_>>(), expected);
+        assert_eq!(events, [""; 0]);
+        for other in ["read", "write", "mount"] {
+            assert!(of(&format!("team-a={other}")).0.is_superset(&lists), "{other}");
         }
     }
 

@@ -174,6 +174,7 @@ pub fn check_name(name: &str) -> Result<String, String> {
 
 const fn describe(capability: Capability) -> &'static str {
     match capability {
+        Capability::List => "list volumes and allocs, without details",
         Capability::Read => "see volumes, claims, allocs and events",
         Capability::Write => {
             "see, register, create, change, delete and deregister volumes, and their snapshots"
@@ -222,7 +223,8 @@ impl fmt::Display for GrantFault {
 
 /// The form of a grant, for messages.
 pub const GRANT_FORM: &str = "write NAMESPACE=CAPABILITY,…, such as team-a=read,mount; the \
-                              capabilities are read, write and mount; '*' is for all namespaces";
+                              capabilities are list, read, write and mount; '*' is for all \
+                              namespaces";
 
 impl Grants {
     /// Reads `team-a=read,mount` and the like. Returns all faults, if there is one.
@@ -256,18 +258,20 @@ impl Grants {
             Capability::PluginRead => self.plugin_read || self.operator,
             Capability::NodeRead => self.node_read || self.operator,
             Capability::Operator => self.operator,
-            Capability::Read | Capability::Write | Capability::Mount => false,
+            Capability::List | Capability::Read | Capability::Write | Capability::Mount => false,
         }
     }
 
-    /// The namespaces in which this is granted; `*` stands for all. A user who may write or
-    /// mount may also read.
+    /// The namespaces in which this is granted; `*` stands for all. A user who may write or mount
+    /// may also read, and who may read may also list.
     pub fn holders_of(&self, capability: Capability) -> impl Iterator<Item = Namespace> {
         let all = Namespace::wildcard();
-        let is_held = move |given: &BTreeSet<Capability>| {
-            given.contains(&capability) || (capability == Capability::Read && !given.is_empty())
+        let is_held = move |given: &BTreeSet<Capability>| match capability {
+            Capability::List => !given.is_empty(),
+            Capability::Read => given.iter().any(|given| *given != Capability::List),
+            other => given.contains(&other),
         };
-        let sees_all = self.operator && capability == Capability::Read;
+        let sees_all = self.operator && [Capability::List, Capability::Read].contains(&capability);
         let everywhere = sees_all || self.namespaces.get(&all).is_some_and(is_held);
         let some = self.namespaces.iter().filter(move |(_, given)| !everywhere && is_held(given));
         some.map(|(namespace, _)| namespace.clone()).chain(everywhere.then_some(all))

@@ -6,8 +6,8 @@
 //! **Never** changes a record.
 
 use berth_domain::volume::storage::Snapshot;
-use berth_domain::volume::{Outcome, StorageAnswer, name_in};
-use berth_domain::{SnapshotId, VolumeKey};
+use berth_domain::volume::{Outcome, StorageAnswer};
+use berth_domain::{Namespace, SnapshotId, VolumeKey};
 
 use crate::store::state::State;
 use crate::store::transact::TransactError;
@@ -28,8 +28,17 @@ pub fn find_other(
         let is_own = |volume, snapshot| volumes.contains(volume) && snapshot == id;
         let other = snapshots
             .find(|(volume, snapshot, record)| !is_own(volume, *snapshot) && is_meant(record));
-        other.map(|(key, id, _)| format!("snapshot {id} of {}", name_in(namespace, key)))
+        other.map(|(key, id, _)| name_snapshot_in(namespace, key, id))
     })
+}
+
+/// How a snapshot is named to callers of a namespace: they may not know the snapshots of others.
+fn name_snapshot_in(namespace: &Namespace, volume: &VolumeKey, id: &SnapshotId) -> String {
+    if volume.namespace == *namespace {
+        format!("snapshot {id} of volume {}", volume.volume)
+    } else {
+        "a snapshot of another namespace".to_owned()
+    }
 }
 
 /// The outcome of a call for a snapshot. An answer with the id of another snapshot counts as a
@@ -66,4 +75,19 @@ pub async fn check_ids(
         }
         None => outcome,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neither_snapshot_nor_volume_of_another_namespace_is_named() {
+        let (ours, theirs) = (Namespace::new("ours").unwrap(), Namespace::new("theirs").unwrap());
+        let volume = VolumeKey::new(ours.clone(), "data".parse().unwrap());
+        let id = SnapshotId::new("friday").unwrap();
+        assert_eq!(name_snapshot_in(&ours, &volume, &id), "snapshot friday of volume data");
+        let hidden = name_snapshot_in(&theirs, &volume, &id);
+        assert_eq!(hidden, "a snapshot of another namespace");
+    }
 }

@@ -61,9 +61,11 @@ pub enum AccessCommand {
     Docker(AccessDocker),
     /// Make the identity of a person or program
     ///
-    /// Each --grant gives capabilities in one namespace: read (see volumes, claims, allocs and
-    /// events), write (register, change and deregister volumes), mount (register and stop allocs,
-    /// and mount volumes). The namespace '*' is a grant of its own: requests about all namespaces.
+    /// Each --grant gives capabilities in one namespace: list (volumes and allocs, one line each),
+    /// read (see volumes, claims, allocs and events with all details), write (register, change and
+    /// deregister volumes), mount (register and stop allocs, and mount volumes). Read contains
+    /// list; write and mount contain read. The namespace '*' is a grant of its own: requests about
+    /// all namespaces.
     #[command(after_long_help = "EXAMPLES
     berth access user alice --grant team-a=read,write,mount --grant team-b=read
     berth access user scheduler --grant '*=read,mount' --nodes --plugins

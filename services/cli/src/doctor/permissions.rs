@@ -176,7 +176,7 @@ fn list_capabilities(permissions: &Permissions, identity: &str) -> Vec<String> {
     let has = |grants| find_missing(permissions, identity, grants).is_empty();
     // Every capability in a namespace includes this verb, so its subjects name the namespaces.
     let named = permissions.publish_allow.iter();
-    let named = named.filter_map(|subject| verb::VolumeStatus::read(Actor::split(subject).0));
+    let named = named.filter_map(|subject| verb::VolumeList::read(Actor::split(subject).0));
     let named: BTreeSet<Namespace> = named.collect();
     let mut capabilities = Vec::new();
     for capability in Capability::ALL {
@@ -190,9 +190,14 @@ fn list_capabilities(permissions: &Permissions, identity: &str) -> Vec<String> {
             capabilities.extend(has(grants).then(|| capability.to_string()));
             continue;
         }
-        let is_held_in = |namespace: &Namespace| {
+        let holds = |capability: Capability, namespace: &Namespace| {
             let namespaces = [(namespace.clone(), [capability].into())].into();
             has(Grants { namespaces, ..Grants::default() })
+        };
+        // `read` contains `list`.
+        let is_held_in = |namespace: &Namespace| {
+            let is_said = capability == Capability::List && holds(Capability::Read, namespace);
+            holds(capability, namespace) && !is_said
         };
         if is_held_in(&Namespace::wildcard()) {
             capabilities.push(format!("{capability} in all namespaces"));

@@ -17,7 +17,7 @@ use berth_contract::hint::volume_argument;
 use berth_contract::message::call::ClaimCall;
 use berth_contract::message::claim::Grant;
 use berth_contract::problem::Problem;
-use berth_domain::{AllocId, VolumeKey};
+use berth_domain::{AllocId, NodeId, VolumeKey};
 
 use super::volumes::LocalVolumes;
 use crate::executor::PluginVolume;
@@ -168,6 +168,9 @@ impl LocalVolumes {
 
     fn refuse_uncovered(&self, of: AccountedUse<'_>, other: &UncoveredUse) -> Problem {
         let UncoveredUse { volume, alloc, entry } = other;
+        if volume.namespace != of.volume.namespace {
+            return refuse_hidden(&self.node, of.volume);
+        }
         let name = if volume == of.volume {
             String::new()
         } else {
@@ -197,6 +200,36 @@ impl LocalVolumes {
     }
 }
 
+/// The refusal beside a mount of the volume that has a name of another namespace: callers of this
+/// one may not know that name, the alloc, or the path that is made of both.
+fn refuse_hidden(node: &NodeId, volume: &VolumeKey) -> Problem {
+    let message = format!(
+        "node {node} has volume {volume} mounted as a volume of another namespace, and no claim \
+         covers it"
+    );
+    let next = format!(
+        "an operator sees the mount with `berth node status {node}`, ends what uses it, and takes \
+         it down with `berth node unmount`; this goes on by itself"
+    );
+    Problem::new(Code::MountUnaccounted, message).retryable().next(next)
+}
+
 fn is_same_volume(entry: &JournalledUse, handle: &PluginVolume) -> bool {
     entry.is_of(&handle.plugin, &handle.external_id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mount_under_a_name_of_another_namespace_is_told_without_that_name() {
+        let volume: VolumeKey = VolumeKey::new("ours".parse().unwrap(), "data".parse().unwrap());
+        let problem = refuse_hidden(&NodeId::new("n1").unwrap(), &volume);
+        assert_eq!(
+            problem.message,
+            "node n1 has volume ours/data mounted as a volume of another namespace, and no claim \
+             covers it"
+        );
+    }
 }

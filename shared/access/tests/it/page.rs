@@ -45,7 +45,7 @@ fn write_rights() -> String {
     let namespaces = BTreeSet::from([Namespace::new(NAMESPACE).unwrap()]);
     let docker = Role::Docker { node, namespaces };
     sections.push(("Docker's volume plugin: `--namespaces <ns>`".to_owned(), docker));
-    for capability in ["read", "write", "mount"] {
+    for capability in ["list", "read", "write", "mount"] {
         let grants = Grants::parse_namespaces(&[format!("{NAMESPACE}={capability}")]).unwrap();
         sections.push((format!("User: `--grant <ns>={capability}`"), user(grants)));
     }

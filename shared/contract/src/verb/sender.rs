@@ -18,11 +18,14 @@ pub enum Sender {
     Service(ServiceName),
 }
 
-/// What a person or a program may be given. The first three are given for a namespace, or for all.
+/// What a person or a program may be given. The first four are given for a namespace, or for all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Capability {
-    /// To see volumes, claims, allocs and their events.
+    /// To list volumes and allocs, one short line each. Every other capability for the namespace
+    /// contains it.
+    List,
+    /// To see volumes, claims, allocs and their events, with all details.
     Read,
     /// To register, create, change and delete volumes, with their secrets and snapshots.
     Write,
@@ -39,12 +42,20 @@ pub enum Capability {
 
 impl Capability {
     /// Every capability.
-    pub const ALL: [Self; 6] =
-        [Self::Read, Self::Write, Self::Mount, Self::PluginRead, Self::NodeRead, Self::Operator];
+    pub const ALL: [Self; 7] = [
+        Self::List,
+        Self::Read,
+        Self::Write,
+        Self::Mount,
+        Self::PluginRead,
+        Self::NodeRead,
+        Self::Operator,
+    ];
 
     /// Its name, as people write it.
     pub const fn name(self) -> &'static str {
         match self {
+            Self::List => "list",
             Self::Read => "read",
             Self::Write => "write",
             Self::Mount => "mount",
@@ -56,7 +67,7 @@ impl Capability {
 
     /// Whether it is given for a namespace.
     pub const fn is_of_namespace(self) -> bool {
-        matches!(self, Self::Read | Self::Write | Self::Mount)
+        matches!(self, Self::List | Self::Read | Self::Write | Self::Mount)
     }
 }
 
@@ -81,6 +92,7 @@ pub(super) mod senders {
     use super::{Capability, Sender};
     use crate::service;
 
+    pub const LIST: Sender = Sender::Holder(Capability::List);
     pub const READ: Sender = Sender::Holder(Capability::Read);
     pub const WRITE: Sender = Sender::Holder(Capability::Write);
     pub const MOUNT: Sender = Sender::Holder(Capability::Mount);

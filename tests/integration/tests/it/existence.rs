@@ -8,7 +8,7 @@ use berth_bus::{Bus, Call, RequestError};
 use berth_contract::actor::Actor;
 use berth_contract::code::Code;
 use berth_contract::service::{DOCKER, NODE_AGENT};
-use berth_contract::verb::{self, Row, Sender, Verb as _};
+use berth_contract::verb::{self, Capability, Row, Sender, Verb as _};
 use berth_domain::{Namespace, NodeId, PluginId};
 use berth_harness::root::or_skip;
 use berth_integration::{Options, PLUGIN, System};
@@ -205,6 +205,15 @@ fn sends_capability(row: &Row) -> bool {
     row.subject.contains("<ns>") && row.senders.iter().any(of_namespace)
 }
 
+fn sends_lists(row: &Row) -> bool {
+    is_sent_by(row, Sender::Holder(Capability::List))
+}
+
+/// The verbs that show details, or change anything.
+fn sends_more_than_lists(row: &Row) -> bool {
+    sends_capability(row) && !sends_lists(row)
+}
+
 /// Without the history: it shows a user its own refused requests.
 fn sends_in_own_namespace(row: &Row) -> bool {
     sends_capability(row) && !sends_history(row)
@@ -243,6 +252,8 @@ async fn requesters(system: &System) -> Vec<Requester> {
     let docker = Role::Docker { node: node("n2"), namespaces: [Namespace::default()].into() };
     let grants = Grants::parse_namespaces(&["team-a=read,write,mount"]).unwrap();
     let user = Role::User { name: "mallory".to_owned(), grants };
+    let grants = Grants::parse_namespaces(&["team-a=list"]).unwrap();
+    let lister = Role::User { name: "lena".to_owned(), grants };
     let inspector = Role::Inspect { name: "eve".to_owned() };
     let requester = async |name, (role, actor): (&Role, Actor), namespace| Requester {
         name,
@@ -256,6 +267,7 @@ async fn requesters(system: &System) -> Vec<Requester> {
     let as_agent = (&agent, Actor::Node(node("n9")));
     let as_docker = || (&docker, Actor::Docker(node("n2")));
     let as_user = || (&user, Actor::user("mallory"));
+    let as_lister = || (&lister, Actor::user("lena"));
     let of_docker = |row: &Row| is_sent_by(row, Sender::Service(DOCKER));
     let (default, classes) = ("default", CLASSES.as_slice());
     vec![
@@ -290,6 +302,12 @@ async fn requesters(system: &System) -> Vec<Requester> {
             sends: sends_capability,
             is_denied: true,
             ..requester("user elsewhere", as_user(), default).await
+        },
+        Requester { sends: sends_lists, ..requester("lister", as_lister(), "team-a").await },
+        Requester {
+            sends: sends_more_than_lists,
+            is_denied: true,
+            ..requester("lister of details", as_lister(), "team-a").await
         },
         Requester {
             is_denied: true,

@@ -157,7 +157,8 @@ pub fn everyone() -> Vec<Who> {
             kind: Kind::Admin,
         },
     ];
-    let users: [(&str, &str, &[Held]); 10] = [
+    let users: [(&str, &str, &[Held]); 11] = [
+        ("lister", "user.lister", &[(Capability::List, "team-a")]),
         ("reader", "user.reader", &[(Capability::Read, "team-a")]),
         ("writer", "user.writer", &[(Capability::Write, "team-a")]),
         ("mounter", "user.mounter", &[(Capability::Mount, "team-a")]),
@@ -342,8 +343,8 @@ fn allows_user(held: &[Held], meaning: &Meaning) -> bool {
             holds(Capability::Read, Some(if token == "=5F" { "_" } else { token }))
         }
         Meaning::Survey { question, is_of_one, .. } => match *question {
-            "PING" => holds(Capability::Read, None),
-            "INFO" => *is_of_one && holds(Capability::Read, None),
+            "PING" => holds(Capability::List, None),
+            "INFO" => *is_of_one && holds(Capability::List, None),
             "STATS" => *is_of_one && holds(Capability::Operator, None),
             _ => false,
         },
@@ -366,9 +367,13 @@ pub const NO_NAMESPACE: &str = "_";
 fn holds(held: &[Held], wanted: Capability, namespace: Option<&str>) -> bool {
     held.iter().any(|(capability, place)| {
         let is_implied = match capability {
-            Capability::Write | Capability::Mount => wanted == Capability::Read,
+            Capability::Read => wanted == Capability::List,
+            Capability::Write | Capability::Mount => {
+                [Capability::List, Capability::Read].contains(&wanted)
+            }
             Capability::Operator => {
-                [Capability::Read, Capability::PluginRead, Capability::NodeRead].contains(&wanted)
+                [Capability::List, Capability::Read, Capability::PluginRead, Capability::NodeRead]
+                    .contains(&wanted)
             }
             _ => false,
         };

@@ -84,7 +84,7 @@ verbs! {
     AllocList {
         step: "alloc.list", endpoint: "alloc-list",
         subject: "berth.v1.alloc.list.<ns>", to: Namespace,
-        service: CLAIM, senders: [READ, NODE_AGENT], effect: Read,
+        service: CLAIM, senders: [LIST, NODE_AGENT], effect: Read,
         request: alloc::ListAllocs, reply: alloc::Allocs,
         errors: [],
     }

@@ -51,7 +51,7 @@ verbs! {
     VolumeList {
         step: "volume.list", endpoint: "volume-list",
         subject: "berth.v1.volume.list.<ns>", to: Namespace,
-        service: CLAIM, senders: [READ, DOCKER, PLUGIN_REGISTRY], effect: Read,
+        service: CLAIM, senders: [LIST, DOCKER, PLUGIN_REGISTRY], effect: Read,
         request: volume::ListVolumes, reply: volume::Volumes,
         errors: [],
     }
