@@ -21,7 +21,8 @@ pub fn write(page: &mut Page) {
          messages, buckets, keys, records, events and error codes. It is for authors of clients: \
          a client that keeps to these pages can do all that `berth` does. `tests/peers/nats_py` \
          is one. The pages are made from `shared/contract`. [inspect.md](inspect.md) says how to \
-         look at a running system.",
+         look at a running system, and [nomad.md](nomad.md) where Berth differs from Nomad on \
+         purpose.",
     );
     page.say(
         "This page has the rules and the tables. Two files beside it are for programs: \
