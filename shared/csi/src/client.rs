@@ -204,6 +204,7 @@ fn record_call(span: &mut Span, rpc: Rpc, elapsed: Duration, failure: Option<&Fa
         Some(Failure::Unreachable { .. }) => "UNREACHABLE",
         Some(Failure::Late { .. }) => "LATE",
         Some(Failure::Broken { .. }) => "BROKEN",
+        Some(Failure::TooLarge { .. }) => "TOO_LARGE",
         Some(Failure::Contradicts(_)) => "CONTRADICTS",
         Some(Failure::Answered { code, .. }) => code.as_str(),
     };
@@ -240,7 +241,7 @@ fn read_failure(status: &tonic::Status, secrets: &Secrets, timeout: Duration) ->
     // tonic reports an answer over the size limit as OUT_OF_RANGE, as if the plugin had answered
     // so.
     if status.code() == tonic::Code::OutOfRange && message.contains("message length too large") {
-        return Failure::Broken { reason: message };
+        return Failure::TooLarge { reason: message };
     }
     Failure::Answered { code: crate::code::of_status(status), message }
 }

@@ -53,6 +53,13 @@ pub enum Failure {
         /// The reason from the gRPC library.
         reason: String,
     },
+    /// The plugin's answer is larger than [`ANSWER_BYTES_MAX`](crate::client::ANSWER_BYTES_MAX), so
+    /// it was not read. The plugin lives, and may have done something.
+    #[error("its answer is too large: {reason}")]
+    TooLarge {
+        /// The reason from the gRPC library.
+        reason: String,
+    },
     /// The plugin answered with an error.
     #[error("{code}: {message}")]
     Answered {
@@ -81,7 +88,7 @@ impl CallError {
             Failure::Unreachable { .. } => CallAnswer::Unsent,
             Failure::Late { .. } | Failure::Broken { .. } => CallAnswer::Missing,
             Failure::Answered { code, .. } => CallAnswer::Code(code),
-            Failure::Contradicts(_) => CallAnswer::Contradiction,
+            Failure::TooLarge { .. } | Failure::Contradicts(_) => CallAnswer::Contradiction,
         }
     }
 

@@ -85,6 +85,7 @@ mod tests {
         for other in [
             Failure::Unreachable { reason: "no".to_owned() },
             Failure::Late { timeout: std::time::Duration::from_secs(1) },
+            Failure::TooLarge { reason: "70 MB".to_owned() },
             answered(GrpcCode::Unavailable),
         ] {
             assert_eq!(problem_of_call(Rpc::CreateVolume, other.clone()).crashes, 0, "{other:?}");

@@ -89,7 +89,8 @@ registry! {
     Gauge BUS_COPIES_MISSING = "berth.bus.copies_missing", "{copy}", [stream];
 
     /// Calls to plugins. `code` is gRPC's, `OK` included, or `UNREACHABLE`, `LATE` or
-    /// `BROKEN` where the plugin gave none.
+    /// `BROKEN` where the plugin gave none, `TOO_LARGE` or `CONTRADICTS` where its answer was not
+    /// taken.
     Counter PLUGIN_CALLS = "berth.plugin.calls", "{call}", [rpc, code];
     /// From a call to the plugin's answer, or to giving up.
     Histogram PLUGIN_CALLS_DURATION = "berth.plugin.calls.duration", "s", [rpc], SHORT;
