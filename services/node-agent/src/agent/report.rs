@@ -36,7 +36,7 @@ use crate::fleet::lease::LeaseTtl;
 use crate::fleet::secret::SealingKey;
 use crate::fleet::unaccounted::UnaccountedMounts;
 use crate::host::Host;
-use crate::plugins::Plugins;
+use crate::plugins::{Plugins, SOCKET_GRACE};
 
 /// Pauses after a report that was not taken.
 const RETRY: Schedule = Schedule { first: Duration::from_millis(200), max: Duration::from_secs(5) };
@@ -46,9 +46,11 @@ const UNSETTLED_RETRY: Schedule =
 /// Interval of unchanged reports, in lease TTLs that the registry asks for. They only repair lost
 /// reports.
 const REPORT_INTERVAL_TTLS: u32 = 5;
-/// How long the first report waits for the first probe of each plugin. A plugin that hangs must not
-/// keep the node's others from it.
-const FIRST_PROBES_WITHIN: Duration = Duration::from_secs(1);
+/// How long the first report waits for the first probe of each plugin: longer than a process may
+/// take to make its socket, before which no probe of it counts. A plugin that hangs must not keep
+/// the node's others from the report.
+const FIRST_PROBES_WITHIN: Duration = Duration::from_millis(2_500);
+const _: () = assert!(FIRST_PROBES_WITHIN.as_millis() > SOCKET_GRACE.as_millis());
 /// Interval at which the wall clock is compared with the monotonic clock.
 const CLOCK_CHECK_INTERVAL: Duration = Duration::from_secs(2);
 /// A clock that was set by more than this is reported at once: calls have their deadlines by it.

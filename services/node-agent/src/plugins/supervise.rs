@@ -27,7 +27,7 @@ const UNHEALTHY_PROBE_INTERVAL: Duration = Duration::from_millis(200);
 /// Smallest time between two probes, even if a failed call requests one.
 const PROBE_PAUSE_MIN: Duration = Duration::from_millis(20);
 /// Time for a process to make its socket. After that the view explains why it may be missing.
-const SOCKET_GRACE: Duration = Duration::from_secs(2);
+pub(crate) const SOCKET_GRACE: Duration = Duration::from_secs(2);
 /// Longest time between two identifications of an instance that stays healthy, and twice the
 /// shortest: its limit of volumes and its capabilities may change while it runs.
 const IDENTIFY_INTERVAL: Schedule =
