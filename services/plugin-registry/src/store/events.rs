@@ -91,7 +91,7 @@ fn storage_health(
 /// A plugin gives a node no id of its own.
 pub fn id_fault(
     node: &NodeId,
-    (plugin, _): &InstanceKey,
+    plugin: &PluginId,
     why: String,
     at: Timestamp,
     trace: TraceContext,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use berth_contract::message::registry::{InstanceStatus, Leave, NodeLeft};
 use berth_contract::verb::{self};
-use berth_domain::plugin::{Half, Instance, NodeAbilities};
+use berth_domain::plugin::{ControllerAbilities, Half, Instance, NodeAbilities};
 
 use crate::site::{PATIENCE, Site, instance, node_id, report};
 
@@ -72,5 +72,31 @@ async fn the_second_node_of_an_id_is_unhealthy_until_the_first_leaves_or_is_call
         "plugin.instance-left p h1".to_owned(),
     ];
     let events: Vec<&str> = events.iter().map(String::as_str).collect();
+    site.events_are("plugin.", &events).await;
+}
+
+/// The controller is another process, and may be known later than the node half.
+#[tokio::test]
+async fn a_node_without_an_id_is_told_of_when_the_first_controller_attaches() {
+    let site = Site::start(1).await;
+    let _lease = site.lease("h1", TTL).await;
+    let abilities = NodeAbilities { controller_service: true, ..NodeAbilities::default() };
+    says(&site, "h1", Instance { node: Some(abilities), ..instance(true) }).await;
+    site.node_is("h1", "ready", PATIENCE).await;
+    assert!(shown(&site, "h1").await.healthy, "no controller has said that it attaches");
+    let attaches =
+        ControllerAbilities { publish_unpublish_volume: true, ..ControllerAbilities::default() };
+    let controller = Instance { controller: Some(attaches), ..instance(true) };
+    for host in ["h8", "h9"] {
+        site.report(&report(host, &[("p", Half::Controller, controller.clone())])).await;
+    }
+    let unnamed = shown(&site, "h1").await;
+    assert!(!unnamed.healthy && unnamed.description.contains("NodeGetInfo.node_id"), "{unnamed:?}");
+    let events = [
+        "plugin.healthy p h1",
+        "plugin.healthy p h8",
+        "plugin.unhealthy p h1",
+        "plugin.healthy p h9",
+    ];
     site.events_are("plugin.", &events).await;
 }

@@ -80,6 +80,24 @@ impl Plugin {
         (first != node).then_some(NodeIdFault::Shared { external, first })
     }
 
+    /// The nodes whose missing id is a fault by the controller on `host` alone: no other controller
+    /// says that it attaches volumes.
+    pub fn unnamed_by_controller(&self, host: &NodeId) -> Vec<&NodeId> {
+        let attaches = |instance: &Instance| {
+            instance.controller.is_some_and(|controller| controller.publish_unpublish_volume)
+        };
+        let mut hosts = self.instances.iter().filter_map(|((node, half), instance)| {
+            (*half == Half::Controller && attaches(instance)).then_some(node)
+        });
+        if hosts.next() != Some(host) || hosts.next().is_some() {
+            return Vec::new();
+        }
+        let nodes = self.instances.iter();
+        let unnamed =
+            nodes.filter(|((_, half), instance)| *half == Half::Node && is_unnamed(instance));
+        unnamed.map(|((node, _), _)| node).collect()
+    }
+
     /// The plugin's ids of its nodes, and when each node got its id.
     fn external_nodes(&self) -> impl Iterator<Item = (&str, Timestamp, &NodeId)> {
         self.instances.iter().filter_map(|((node, half), instance)| {
@@ -174,6 +192,33 @@ mod tests {
             assert_eq!(plugin.node_id_fault(&node), expected, "{plugin:?}");
             assert_eq!(plugin.node_id_faults().get(&node).copied(), expected);
             assert_eq!(plugin.count(Half::Node, |_| true).healthy, usize::from(!is_faulty));
+        }
+    }
+
+    #[test]
+    fn the_first_controller_that_attaches_makes_nodes_without_an_id_faulty() {
+        let [h1, h2, h3] = ["h1", "h2", "h3"].map(|node| NodeId::new(node).unwrap());
+        let half = |external: &str| {
+            let external_node = external.to_owned();
+            let abilities =
+                NodeAbilities { external_node, controller_service: true, ..Default::default() };
+            Instance { node: Some(abilities), ..instance(true) }
+        };
+        let controller = |publish_unpublish_volume| {
+            let abilities = ControllerAbilities { publish_unpublish_volume, ..Default::default() };
+            Instance { controller: Some(abilities), ..instance(true) }
+        };
+        let mut plugin = Plugin::default();
+        plugin.instances.insert((h1.clone(), Half::Node), half(""));
+        plugin.instances.insert((h2.clone(), Half::Node), half("x"));
+        assert_eq!(plugin.unnamed_by_controller(&h3), [&h1; 0], "there is no controller");
+        plugin.instances.insert((h3.clone(), Half::Controller), controller(false));
+        assert_eq!(plugin.unnamed_by_controller(&h3), [&h1; 0], "it does not attach");
+        plugin.instances.insert((h3.clone(), Half::Controller), controller(true));
+        assert_eq!(plugin.unnamed_by_controller(&h3), [&h1]);
+        plugin.instances.insert((h2.clone(), Half::Controller), controller(true));
+        for host in [&h2, &h3] {
+            assert_eq!(plugin.unnamed_by_controller(host), [&h1; 0], "it was told of before");
         }
     }
 }

@@ -10,8 +10,8 @@ use std::collections::BTreeSet;
 
 use berth_contract::message::registry::{NodeReport, Reported};
 use berth_contract::problem::Problem;
-use berth_domain::NodeId;
 use berth_domain::plugin::{Half, Instance, NodeState};
+use berth_domain::{NodeId, PluginId};
 use berth_service::deadline;
 use berth_service::record_table::{StoreError, retry_lost_races};
 
@@ -75,14 +75,17 @@ async fn apply(
     let mut stored = snapshot.records.clone();
     for write in &writes {
         state.store(node, &snapshot, write, trace).await?;
-        let event = match write {
-            Write::Put(key, instance) => new_id_fault(state, &snapshot, key, instance, node)
-                .map(|why| events::id_fault(node, key, why, received.at, trace)),
-            Write::Node(_) | Write::Delete(_) => None,
+        let faults = match write {
+            Write::Put(key, instance) => new_id_faults(state, &snapshot, key, instance, node),
+            Write::Node(_) | Write::Delete(_) => Vec::new(),
         };
-        let event = event
-            .or_else(|| events::write_event(node, &snapshot.records, write, received.at, trace));
-        if let Some(event) = event {
+        // A faulty node half counts as unhealthy, whatever it reports of itself.
+        let is_replaced = matches!(write, Write::Put((_, Half::Node), _)) && !faults.is_empty();
+        let own = events::write_event(node, &snapshot.records, write, received.at, trace);
+        let faults = faults.into_iter().map(|IdFault { node, plugin, why }| {
+            events::id_fault(&node, &plugin, why, received.at, trace)
+        });
+        for event in own.filter(|_| !is_replaced).into_iter().chain(faults) {
             events::publish_in_share(state, node, &event, trace);
         }
         if let Write::Node(next) = write {
@@ -92,28 +95,50 @@ async fn apply(
     Ok(answer(state, received, &stored))
 }
 
-/// Why the instance counts as unhealthy from this write on although it reports itself healthy: its
-/// plugin gives the node no id of its own.
-fn new_id_fault(
+/// A plugin gives a node no id of its own.
+struct IdFault {
+    node: NodeId,
+    plugin: PluginId,
+    why: String,
+}
+
+/// The node halves that count as unhealthy from this write on although they report themselves
+/// healthy: the reported one, or those without an id if the write is of the first controller that
+/// attaches volumes.
+fn new_id_faults(
     state: &State,
     snapshot: &RecordSnapshot,
     (plugin, half): &InstanceKey,
     next: &Instance,
     node: &NodeId,
-) -> Option<String> {
+) -> Vec<IdFault> {
     let recorded = snapshot.records.instances.get(&(plugin.clone(), *half));
-    let is_unchanged = |recorded: &Instance| {
-        recorded.healthy == next.healthy && recorded.external_node() == next.external_node()
+    let is_unchanged = |recorded: &Instance| match half {
+        Half::Node => {
+            recorded.healthy == next.healthy && recorded.external_node() == next.external_node()
+        }
+        Half::Controller => recorded.controller == next.controller,
     };
-    if *half != Half::Node || recorded.is_some_and(is_unchanged) {
-        return None;
+    if recorded.is_some_and(is_unchanged) {
+        return Vec::new();
     }
-    let why = state
-        .plugins
-        .mirror
-        .read(|plugins| plugins.get(plugin)?.node_id_fault(node).map(|fault| fault.to_string()))?;
-    tracing::warn!(%node, %plugin, why, "the instance counts as unhealthy");
-    Some(why)
+    let faults = state.plugins.mirror.read(|plugins| {
+        let plugin_state = plugins.get(plugin)?;
+        let nodes = match half {
+            Half::Node => vec![node],
+            Half::Controller => plugin_state.unnamed_by_controller(node),
+        };
+        let faults = nodes.into_iter().filter_map(|node| {
+            let why = plugin_state.node_id_fault(node)?.to_string();
+            Some(IdFault { node: node.clone(), plugin: plugin.clone(), why })
+        });
+        Some(faults.collect::<Vec<_>>())
+    });
+    let faults = faults.unwrap_or_default();
+    for IdFault { node, plugin, why } in &faults {
+        tracing::warn!(%node, %plugin, why, "the instance counts as unhealthy");
+    }
+    faults
 }
 
 /// The reply to the agent, from the node's records.
