@@ -93,7 +93,7 @@ pub fn node_status(
 }
 
 /// The provider's name, from a healthy instance if there is one.
-fn provider(plugin: &Plugin) -> &str {
+pub fn provider(plugin: &Plugin) -> &str {
     let mut instances = plugin.instances.values();
     let healthy = instances.clone().find(|instance| instance.healthy);
     healthy.or_else(|| instances.next()).map_or("", |instance| &instance.provider)

@@ -2,7 +2,7 @@
 
 use berth_contract::key;
 use berth_contract::message::alloc::{
-    AllocQuery, AllocStatus, AllocStub, Allocs as Listed, ListAllocs,
+    AllocQuery, AllocStatus, AllocStub, Allocs as Listed, ListAllocs, RequestedMount,
 };
 use berth_contract::problem::Problem;
 use berth_domain::alloc::{Alloc, VolumeRequest};
@@ -218,6 +218,7 @@ fn stub(
         by: alloc.by.clone(),
         meta: alloc.meta.clone(),
         volumes,
+        mounts: RequestedMount::list(&alloc.volumes, alloc.index),
         claims,
         modify_index: revision,
     }

@@ -17,6 +17,7 @@ mod records;
 mod refusal;
 mod storage;
 mod volume;
+mod volume_health;
 pub mod volume_requests;
 mod wait;
 

@@ -9,16 +9,16 @@ use berth_contract::message::volume::{
 };
 use berth_contract::problem::Problem;
 use berth_domain::access::Mode;
-use berth_domain::plugin::Half;
 use berth_domain::volume::storage::{Operation, Stage};
 use berth_domain::volume::{Claim, Holders, Refusal, State as ClaimState, Volume, VolumeSpec};
-use berth_domain::{AllocId, Namespace, PluginId, VolumeKey};
+use berth_domain::{AllocId, Namespace, VolumeKey};
 use berth_service::clock;
 use berth_service::page::{Room, after, page};
 use berth_service::projection::{Subtree, VolumeChange, Volumes};
 
 use super::claim::show_first_claims;
 use super::storage::show_storage;
+use super::volume_health::{PluginView, PluginViews, read_plugin};
 use super::{Reader, first_unreadable};
 use crate::caller::Caller;
 use crate::store::handle;
@@ -114,7 +114,8 @@ fn build_status(
     let handle_use = handle::current_use(volumes, key);
     let now = &subtree.volume;
     let full = now.claims.exhausted().next();
-    let health = health(state, spec, now);
+    let plugin = read_plugin(state, &spec.plugin);
+    let health = plugin.health_of(spec, now);
     let handle = spec.handle(&key.volume);
     let mounts = handle.map(|handle| state.mounts_of_handle(key, &handle)).unwrap_or_default();
     let mut status = VolumeStatus {
@@ -123,6 +124,7 @@ fn build_status(
         name: spec.name.clone(),
         closing: spec.closing.clone(),
         plugin: spec.plugin.clone(),
+        provider: plugin.provider,
         external_id: spec.handle(&key.volume).map(|handle| handle.external_id),
         capabilities: spec.capabilities.clone(),
         in_use: now.in_use(),
@@ -198,9 +200,11 @@ pub async fn list_volumes(
             .filter(|(key, subtree)| matches(&query, key, subtree))
             .map(|(key, _)| key)
             .take(room.keys());
+        let plugins = PluginViews::new(|id| read_plugin(state, id));
         let show = |key: &&VolumeKey| {
             let subtree = volumes.get(key)?;
-            Some(stub(state, volumes, key, subtree, subtree.volume.spec.as_ref()?))
+            let spec = subtree.volume.spec.as_ref()?;
+            Some(stub(volumes, key, subtree, spec, plugins.view(&spec.plugin)))
         };
         let page = page(matching, room, show, |volume| key::spec(volume));
         let matching = volumes.iter_unreadable().filter(|(key, _)| {
@@ -241,32 +245,37 @@ fn matches(query: &ListVolumes, key: &VolumeKey, subtree: &Subtree) -> bool {
 }
 
 fn stub(
-    state: &State,
     volumes: &Volumes,
     key: &VolumeKey,
     subtree: &Subtree,
     spec: &VolumeSpec,
+    plugin: PluginView,
 ) -> VolumeStub {
     let now = &subtree.volume;
     let count_held = |mode| {
         let states = [ClaimState::Publishing, ClaimState::Taken];
         states.into_iter().map(|state| now.claims.count_of(state, mode)).sum()
     };
-    let Health { healthy, abnormal, .. } = health(state, spec, now);
+    let Health { healthy, controllers, nodes, abnormal, .. } = plugin.health_of(spec, now);
     let releasing = [ClaimState::Unpublishing, ClaimState::NodeDetached];
     VolumeStub {
         id: key.volume.clone(),
         namespace: key.namespace.clone(),
         name: spec.name.clone(),
         plugin: spec.plugin.clone(),
+        provider: plugin.provider,
         external_id: spec.handle(&key.volume).map(|handle| handle.external_id),
+        capabilities: spec.capabilities.clone(),
         in_use: now.in_use(),
+        topologies: spec.topologies.clone(),
         readers: count_held(Mode::Read),
         writers: count_held(Mode::Write),
         releasing: releasing.into_iter().map(|state| now.claims.count(state)).sum(),
         waiting: now.claims.count(ClaimState::Waiting),
         holders: holders(now),
         healthy,
+        controllers,
+        nodes: Some(nodes),
         abnormal,
         closing: spec.closing.is_some(),
         stage: Some(spec.stage()).filter(|stage| *stage != Stage::Ready),
@@ -275,7 +284,8 @@ fn stub(
         class: spec.provision().and_then(|provision| provision.class.clone()),
         capacity_bytes: spec.capacity_bytes,
         registered_twice: !handle::current_use(volumes, key).others.is_empty(),
-        fs_type: spec.mount.fs_type.clone(),
+        mount: spec.mount.summary(),
+        create_index: spec.create_index,
         modify_index: subtree.head,
     }
 }
@@ -288,75 +298,54 @@ fn holders(now: &Volume) -> Vec<VolumeHolder> {
     named.take(HOLDERS_LISTED_MAX).collect()
 }
 
-/// The volume's health, from the instances of its plugin and the reports of its mounts at each
-/// request (A6).
-fn health(state: &State, spec: &VolumeSpec, volume: &Volume) -> Health {
-    let abnormal = volume.claims.condition().map(str::to_owned);
-    Health { abnormal, ..judge_health(spec, plugin_health(state, &spec.plugin)) }
-}
-
-/// A volume that was not created is unhealthy, however healthy its plugin is.
-fn judge_health(spec: &VolumeSpec, of_plugin: Health) -> Health {
-    if spec.stage() != Stage::Failed {
-        return of_plugin;
-    }
-    let description = format!("plugin {} refused to create the volume", spec.plugin);
-    Health { healthy: false, description, ..of_plugin }
-}
-
-fn plugin_health(state: &State, id: &PluginId) -> Health {
-    state.nodes.mirror.read(|nodes| {
-        state.plugins.mirror.read(|plugins| {
-            let Some(plugin) = plugins.get(id) else {
-                return Health {
-                    healthy: false,
-                    description: format!("no agent has reported plugin {id}"),
-                    controllers: None,
-                    nodes: berth_domain::plugin::Count::default(),
-                    abnormal: None,
-                };
-            };
-            let ready = |node: &berth_domain::NodeId| nodes.is_ready(node);
-            let (healthy, description) = plugin.health(ready);
-            let controllers =
-                plugin.has_controller().then(|| plugin.count(Half::Controller, ready));
-            let nodes = plugin.count(Half::Node, ready);
-            Health { healthy, description, controllers, nodes, abnormal: None }
-        })
-    })
-}
-
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use berth_bus::Fold as _;
+    use berth_contract::record;
+    use serde_json::json;
 
     use super::*;
 
-    fn is_healthy(external_id: Option<&str>, more: &Value) -> bool {
-        let mut storage = json!({
-            "provision": {"name": "n", "requested": "2026-11-21T20:00:00.000Z"},
-        });
-        storage.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    #[test]
+    fn a_listed_volume_says_how_it_may_be_used_and_by_which_plugin_and_shows_no_flag() {
+        let key = VolumeKey::new(Namespace::default(), "data".parse().unwrap());
         let spec = json!({
-            "plugin": "p", "capabilities": [], "external_id": external_id, "storage": storage,
+            "plugin": "p", "external_id": "vol-1", "topologies": [{"zone": "a"}],
+            "capabilities": [{"access": "single-node-writer", "attachment": "file-system"}],
+            "mount": {"fs_type": "xfs", "flags": ["password=hunter2", "noatime"], "group": "7"},
+            "parameters": {"tier": "hidden"}, "context": {"token": "hidden"},
         });
         let spec: VolumeSpec = serde_json::from_value(spec).unwrap();
-        let count = berth_domain::plugin::Count { healthy: 1, expected: 1 };
-        let description = "healthy".to_owned();
-        let of_plugin =
-            Health { healthy: true, description, controllers: None, nodes: count, abnormal: None };
-        judge_health(&spec, of_plugin).healthy
-    }
-
-    #[test]
-    fn a_volume_that_the_storage_refused_to_create_is_not_healthy() {
-        let failure = |operation: &str| {
-            let at = "2026-11-21T20:00:00.000Z";
-            json!({"failure": {"operation": operation, "at": at, "error": "no"}})
-        };
-        assert!(!is_healthy(None, &failure("create")));
-        assert!(is_healthy(None, &json!({})), "it is created at its first use");
-        assert!(is_healthy(Some("vol-1"), &failure("expand")), "it can be used as before");
+        let mut volumes = Volumes::default();
+        volumes.put(&key::spec(&key), 8, &record::write_spec(&spec, None).unwrap());
+        let subtree = volumes.get(&key).unwrap();
+        let count = |healthy| json!({"healthy": healthy, "expected": 3});
+        let health = json!({"healthy": true, "description": "healthy",
+            "controllers": count(1), "nodes": count(2)});
+        let health = serde_json::from_value(health).unwrap();
+        let plugin = PluginView { provider: "csi.example".to_owned(), health };
+        let spec = subtree.volume.spec.as_ref().unwrap();
+        let shown = serde_json::to_value(stub(&volumes, &key, subtree, spec, plugin)).unwrap();
+        for (field, expected) in [
+            ("plugin", json!("p")),
+            ("provider", json!("csi.example")),
+            ("controllers", count(1)),
+            ("nodes", count(2)),
+            ("topologies", json!([{"zone": "a"}])),
+            (
+                "capabilities",
+                json!([{"access": "single-node-writer", "attachment": "file-system"}]),
+            ),
+            ("fs_type", json!("xfs")),
+            ("mount_flags", json!(2)),
+            ("mount_group", json!("7")),
+            ("create_index", json!(8)),
+            ("modify_index", json!(8)),
+        ] {
+            assert_eq!(shown[field], expected, "{field} of {shown}");
+        }
+        let text = shown.to_string();
+        assert!(!text.contains("hunter2") && !text.contains("hidden"), "{text}");
     }
 
     #[test]

@@ -3,10 +3,11 @@
 use berth_contract::message::alloc::{AllocStatus, AllocStub};
 use berth_contract::message::owner::Owners;
 use berth_domain::alloc::VolumeRequest;
-use berth_domain::{Namespace, OwnerId, Timestamp};
+use berth_domain::volume::MountSummary;
+use berth_domain::{Namespace, OwnerId, Timestamp, VolumeId};
 
-use super::last_refusal;
 use super::list::{Column, Listed, list};
+use super::{flag_count, last_refusal};
 use crate::span::ago;
 use crate::table::{Table, pairs};
 
@@ -17,9 +18,7 @@ impl Listed for AllocStub {
         ("NODE", |alloc, _| alloc.node.to_string()),
         ("SINCE", |alloc, now| ago(alloc.since, now)),
         ("OWNER", |alloc, now| owner(alloc.owner.as_ref(), alloc.unowned_since, now)),
-        ("VOLUMES", |alloc, _| {
-            alloc.volumes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
-        }),
+        ("VOLUMES", |alloc, _| volumes(alloc)),
         ("CLAIMS", |alloc, _| alloc.claims.to_string()),
         ("NOTE", |alloc, _| alloc.note.clone().unwrap_or_default()),
     ];
@@ -86,13 +85,38 @@ pub fn owners(owners: &Owners, now: Timestamp) -> String {
     table.to_string()
 }
 
-/// `data, models (read), disk[2] as scratch`
+/// `data (ext4, 1 mount flag), models`
+fn volumes(alloc: &AllocStub) -> String {
+    let with_options = |volume: &VolumeId| {
+        let requests = alloc.mounts.iter().filter(|mount| mount.volume == *volume);
+        let texts: Vec<String> = requests.filter_map(|request| options(&request.mount)).collect();
+        if texts.is_empty() {
+            return volume.to_string();
+        }
+        format!("{volume} ({})", texts.join("; "))
+    };
+    alloc.volumes.iter().map(with_options).collect::<Vec<_>>().join(", ")
+}
+
+/// The file system and the number of flags that a request names; none for neither.
+fn options(mount: &MountSummary) -> Option<String> {
+    let flags = (mount.mount_flags > 0).then(|| flag_count(mount.mount_flags));
+    let parts: Vec<String> = mount.fs_type.iter().cloned().chain(flags).collect();
+    (!parts.is_empty()).then(|| parts.join(", "))
+}
+
+/// `data, models (read, ext4, 1 mount flag), disk[2] as scratch`
 fn requests(alloc: &AllocStatus) -> String {
     let request_text = |request: &VolumeRequest| {
         // A request without a valid volume was refused at the alloc's registration.
         let volume = request.volume(alloc.index).unwrap_or_else(|_| request.source.clone());
         let alias = request.alias.as_ref().map(|alias| format!(" as {alias}")).unwrap_or_default();
-        format!("{volume}{alias}{}", if request.read_only { " (read)" } else { "" })
+        let read = request.read_only.then(|| "read".to_owned());
+        let marks: Vec<String> =
+            read.into_iter().chain(options(&request.mount.summary())).collect();
+        let marks =
+            if marks.is_empty() { String::new() } else { format!(" ({})", marks.join(", ")) };
+        format!("{volume}{alias}{marks}")
     };
     alloc.volumes.iter().map(request_text).collect::<Vec<_>>().join(", ")
 }

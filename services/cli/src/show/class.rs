@@ -4,10 +4,11 @@ use berth_contract::message::class::ClassStatus;
 use berth_contract::message::storage::Capacities;
 use berth_domain::Namespace;
 use berth_domain::class::{Class, ClassUse, Quota, SizeLimits, TopologyPolicy};
+use berth_domain::volume::MountSummary;
 use berth_domain::volume::storage::Reclaim;
 
 use super::list::{Column, Listed};
-use super::listed;
+use super::{listed, mounted_as};
 use crate::size;
 use crate::table::{Table, pairs};
 
@@ -42,9 +43,8 @@ pub fn class(status: &ClassStatus) -> String {
     ];
     lines.extend(class.topologies.iter().map(|segments| ("may be in", listed(segments))));
     if !class.mount.is_empty() {
-        let fs_type = class.mount.fs_type.as_deref().unwrap_or("the plugin's file system");
-        let flags = count(class.mount.flags.len() as u64, "mount flag");
-        lines.push(("mounted as", format!("{fs_type}, {flags}")));
+        let MountSummary { fs_type, mount_flags, .. } = class.mount.summary();
+        lines.push(("mounted as", mounted_as(fs_type.as_deref(), mount_flags)));
     }
     lines.extend(class.mount.group.as_ref().map(|group| ("mounted for", format!("group {group}"))));
     for (label, map) in [("parameters", &class.parameters), ("mutable", &class.mutable_parameters)]

@@ -63,6 +63,17 @@ fn listed<'a>(map: impl IntoIterator<Item = (&'a String, &'a String)>) -> String
     pairs.join(", ")
 }
 
+/// `ext4, 2 mount flags`
+fn mounted_as(fs_type: Option<&str>, flags: usize) -> String {
+    let fs_type = fs_type.unwrap_or("the plugin's file system");
+    format!("{fs_type}, {}", flag_count(flags))
+}
+
+/// `2 mount flags`
+fn flag_count(flags: usize) -> String {
+    format!("{flags} mount flag{}", if flags == 1 { "" } else { "s" })
+}
+
 /// `claim.take of data by web-1 on n2: the volume is held by others (BERTH0106)`
 fn refused(refusal: &RefusedRequest) -> String {
     let RefusedRequest { step, code, message, volume, alloc, node, .. } = refusal;

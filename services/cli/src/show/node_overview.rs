@@ -7,11 +7,11 @@ use berth_contract::message::claim::ClaimStatus;
 use berth_contract::message::registry::NodeStatus;
 use berth_contract::record::UnreadableRecord;
 use berth_domain::Timestamp;
-use berth_domain::volume::State;
+use berth_domain::volume::{MountSummary, State};
 use serde::Serialize;
 
 use super::list::list;
-use super::{ClaimKey, registry, within};
+use super::{ClaimKey, mounted_as, registry, within};
 use crate::span::{ago, until};
 use crate::table::{Table, plain};
 use berth_explain::next;
@@ -179,6 +179,10 @@ fn notes(
         let since = since.map(|since| format!(", for {}", ago(since, now)));
         lines.push(("trouble", format!("{trouble}{}", since.unwrap_or_default())));
     }
+    if mount.options.fs_type.is_some() || mount.options.mount_flags > 0 {
+        let MountSummary { fs_type, mount_flags, .. } = &mount.options;
+        lines.push(("mounted as", mounted_as(fs_type.as_deref(), *mount_flags)));
+    }
     for left_out in &mount.left_out {
         lines.push(("not as asked", left_out.clone()));
     }
@@ -264,6 +268,7 @@ mod tests {
             "mounts": [
                 mount("well", json!({})),
                 mount("dead", json!({
+                    "fs_type": "ext4", "mount_flags": 1,
                     "health": "dead", "trouble": "Transport endpoint is not connected",
                     "health_since": at(5_000),
                 })),
@@ -315,6 +320,7 @@ mod tests {
     fn faults_on_a_node_are_shown_with_their_age_and_next_command() {
         let shown = node_overview(&overview(), Timestamp::from_unix_ms(10_000));
         for part in [
+            "mounted as: ext4, 1 mount flag\n",
             "trouble: Transport endpoint is not connected, for 5",
             "bring it back: berth volume republish data --node n1 --alloc dead",
             "under way: hung: agent.detach for 7",

@@ -9,7 +9,7 @@ use berth_domain::{Namespace, Timestamp};
 
 use super::list::{Column, Listed, list};
 use super::storage::storage_lines;
-use super::{health_word, last_refusal, listed};
+use super::{health_word, last_refusal, listed, mounted_as};
 use crate::size;
 use crate::span::ago;
 use crate::table::{Table, pairs};
@@ -94,7 +94,7 @@ pub fn volume(volume: &VolumeStatus, now: Timestamp) -> String {
         ("id", volume.id.to_string()),
         ("namespace", volume.namespace.to_string()),
         ("name", volume.name.clone()),
-        ("plugin", volume.plugin.to_string()),
+        ("plugin", plugin(volume)),
         ("external id", volume.external_id.clone().unwrap_or_default()),
     ];
     lines.extend(storage_lines(volume, now));
@@ -129,8 +129,7 @@ pub fn volume(volume: &VolumeStatus, now: Timestamp) -> String {
         (None, None) => {}
     }
     if volume.fs_type.is_some() || volume.mount_flags > 0 {
-        let fs_type = volume.fs_type.as_deref().unwrap_or("the plugin's file system");
-        lines.push(("mounted as", format!("{fs_type}, {} mount flags", volume.mount_flags)));
+        lines.push(("mounted as", mounted_as(volume.fs_type.as_deref(), volume.mount_flags)));
     }
     if let Some(group) = &volume.mount_group {
         lines.push(("mounted for", format!("group {group}")));
@@ -155,6 +154,15 @@ pub fn volume(volume: &VolumeStatus, now: Timestamp) -> String {
         ),
     };
     format!("{}\n{}{more}", pairs(&lines), list(&volume.claims, None, now))
+}
+
+/// The plugin; and the provider's name for itself, where that is another one.
+fn plugin(volume: &VolumeStatus) -> String {
+    let VolumeStatus { plugin, provider, .. } = volume;
+    if provider.is_empty() || provider == plugin.as_str() {
+        return plugin.to_string();
+    }
+    format!("{plugin} ({provider})")
 }
 
 /// Nodes, and for each that cannot host the volumes a line per reason.

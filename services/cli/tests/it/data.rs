@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use berth_contract::code::Code;
-use berth_contract::message::alloc::{AllocStatus, AllocStub, Allocs};
+use berth_contract::message::alloc::{AllocStatus, AllocStub, Allocs, RequestedMount};
 use berth_contract::message::claim::ClaimStatus;
 use berth_contract::message::class::{ClassStatus, Classes};
 use berth_contract::message::collect::Sweep;
@@ -24,7 +24,8 @@ use berth_domain::plugin::{Count, Half, NodeState, UnaccountedMount};
 use berth_domain::proof::{Proof, ProofKind};
 use berth_domain::volume::storage::{OperationKind, Origin, Reclaim, SnapshotState, Stage};
 use berth_domain::volume::{
-    Attempt, CallKind, Closing, MountDoubt, NodeMount, NodeMountState, State,
+    Attempt, CallKind, Closing, MountDoubt, MountOptions, MountSummary, NodeMount, NodeMountState,
+    State,
 };
 use berth_domain::{
     AllocId, AttemptId, ClassId, JobId, Namespace, NodeId, OwnerId, PluginId, SnapshotId,
@@ -138,6 +139,7 @@ pub fn volume() -> VolumeStatus {
         name: "Orders".to_owned(),
         closing: Some(Closing { since: ago(30), reason: "host n7 was scrapped".to_owned() }),
         plugin: plugin_id(),
+        provider: "csi.ebs".to_owned(),
         external_id: Some("vol-0a1b2c3d".to_owned()),
         capabilities: vec![
             WRITER,
@@ -333,14 +335,19 @@ pub fn volumes() -> Volumes {
         namespace: Namespace::default(),
         name: "Orders".to_owned(),
         plugin: plugin_id(),
+        provider: "ebs.csi.aws.com".to_owned(),
         external_id: Some("vol-1".to_owned()),
+        capabilities: vec![WRITER],
         in_use: Some(WRITER),
+        topologies: Vec::new(),
         readers: 0,
         writers: 1,
         releasing: 1,
         waiting: 0,
         holders: vec![holder("web-0", "n1"), holder("web-1", "n2")],
         healthy: true,
+        controllers: Some(Count { healthy: 1, expected: 1 }),
+        nodes: Some(Count { healthy: 2, expected: 2 }),
         abnormal: Some(abnormal()),
         closing: true,
         stage: None,
@@ -349,7 +356,8 @@ pub fn volumes() -> Volumes {
         class: ClassId::new("fast").ok(),
         capacity_bytes: Some(10 << 30),
         registered_twice: false,
-        fs_type: None,
+        mount: MountSummary::default(),
+        create_index: 40,
         modify_index: 44,
     };
     let idle = VolumeStub {
@@ -483,6 +491,11 @@ pub fn alloc() -> AllocStatus {
     let own = VolumeRequest {
         alias: Some("scratch".to_owned()),
         per_alloc: true,
+        mount: MountOptions {
+            fs_type: Some("ext4".to_owned()),
+            flags: vec!["***".to_owned(), "***".to_owned()],
+            group: None,
+        },
         ..request("disk", false)
     };
     AllocStatus {
@@ -520,6 +533,15 @@ pub fn allocs() -> Allocs {
         by: Some("user.anna".to_owned()),
         meta: BTreeMap::from([("job".to_owned(), "web".to_owned())]),
         volumes: vec![volume_id("data"), volume_id("disk[2]")],
+        mounts: vec![RequestedMount {
+            volume: volume_id("disk[2]"),
+            name: "disk".to_owned(),
+            mount: MountSummary {
+                fs_type: Some("ext4".to_owned()),
+                mount_flags: 2,
+                mount_group: None,
+            },
+        }],
         claims: 2,
         modify_index: 44,
     };
@@ -530,6 +552,7 @@ pub fn allocs() -> Allocs {
         note: None,
         unowned_since: Some(ago(60)),
         volumes: Vec::new(),
+        mounts: Vec::new(),
         claims: 0,
         ..stub.clone()
     };

@@ -109,6 +109,7 @@ mod tests {
     use berth_contract::key::claim;
     use berth_contract::message::query::UnreadableRecord;
     use berth_domain::access::{AccessMode, AttachmentMode, Mode};
+    use berth_domain::volume::MountSummary;
     use berth_domain::{AllocId, PluginId, Timestamp, VolumeId};
 
     use super::*;
@@ -132,6 +133,7 @@ mod tests {
             contents: Vec::new(),
             by: None,
             options: None,
+            mount: MountSummary::default(),
             target: "/s/a/target".into(),
             boot_id: "boot".to_owned(),
             since: Timestamp::from_unix_ms(1),

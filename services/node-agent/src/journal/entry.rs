@@ -9,6 +9,7 @@ use std::path::PathBuf;
 
 use berth_contract::token::{decode, encode};
 use berth_domain::access::{AccessMode, AttachmentMode, Mode};
+use berth_domain::volume::MountSummary;
 use berth_domain::{AllocId, Namespace, PluginId, Timestamp, VolumeId, VolumeKey};
 use berth_host::MountContent;
 use serde::de::DeserializeOwned;
@@ -82,6 +83,9 @@ pub struct JournalledUse {
     /// The mount options in use. `None` if an earlier version wrote the entry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub options: Option<OptionsFingerprint>,
+    /// For people: the same options without the flags. Empty if an earlier version wrote the entry.
+    #[serde(default, skip_serializing_if = "MountSummary::is_empty")]
+    pub mount: MountSummary,
     pub target: PathBuf,
     /// The disk behind the published volume. `None` if it has none, if the kernel does not number
     /// disks, or if an earlier version wrote the entry.

@@ -27,6 +27,7 @@ fn entry(state: UseState, epoch: u64) -> JournalledUse {
         staging: Some("/s/staging".into()),
         staged: false,
         options: Some(OptionsFingerprint::salted_hash(&MountOptions::default(), [7; 16])),
+        mount: MountOptions::default().summary(),
         target: "/s/a/target".into(),
         disk: None,
         left_out: Vec::new(),

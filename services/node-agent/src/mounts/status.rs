@@ -136,6 +136,7 @@ impl NodeStatus {
             epoch: entry.epoch,
             plugin: Some(entry.plugin.clone()),
             external_id: Some(entry.external_id.clone()),
+            options: entry.mount.clone(),
             mounted,
             path: entry.target.to_string_lossy().into_owned(),
             staged: entry.staging.as_ref().is_some_and(|staging| table.has(staging)),

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 
-use berth_domain::volume::CallFailure;
+use berth_domain::volume::{CallFailure, MountSummary};
 use berth_domain::{AllocId, Namespace, NodeId, OwnerId, PluginId, Timestamp, VolumeId};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -265,6 +265,10 @@ pub struct MountStatus {
     /// What the plugin calls the volume that is mounted; absent from an older agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub external_id: Option<String>,
+    /// The options that it is mounted with: the volume's and the request's. Empty from an older
+    /// agent, and for what an older agent mounted.
+    #[serde(flatten)]
+    pub options: MountSummary,
     /// Where it is published.
     pub path: String,
     /// Whether the mount table shows it there.

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use berth_domain::alloc::{AllocState, TaskDriverMounts, VolumeRequest, VolumeType, each_volume};
-use berth_domain::volume::MountOptions;
+use berth_domain::volume::{MountOptions, MountSummary};
 use berth_domain::{AllocId, Namespace, NodeId, OwnerId, Timestamp, VolumeId};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -333,6 +333,31 @@ pub struct AllocStatus {
     pub unreadable: Vec<UnreadableRecord>,
 }
 
+/// The mount options that an alloc requests for one of its volumes. Its own replace the volume's,
+/// field by field.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RequestedMount {
+    /// The volume.
+    pub volume: VolumeId,
+    /// The workload's name for it, with which it may request one volume several times.
+    pub name: String,
+    /// The options.
+    #[serde(flatten)]
+    pub mount: MountSummary,
+}
+
+impl RequestedMount {
+    /// The requests that have mount options, of an alloc with this index.
+    pub fn list(requests: &[VolumeRequest], index: Option<u32>) -> Vec<Self> {
+        let with_options = requests.iter().filter(|request| !request.mount.is_empty());
+        let shown = with_options.filter_map(|request| {
+            let (name, mount) = (request.name().to_owned(), request.mount.summary());
+            Some(Self { volume: request.volume(index).ok()?, name, mount })
+        });
+        shown.collect()
+    }
+}
+
 /// An alloc in a list.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AllocStub {
@@ -364,6 +389,9 @@ pub struct AllocStub {
     /// The volumes it asks for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub volumes: Vec<VolumeId>,
+    /// The mount options that it asks for; without the requests that have none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mounts: Vec<RequestedMount>,
     /// How many claims it has, at about the same time.
     #[serde(default)]
     pub claims: usize,
@@ -393,6 +421,7 @@ impl From<AllocStatus> for AllocStub {
         let volumes = each_volume(&alloc.volumes, alloc.index);
         Self {
             volumes: volumes.into_iter().map(|(volume, _)| volume).collect(),
+            mounts: RequestedMount::list(&alloc.volumes, alloc.index),
             id: alloc.id,
             namespace: alloc.namespace,
             state: alloc.state,

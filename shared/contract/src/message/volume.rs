@@ -12,7 +12,7 @@ use berth_domain::access::Capability;
 use berth_domain::alloc::VolumeRequest;
 use berth_domain::plugin::Count;
 use berth_domain::volume::storage::{OperationKind, Stage};
-use berth_domain::volume::{Closing, MountDoubt, State};
+use berth_domain::volume::{Closing, MountDoubt, MountSummary, State};
 use berth_domain::{AllocId, ClassId, Namespace, NodeId, PluginId, VolumeId};
 use serde::{Deserialize, Serialize};
 
@@ -203,6 +203,9 @@ pub struct VolumeStatus {
     pub closing: Option<Closing>,
     /// Its plugin.
     pub plugin: PluginId,
+    /// What the plugin's instances call it; absent while no instance is known.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub provider: String,
     /// What the plugin calls it; absent until the plugin has created it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub external_id: Option<String>,
@@ -288,7 +291,7 @@ pub struct VolumeHolder {
     pub node: NodeId,
 }
 
-/// A volume in a list: of its claims the first few holders only, and no context (A1).
+/// A volume in a list: of its claims the first few holders only; no context, no parameters (A1).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VolumeStub {
     /// The volume.
@@ -300,12 +303,21 @@ pub struct VolumeStub {
     pub name: String,
     /// Its plugin.
     pub plugin: PluginId,
+    /// What the plugin's instances call it; absent while no instance is known.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub provider: String,
     /// What the plugin calls it; absent until the plugin has created it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub external_id: Option<String>,
+    /// The ways in which it may be used; none from an older service.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub capabilities: Vec<Capability>,
     /// The way in which it is used, while it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_use: Option<Capability>,
+    /// Where it can be reached.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub topologies: Vec<BTreeMap<String, String>>,
     /// Claims that read.
     pub readers: usize,
     /// Claims that write.
@@ -320,6 +332,12 @@ pub struct VolumeStub {
     /// Whether its plugin can serve it somewhere. False for a volume whose creation the storage
     /// refused.
     pub healthy: bool,
+    /// The plugin's healthy controller instances of how many; none when the plugin needs none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub controllers: Option<Count>,
+    /// The plugin's healthy node instances of how many; none from an older service.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nodes: Option<Count>,
     /// What the plugin calls abnormal of it, in its words, while it is mounted somewhere.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub abnormal: Option<String>,
@@ -345,9 +363,12 @@ pub struct VolumeStub {
     /// granted.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub registered_twice: bool,
-    /// The file system asked for.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub fs_type: Option<String>,
+    /// How it is mounted, where an alloc's request does not say otherwise.
+    #[serde(flatten)]
+    pub mount: MountSummary,
+    /// The revision that registered it; 0 from an older service.
+    #[serde(default)]
+    pub create_index: u64,
     /// Its newest revision.
     pub modify_index: u64,
 }

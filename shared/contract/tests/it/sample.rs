@@ -23,7 +23,7 @@ use berth_domain::proof::{Proof, ProofKind};
 use berth_domain::volume::storage::Reclaim;
 use berth_domain::volume::{
     Attempt, CallFailure, CallKind, Claim, FailureFacts, HoldingProcess, MountDoubt, MountOptions,
-    NodeMount, NodeMountState, Progress, State, VolumeSpec,
+    MountSummary, NodeMount, NodeMountState, Progress, State, VolumeSpec,
 };
 use berth_domain::{
     AllocId, AttemptId, ClassId, GrpcCode, JobId, Namespace, NodeId, OwnerId, PluginId, SecretsId,
@@ -109,6 +109,10 @@ pub fn mount() -> MountOptions {
         flags: vec!["noatime".to_owned()],
         group: Some("1000".to_owned()),
     }
+}
+
+pub fn mount_summary() -> MountSummary {
+    mount().summary()
 }
 
 pub fn capability() -> Capability {

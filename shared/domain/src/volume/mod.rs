@@ -78,8 +78,8 @@ pub use handle_use::{HandleUse, OtherClaim, name_in};
 pub use mounted::{DoubtReason, MountDoubt, MountUse, UnaccountedMount};
 pub use outcome::Outcome;
 pub use record::{
-    Claim, Claims, Closing, Iter, MountOptions, NodeMount, NodeMountState, State, Volume,
-    VolumeSpec,
+    Claim, Claims, Closing, Iter, MountOptions, MountSummary, NodeMount, NodeMountState, State,
+    Volume, VolumeSpec,
 };
 pub use refusal::{Holder, Holders, Refusal};
 pub use storage::{CreatedVolume, CutSnapshot, StorageAnswer};

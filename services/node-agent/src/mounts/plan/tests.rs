@@ -60,6 +60,7 @@ impl KnownVolume {
             mode: Mode::Write,
             staging: Some(place.staging),
             options: Some(OptionsFingerprint::salted_hash(&MountOptions::default(), [7; 16])),
+            mount: MountOptions::default().summary(),
             target: place.target,
             boot_id: "boot".to_owned(),
             since: Timestamp::from_unix_ms(0),

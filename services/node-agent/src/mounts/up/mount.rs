@@ -211,6 +211,7 @@ impl Mounting {
             staging,
             staged: false,
             options: Some(OptionsFingerprint::salted_hash(&grant.mount, rand::random())),
+            mount: grant.mount.summary(),
             target: place.target.clone(),
             disk: None,
             left_out: Vec::new(),

@@ -256,6 +256,7 @@ impl Mounting {
         (options, disk): (Option<&MountOptions>, Option<Disk>),
     ) -> Result<(), Problem> {
         let Some(entry) = uses.get(alloc) else { return Ok(()) };
+        let mount = options.map_or_else(|| entry.mount.clone(), MountOptions::summary);
         let options =
             options.map(|options| OptionsFingerprint::salted_hash(options, rand::random()));
         let options = options.or_else(|| entry.options.clone());
@@ -264,7 +265,7 @@ impl Mounting {
         let staged = false;
         let since = clock::now();
         let mut entry =
-            JournalledUse { state, staged, options, disk, boot_id, since, ..entry.clone() };
+            JournalledUse { state, staged, options, mount, disk, boot_id, since, ..entry.clone() };
         if state == UseState::Published {
             let place = self.local.paths.volume_paths(&entry.plugin, volume, alloc);
             let table = read_mount_table(Code::MountFailed).await?;

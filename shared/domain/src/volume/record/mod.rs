@@ -13,7 +13,7 @@ mod volume;
 
 pub use claim::{Claim, State};
 pub use claims::{Claims, Iter};
-pub use mount_options::MountOptions;
+pub use mount_options::{MountOptions, MountSummary};
 pub use node_mount::{NodeMount, NodeMountState};
 pub use spec::{Closing, VolumeSpec};
 pub use volume::Volume;

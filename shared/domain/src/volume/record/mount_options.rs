@@ -35,9 +35,44 @@ impl MountOptions {
         Self { flags, ..self.clone() }
     }
 
+    /// What may be shown in a list: of the flags only their number (A11).
+    pub fn summary(&self) -> MountSummary {
+        MountSummary {
+            fs_type: self.fs_type.clone(),
+            mount_flags: self.flags.len(),
+            mount_group: self.group.clone(),
+        }
+    }
+
     /// Whether no option is set.
     pub fn is_empty(&self) -> bool {
         self.fs_type.is_none() && self.flags.is_empty() && self.group.is_none()
+    }
+}
+
+/// Mount options without the flags, which may hold secrets (A11).
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct MountSummary {
+    /// The requested file system; the plugin's own choice when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fs_type: Option<String>,
+    /// The number of mount flags.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub mount_flags: usize,
+    /// The group that may read and write.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mount_group: Option<String>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(count: &usize) -> bool {
+    *count == 0
+}
+
+impl MountSummary {
+    /// Whether no option is set.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
     }
 }
 
@@ -54,6 +89,19 @@ impl std::fmt::Debug for MountOptions {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_summary_counts_the_flags_and_shows_none() {
+        let options = MountOptions {
+            fs_type: Some("ext4".to_owned()),
+            flags: vec!["password=hunter2".to_owned(), "noatime".to_owned()],
+            group: Some("7".to_owned()),
+        };
+        let shown = serde_json::to_value(options.summary()).unwrap();
+        let expected = serde_json::json!({"fs_type": "ext4", "mount_flags": 2, "mount_group": "7"});
+        assert_eq!(shown, expected);
+        assert!(!options.summary().is_empty() && MountOptions::default().summary().is_empty());
+    }
 
     /// Field by field: what the request does not say is the volume's (A11).
     #[test]
