@@ -59,6 +59,7 @@ mod tests {
             controller: None,
             node: None,
             id_since: None,
+            process: None,
         };
         let instances = nodes.iter().map(|(id, half)| ((node(id), *half), instance.clone()));
         Plugin { instances: instances.collect(), ..Plugin::default() }

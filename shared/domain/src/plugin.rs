@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 use crate::proof::Proof;
 pub use crate::volume::UnaccountedMount;
 
-use crate::volume::Route;
+use crate::volume::{HoldingProcess, Route};
 use crate::{JobId, Namespace, NodeId, PluginId, Timestamp};
 
 /// Which half of a plugin an instance serves; a monolith reports both.
@@ -76,6 +76,10 @@ pub struct Instance {
     /// agent: of two nodes with one id the earlier one keeps it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id_since: Option<Timestamp>,
+    /// The process that listened at the plugin's socket when it last answered a probe. None where
+    /// the agent cannot see it, and from an older agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub process: Option<HoldingProcess>,
 }
 
 impl Instance {

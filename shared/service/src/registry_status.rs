@@ -151,6 +151,7 @@ pub fn instance_status(
         }),
         version: instance.version.clone(),
         since,
+        process: instance.process.clone(),
         controller: instance.controller,
         abilities: instance.node.clone(),
     }

@@ -211,5 +211,6 @@ fn healthy_view(node: &NodeId, controller: bool) -> InstanceView {
         description: format!("{PLUGIN} 1.4.2 is ready"),
         since: clock::now(),
         fingerprint: Some(fingerprint),
+        process: None,
     }
 }

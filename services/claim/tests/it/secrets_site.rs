@@ -98,6 +98,7 @@ impl Site {
             controller: (half == Half::Controller).then_some(controller),
             node: (half == Half::Node).then_some(abilities),
             id_since: None,
+            process: None,
         };
         let key = key::instance(plugin, &node_id(node), half);
         self.plant(&bucket::PLUGINS, &key, instance).await;

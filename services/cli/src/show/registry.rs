@@ -5,6 +5,7 @@ use berth_contract::message::registry::{
 };
 use berth_domain::plugin::ControllerAbilities;
 use berth_domain::proof::ProofKind;
+use berth_domain::volume::HoldingProcess;
 use berth_domain::{NodeId, PluginId, Timestamp};
 
 use super::list::{Column, Listed, list};
@@ -86,7 +87,8 @@ fn instances(
     name: impl Fn(&InstanceStatus) -> String,
     now: Timestamp,
 ) -> Table {
-    let mut table = Table::new([heading, "HALF", "HEALTH", "SINCE", "VERSION", "DESCRIPTION"]);
+    let columns = [heading, "HALF", "HEALTH", "SINCE", "VERSION", "PROCESS", "DESCRIPTION"];
+    let mut table = Table::new(columns);
     for instance in instances {
         table.row([
             name(instance),
@@ -94,10 +96,16 @@ fn instances(
             health_word(instance.healthy).to_owned(),
             ago(instance.since, now),
             instance.version.clone(),
+            instance.process.as_ref().map(process).unwrap_or_default(),
             instance.description.clone(),
         ]);
     }
     table
+}
+
+/// `4712 (ebs-plugin)`
+fn process(process: &HoldingProcess) -> String {
+    format!("{} ({})", process.pid, process.command)
 }
 
 /// The jobs that provide a plugin; nothing for none.

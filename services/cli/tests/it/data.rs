@@ -24,8 +24,8 @@ use berth_domain::plugin::{Count, Half, NodeState, UnaccountedMount};
 use berth_domain::proof::{Proof, ProofKind};
 use berth_domain::volume::storage::{OperationKind, Origin, Reclaim, SnapshotState, Stage};
 use berth_domain::volume::{
-    Attempt, CallKind, Closing, MountDoubt, MountOptions, MountSummary, NodeMount, NodeMountState,
-    State,
+    Attempt, CallKind, Closing, HoldingProcess, MountDoubt, MountOptions, MountSummary, NodeMount,
+    NodeMountState, State,
 };
 use berth_domain::{
     AllocId, AttemptId, ClassId, JobId, Namespace, NodeId, OwnerId, PluginId, SnapshotId,
@@ -389,6 +389,7 @@ fn instance(node: &str, half: Half, healthy: bool) -> InstanceStatus {
         shares_id_with: None,
         version: "1.30.0".to_owned(),
         since: ago(3600),
+        process: healthy.then(|| HoldingProcess { pid: 4712, command: "ebs-plugin".to_owned() }),
         controller: None,
         abilities: None,
     }

@@ -40,6 +40,7 @@ impl Site {
             controller: None,
             node: None,
             id_since: None,
+            process: None,
         };
         let key = key::instance(&PluginId::new("p").unwrap(), &node_id(node), Half::Node);
         self.plant(&bucket::PLUGINS, &key, record::write(instance, None).unwrap()).await;

@@ -129,9 +129,14 @@ mod tests {
                 capabilities: NodeCapabilities::default(),
             }),
         });
-        let since = Timestamp::from_unix_ms(since);
-        let view =
-            InstanceView { healthy, description: format!("{key} speaks"), since, fingerprint };
+        let (since, process) = (Timestamp::from_unix_ms(since), None);
+        let view = InstanceView {
+            healthy,
+            description: format!("{key} speaks"),
+            since,
+            fingerprint,
+            process,
+        };
         let (down, remarks) = (None, Vec::new());
         InstanceCandidate { key: key.to_owned(), view, down, remarks, leaving: false, since }
     }

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use berth_csi::Client;
 use berth_domain::Timestamp;
+use berth_domain::volume::HoldingProcess;
 use berth_host::trust::TrustedUsers;
 use tokio::sync::Notify;
 
@@ -83,6 +84,7 @@ impl PluginInstance {
             description: "it has not been asked yet".to_owned(),
             since: now,
             fingerprint: None,
+            process: None,
         };
         Arc::new(Self {
             client: Client::trusting(&socket, TrustedUsers::own().and(record.declaration.owner)),
@@ -131,6 +133,12 @@ impl PluginInstance {
     /// A copy of the current record, which may not be on disk yet.
     pub fn record(&self) -> InstanceRecord {
         self.state().record.clone()
+    }
+
+    /// The process at the other end of the connection, as far as it is known.
+    pub(crate) fn process(&self) -> Option<HoldingProcess> {
+        let process = self.client.process()?;
+        Some(HoldingProcess { pid: process.pid, command: process.command })
     }
 
     /// Stores the result of a probe.

@@ -49,6 +49,7 @@ fn half_from_view(view: &InstanceView) -> Instance {
         controller: None,
         node: None,
         id_since: None,
+        process: view.process.clone(),
     }
 }
 
@@ -104,8 +105,13 @@ mod tests {
     use berth_csi::advertised::{NodeCapabilities, PluginServices, VolumeExpansion};
     use berth_csi::fingerprint::NodeFingerprint;
     use berth_domain::Timestamp;
+    use berth_domain::volume::HoldingProcess;
 
     use super::*;
+
+    fn process() -> HoldingProcess {
+        HoldingProcess { pid: 4712, command: "ebs-plugin".to_owned() }
+    }
 
     fn view(controller: bool, node: bool) -> InstanceView {
         let services = PluginServices { controller_service: true, ..PluginServices::default() };
@@ -135,6 +141,7 @@ mod tests {
             description: "well".to_owned(),
             since: Timestamp::from_unix_ms(7),
             fingerprint: Some(fingerprint),
+            process: Some(process()),
         }
     }
 
@@ -152,6 +159,7 @@ mod tests {
         };
         assert!(controller.controller.unwrap().publish_unpublish_volume);
         assert_eq!(controller.node, None);
+        assert_eq!([&controller.process, &node.process], [&Some(process()); 2]);
         assert_eq!((node.provider.as_str(), node.version.as_str()), ("csi.example", "1.2"));
         let abilities = node.node.as_ref().unwrap();
         assert!(abilities.controller_service && abilities.stage_unstage_volume);
@@ -173,6 +181,7 @@ mod tests {
             description: "there is no such file".to_owned(),
             since: Timestamp::from_unix_ms(7),
             fingerprint: None,
+            process: None,
         };
         let all = halves(&unknown);
         let [(Half::Node, instance)] = &all[..] else { panic!("{all:?}") };

@@ -12,6 +12,7 @@ use berth_csi::fingerprint::ask_storage;
 use berth_csi::{Client, Code, Fingerprint, IdentifyError, identify, v1};
 use berth_domain::Timestamp;
 use berth_domain::retry::Schedule;
+use berth_domain::volume::HoldingProcess;
 use berth_host::socket::read_identity;
 use berth_service::clock;
 use berth_service::shutdown::Shutdown;
@@ -224,6 +225,7 @@ async fn has_same_version(client: &Client, known: &Fingerprint, timeout: Duratio
 /// Stores the result of a probe. The registry gets each change and publishes the event.
 fn record_probe(member: &PluginInstance, seen: ProbeResult, plugin: &Plugin) {
     let last = member.view();
+    let seen = seen.map(|fingerprint| (fingerprint, member.process()));
     let next = next_view(&last, seen, clock::now());
     if next == last {
         return;
@@ -238,23 +240,30 @@ fn record_probe(member: &PluginInstance, seen: ProbeResult, plugin: &Plugin) {
     plugin.set_instance_view(member, next);
 }
 
-/// The view after a probe. The fingerprint stays known if the plugin does not answer.
-fn next_view(last: &InstanceView, seen: ProbeResult, now: Timestamp) -> InstanceView {
-    let seen = seen.and_then(|seen| check_same_driver(last, seen));
+/// The view after a probe. The fingerprint and the process stay known if the plugin does not
+/// answer.
+fn next_view(
+    last: &InstanceView,
+    seen: Result<(Fingerprint, Option<HoldingProcess>), String>,
+    now: Timestamp,
+) -> InstanceView {
+    let seen = seen.and_then(|(seen, process)| Ok((check_same_driver(last, seen)?, process)));
     let healthy = seen.is_ok();
     let since = if healthy == last.healthy { last.since } else { now };
     match seen {
-        Ok(fingerprint) => InstanceView {
+        Ok((fingerprint, process)) => InstanceView {
             healthy,
             description: describe_ready(&fingerprint),
             since,
             fingerprint: Some(fingerprint),
+            process,
         },
         Err(reason) => InstanceView {
             healthy,
             description: reason,
             since,
             fingerprint: last.fingerprint.clone(),
+            process: last.process.clone(),
         },
     }
 }
@@ -300,28 +309,35 @@ mod tests {
     }
 
     #[test]
-    fn a_view_keeps_its_time_while_health_is_unchanged_and_capabilities_while_unhealthy() {
+    fn a_view_keeps_its_time_while_health_is_unchanged_and_the_rest_while_unhealthy() {
         let at = Timestamp::from_unix_ms;
+        let process = |pid| Some(HoldingProcess { pid, command: "plugin".to_owned() });
         let new = InstanceView {
             healthy: false,
             description: String::new(),
             since: at(1),
             fingerprint: None,
+            process: None,
         };
         let away = next_view(&new, Err("no such file".to_owned()), at(2));
         assert_eq!((away.since, away.description.as_str()), (at(1), "no such file"));
-        let well = next_view(&away, Ok(fingerprint("1")), at(3));
+        let well = next_view(&away, Ok((fingerprint("1"), process(7))), at(3));
         assert!(well.healthy && well.since == at(3));
-        let still = next_view(&well, Ok(fingerprint("1")), at(4));
+        let still = next_view(&well, Ok((fingerprint("1"), process(7))), at(4));
         assert_eq!(still, well);
-        let gone = next_view(&still, Err("no answer".to_owned()), at(5));
+        let replaced = next_view(&well, Ok((fingerprint("1"), process(8))), at(4));
+        assert_eq!((replaced.since, &replaced.process), (at(3), &process(8)));
+        let gone = next_view(&replaced, Err("no answer".to_owned()), at(5));
         assert!(!gone.healthy && gone.since == at(5));
-        assert_eq!(gone.fingerprint, Some(fingerprint("1")));
-        let upgraded = next_view(&gone, Ok(fingerprint("2")), at(6));
+        assert_eq!((&gone.fingerprint, &gone.process), (&Some(fingerprint("1")), &process(8)));
+        let upgraded = next_view(&gone, Ok((fingerprint("2"), process(9))), at(6));
         assert_eq!(upgraded.fingerprint, Some(fingerprint("2")));
         let other = Fingerprint { name: "csi.other".to_owned(), ..fingerprint("2") };
-        let usurped = next_view(&upgraded, Ok(other), at(7));
+        let usurped = next_view(&upgraded, Ok((other, process(10))), at(7));
         assert!(!usurped.healthy && usurped.description.contains("csi.other"), "{usurped:?}");
-        assert_eq!(usurped.fingerprint, Some(fingerprint("2")));
+        assert_eq!(
+            (&usurped.fingerprint, &usurped.process),
+            (&Some(fingerprint("2")), &process(9))
+        );
     }
 }

@@ -2,6 +2,7 @@
 
 use berth_csi::Fingerprint;
 use berth_domain::Timestamp;
+use berth_domain::volume::HoldingProcess;
 
 /// The result of the last probe of an instance. A plugin has the view of the instance that is
 /// called.
@@ -15,6 +16,9 @@ pub struct InstanceView {
     pub since: Timestamp,
     /// Its name, version and capabilities. `None` until it has reported them.
     pub fingerprint: Option<Fingerprint>,
+    /// The process that answered the last probe that had an answer, as far as it is known. It stays
+    /// while the plugin does not answer, so that an outage is one report.
+    pub process: Option<HoldingProcess>,
 }
 
 impl InstanceView {

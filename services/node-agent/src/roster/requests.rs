@@ -8,8 +8,6 @@ use berth_contract::message::plugin::{
 };
 use berth_contract::problem::Problem;
 use berth_domain::NodeId;
-use berth_domain::volume::HoldingProcess;
-use berth_host::HolderProcess;
 use berth_service::deadline;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
@@ -125,10 +123,7 @@ fn instance_shown(plugin: &Plugin, member: &PluginInstance, mounted: &[&str]) ->
         since: member.since,
         supervised: member.declaration.command().is_some(),
         pid: record.process.map(|process| process.pid),
-        listener: member
-            .client
-            .process()
-            .map(|HolderProcess { pid, command }| HoldingProcess { pid, command }),
+        listener: member.process(),
         restarts: record.restarts,
         leaving: candidate.leaving,
         stopped_by: record.stopped_by,

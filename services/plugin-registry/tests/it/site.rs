@@ -292,6 +292,7 @@ pub fn instance(healthy: bool) -> Instance {
         controller: None,
         node: None,
         id_since: None,
+        process: None,
     }
 }
 

@@ -141,6 +141,7 @@ impl Site {
             controller: node.is_none().then_some(attaches),
             node,
             id_since: None,
+            process: None,
         };
         let plugin = PluginId::new(plugin).unwrap();
         self.plant(&bucket::PLUGINS, &key::instance(&plugin, &node_id(), half), instance).await;

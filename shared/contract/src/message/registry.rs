@@ -12,7 +12,7 @@ use berth_domain::plugin::{
     UnaccountedMount,
 };
 use berth_domain::proof::{Proof, ProofKind};
-use berth_domain::volume::MountUse;
+use berth_domain::volume::{HoldingProcess, MountUse};
 use berth_domain::{ClockOffset, JobId, Namespace, NodeId, PluginId, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -100,6 +100,7 @@ decode_struct!(Instance {
     controller,
     node,
     id_since,
+    process,
 });
 decode_struct!(ControllerAbilities {
     publish_unpublish_volume,
@@ -450,6 +451,10 @@ pub struct InstanceStatus {
     pub version: String,
     /// Since when it is healthy, or not.
     pub since: Timestamp,
+    /// The process behind it: what listened at its socket when it last answered. None where its
+    /// agent cannot see the process. `agent.plugins` has all instances of a node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub process: Option<HoldingProcess>,
     /// What the controller half can do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub controller: Option<ControllerAbilities>,

@@ -326,6 +326,7 @@ pub fn instance() -> Instance {
             ..NodeAbilities::default()
         }),
         id_since: Some(at(0)),
+        process: Some(HoldingProcess { pid: 4712, command: "ebs-plugin".to_owned() }),
     }
 }
 

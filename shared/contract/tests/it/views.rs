@@ -29,6 +29,7 @@ fn instance(half: Half) -> registry::InstanceStatus {
         shares_id_with: (half == Half::Node).then(sample::node_id),
         version: sample.version,
         since: sample.since,
+        process: sample.process,
         controller: sample.controller.filter(|_| half == Half::Controller),
         abilities: sample.node.filter(|_| half == Half::Node),
     }

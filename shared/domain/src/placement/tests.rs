@@ -75,6 +75,7 @@ fn plugin(healthy: bool, abilities: NodeAbilities) -> Plugin {
         controller: None,
         node: Some(abilities),
         id_since: None,
+        process: None,
     };
     let mut plugin = Plugin::default();
     plugin.instances.insert((node_id("n1"), Half::Node), instance);

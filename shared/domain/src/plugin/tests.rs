@@ -12,6 +12,7 @@ pub(super) fn instance(healthy: bool) -> Instance {
         controller: None,
         node: None,
         id_since: None,
+        process: None,
     }
 }
 

@@ -16,7 +16,8 @@ use berth_domain::plugin::{
 use berth_domain::proof::{Proof, ProofKind};
 use berth_domain::volume::storage::{Operation, Provision, Snapshot, StorageLife, StorageProgress};
 use berth_domain::volume::{
-    CallKind, Claim, Command, MountOptions, MountUse, Refusal, State, Volume, VolumeSpec,
+    CallKind, Claim, Command, HoldingProcess, MountOptions, MountUse, Refusal, State, Volume,
+    VolumeSpec,
 };
 use berth_domain::{AllocId, Namespace, NodeId, OwnerId, PluginId, Timestamp, VolumeId};
 use proptest::collection::{btree_map, vec};
@@ -289,8 +290,10 @@ fn an_instance() -> impl Strategy<Value = Instance> {
         storage,
         topology,
     });
-    (any::<bool>(), text(), time(), option::of(controller), option::of(node)).prop_map(
-        |(healthy, said, since, controller, node)| Instance {
+    let process = (any::<u32>(), text()).prop_map(|(pid, command)| HoldingProcess { pid, command });
+    let halves = (option::of(controller), option::of(node), option::of(process));
+    (any::<bool>(), text(), time(), halves).prop_map(
+        |(healthy, said, since, (controller, node, process))| Instance {
             healthy,
             description: said.clone(),
             provider: said.clone(),
@@ -299,6 +302,7 @@ fn an_instance() -> impl Strategy<Value = Instance> {
             controller,
             node,
             id_since: None,
+            process,
         },
     )
 }
@@ -438,7 +442,9 @@ proptest! {
     /// An ability that is not spoken of is one that the plugin has not.
     #[test]
     fn what_an_instance_does_not_say(instance in an_instance(), other in other()) {
-        let optional = [("controller", json!(null)), ("node", json!(null))];
+        let absent = json!(null);
+        let optional =
+            [("controller", absent.clone()), ("node", absent.clone()), ("process", absent)];
         read_without(&instance, &optional, &other)?;
         if let Some(controller) = &instance.controller {
             let optional = [

@@ -56,6 +56,7 @@ fn forged_report() -> NodeReport {
         controller,
         node,
         id_since: None,
+        process: None,
     };
     let half = |half, instance| ReportedInstance { plugin: plugin(), half, instance };
     let instances = vec![

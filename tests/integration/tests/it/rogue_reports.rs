@@ -44,6 +44,7 @@ fn node_half(plugin: &str, healthy: bool, node: NodeAbilities) -> ReportedInstan
         controller: None,
         node: Some(node),
         id_since: None,
+        process: None,
     };
     ReportedInstance { plugin: PluginId::new(plugin).unwrap(), half: Half::Node, instance }
 }

@@ -76,6 +76,7 @@ fn instance(healthy: bool) -> Instance {
         controller: None,
         node: None,
         id_since: None,
+        process: None,
     }
 }
 

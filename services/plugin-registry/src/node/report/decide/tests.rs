@@ -23,6 +23,7 @@ fn instance_since(healthy: bool, since: u64) -> Instance {
         controller: None,
         node: None,
         id_since: None,
+        process: None,
     }
 }
 
