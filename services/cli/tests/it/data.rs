@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use berth_contract::code::Code;
-use berth_contract::message::alloc::{AllocStatus, AllocStub, Allocs, RequestedMount};
 use berth_contract::message::claim::ClaimStatus;
 use berth_contract::message::class::{ClassStatus, Classes};
 use berth_contract::message::collect::Sweep;
@@ -19,23 +18,22 @@ use berth_contract::message::volume::{
     VolumeStub, Volumes,
 };
 use berth_domain::access::{AccessMode, AttachmentMode, Capability, Mode};
-use berth_domain::alloc::{AllocState, VolumeRequest};
 use berth_domain::plugin::{Count, Half, NodeState, UnaccountedMount};
 use berth_domain::proof::{Proof, ProofKind};
 use berth_domain::volume::storage::{OperationKind, Origin, Reclaim, SnapshotState, Stage};
 use berth_domain::volume::{
-    Attempt, CallKind, Closing, HoldingProcess, MountDoubt, MountOptions, MountSummary, NodeMount,
+    Attempt, CallKind, Closing, HoldingProcess, MountDoubt, MountSummary, NodeMount,
     NodeMountState, State,
 };
 use berth_domain::{
-    AllocId, AttemptId, ClassId, JobId, Namespace, NodeId, OwnerId, PluginId, SnapshotId,
-    Timestamp, VolumeId, WorkerId,
+    AllocId, AttemptId, ClassId, JobId, Namespace, NodeId, PluginId, SnapshotId, Timestamp,
+    VolumeId, WorkerId,
 };
 
 /// The present time in all samples.
 pub const NOW: Timestamp = Timestamp::from_unix_ms(1_795_300_000_000);
 
-fn ago(s: u64) -> Timestamp {
+pub fn ago(s: u64) -> Timestamp {
     Timestamp::from_unix_ms(NOW.unix_ms() - s * 1000)
 }
 
@@ -43,7 +41,7 @@ pub fn volume_id(id: &str) -> VolumeId {
     VolumeId::new(id).unwrap()
 }
 
-fn node_id(id: &str) -> NodeId {
+pub fn node_id(id: &str) -> NodeId {
     NodeId::new(id).unwrap()
 }
 
@@ -481,83 +479,6 @@ pub fn refused() -> RefusedRequest {
         node: Some(node_id("n1")),
         trace: Some("0af7651916cd43dd8448eb211c80319c".to_owned()),
     }
-}
-
-/// An alloc with two volumes.
-pub fn alloc() -> AllocStatus {
-    let request = |source: &str, read_only| VolumeRequest {
-        read_only,
-        ..VolumeRequest::for_volume(volume_id(source))
-    };
-    let own = VolumeRequest {
-        alias: Some("scratch".to_owned()),
-        per_alloc: true,
-        mount: MountOptions {
-            fs_type: Some("ext4".to_owned()),
-            flags: vec!["***".to_owned(), "***".to_owned()],
-            group: None,
-        },
-        ..request("disk", false)
-    };
-    AllocStatus {
-        id: AllocId::new("web-0").unwrap(),
-        namespace: Namespace::default(),
-        state: AllocState::Failed,
-        node: node_id("n1"),
-        index: Some(2),
-        since: ago(4000),
-        note: Some("exit code 3".to_owned()),
-        owner: Some(OwnerId::new("scheduler-1").unwrap()),
-        unowned_since: None,
-        by: Some("user.anna".to_owned()),
-        meta: BTreeMap::from([("job".to_owned(), "web".to_owned())]),
-        volumes: vec![request("data", false), request("models", true), own],
-        claims: vec![stuck("web-0"), ClaimStatus { volume: volume_id("models"), ..stuck("web-0") }],
-        last_refusal: Some(refused()),
-        modify_index: 44,
-        status_index: 99,
-        unreadable: Vec::new(),
-    }
-}
-
-/// Two allocs in a list.
-pub fn allocs() -> Allocs {
-    let stub = AllocStub {
-        id: AllocId::new("web-0").unwrap(),
-        namespace: Namespace::default(),
-        state: AllocState::Failed,
-        node: node_id("n1"),
-        since: ago(4000),
-        note: Some("exit code 3".to_owned()),
-        owner: Some(OwnerId::new("scheduler-1").unwrap()),
-        unowned_since: None,
-        by: Some("user.anna".to_owned()),
-        meta: BTreeMap::from([("job".to_owned(), "web".to_owned())]),
-        volumes: vec![volume_id("data"), volume_id("disk[2]")],
-        mounts: vec![RequestedMount {
-            volume: volume_id("disk[2]"),
-            name: "disk".to_owned(),
-            mount: MountSummary {
-                fs_type: Some("ext4".to_owned()),
-                mount_flags: 2,
-                mount_group: None,
-            },
-        }],
-        claims: 2,
-        modify_index: 44,
-    };
-    let elsewhere = AllocStub {
-        id: AllocId::new("web-1").unwrap(),
-        namespace: Namespace::new("team a").unwrap(),
-        state: AllocState::Live,
-        note: None,
-        unowned_since: Some(ago(60)),
-        volumes: Vec::new(),
-        mounts: Vec::new(),
-        claims: 0,
-        ..stub.clone()
-    };
-    Allocs { index: 44, allocs: vec![stub, elsewhere], next: None, unreadable: Vec::new() }
 }
 
 /// One node that fits and one that does not.

@@ -6,6 +6,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test must stop where its footing fails")]
 
 mod access;
+mod alloc_data;
 mod berth;
 mod bus_copies;
 mod data;

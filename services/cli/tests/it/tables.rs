@@ -9,6 +9,7 @@ use berth_contract::message::registry::{Declared, NodeLeft, NodeStatus, PluginSt
 use berth_contract::message::snapshot::SnapshotStub;
 use berth_contract::message::volume::VolumeStub;
 
+use crate::alloc_data;
 use crate::data::{self, NOW};
 
 #[test]
@@ -76,8 +77,8 @@ fn a_node_that_is_gone_or_has_left() {
 fn allocs_are_listed_and_one_is_shown_with_its_claims() {
     let list_and_page = format!(
         "{}\n{}",
-        show::list(&data::allocs().allocs, None, NOW),
-        show::alloc(&data::alloc(), NOW)
+        show::list(&alloc_data::allocs().allocs, None, NOW),
+        show::alloc(&alloc_data::alloc(), NOW)
     );
     insta::assert_snapshot!(list_and_page);
 }
