@@ -188,6 +188,7 @@ async fn the_plugin_is_told_what_the_owner_wrote() {
     let again = system.mount("a", 0, "data").await.unwrap();
     assert_eq!(again, mounted, "B4");
     assert_eq!(mount_flags(&mounted), ["noatime"], "A11: the request's flags, not the volume's");
+    lists_show_the_use(&system).await;
     system.stop("a").await;
     // The claim uses the volume's own name, and the storage the external id.
     system.freed("data").await;
@@ -212,6 +213,32 @@ async fn the_plugin_is_told_what_the_owner_wrote() {
     }
     for rpc in ["NodeUnpublishVolume", "NodeUnstageVolume", "ControllerUnpublishVolume"] {
         assert_eq!(calls_of(rpc).len(), 1);
+    }
+}
+
+/// Lists show of mount flags their number (A11), of a volume what serves it (A1), and of a plugin
+/// the processes behind it (D10).
+async fn lists_show_the_use(system: &System) {
+    let all = json!({"healthy": 1, "expected": 1});
+    for (args, pointer, expected) in [
+        (&["volume", "list"][..], "/volumes/0/mount_flags", json!(1)),
+        (&["volume", "list"], "/volumes/0/provider", json!("dev.berth")),
+        (&["volume", "list"], "/volumes/0/controllers", all.clone()),
+        (&["volume", "list"], "/volumes/0/nodes", all),
+        (&["volume", "list"], "/volumes/0/capabilities/0/access", json!("single-node-writer")),
+        (&["alloc", "list"], "/allocs/0/mounts/0/mount_flags", json!(1)),
+        (&["node", "status", "n1"], "/agent/mounts/0/mount_flags", json!(1)),
+        (&["node", "status", "n1"], "/instances/0/process/command", json!("berth-csi-dev")),
+        (
+            &["plugin", "status", "dev.berth"],
+            "/instances/0/process/command",
+            json!("berth-csi-dev"),
+        ),
+    ] {
+        let ran = system.berth().arg("--json").args(args).output().await.unwrap();
+        let shown: Value = serde_json::from_slice(&ran.stdout).unwrap();
+        assert_eq!(shown.pointer(pointer), Some(&expected), "{args:?}: {shown}");
+        assert!(!shown.to_string().contains("noatime"), "{args:?}: {shown}");
     }
 }
 
