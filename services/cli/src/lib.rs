@@ -26,6 +26,7 @@ pub mod output;
 mod privilege;
 pub mod release;
 pub mod run;
+pub mod search;
 pub mod session;
 pub mod show;
 pub mod size;
@@ -193,6 +194,7 @@ async fn ask_services(command: &Command, session: &Session) -> Result<(), Failur
         Command::Alloc(AllocCommand::Wait(args)) => c::alloc::wait(args, session).await,
         Command::Alloc(AllocCommand::Adopt(args)) => c::alloc::adopt(args, session).await,
         Command::Owner(OwnerCommand::List(args)) => c::alloc::owners(args, session).await,
+        Command::Search(args) => c::search::search(args, session).await,
         Command::Claim(ClaimCommand::Status(args)) => c::claim::status(args, session).await,
         Command::Level(command) => c::level::level(*command, session).await,
         Command::Gc(args) => c::gc::gc(args, session).await,

@@ -179,7 +179,9 @@ fn list_page(
     query: &ListClasses,
     after: Option<&ClassId>,
 ) -> Classes {
-    let is_named = |id: &ClassId| query.id.as_ref().is_none_or(|named| named == id);
+    let is_named = |id: &ClassId| {
+        query.id.as_ref().is_none_or(|named| named == id) && id.as_str().starts_with(&query.prefix)
+    };
     let matching = || volumes.classes().iter().filter(|(id, _)| is_named(id));
     // An unreadable class does not show which namespaces may use it.
     let shows_unreadable = namespace.is_wildcard() || query.id.is_some();
@@ -295,6 +297,14 @@ mod tests {
         assert_eq!(listed.unreadable.len(), 1);
         let used = listed.classes[0].used;
         assert_eq!((used.volumes, used.bytes), (3, 60));
+    }
+
+    #[test]
+    fn a_list_of_classes_may_be_of_those_whose_ids_begin_with_a_text() {
+        assert_eq!(ids(&list("*", &json!({"prefix": "b"}))), ["both"]);
+        assert_eq!(ids(&list("team-a", &json!({"prefix": "th"}))), [""; 0]);
+        assert_eq!(list("*", &json!({"prefix": "n"})).unreadable.len(), 1);
+        assert_eq!(list("*", &json!({"prefix": "b"})).unreadable, []);
     }
 
     #[test]

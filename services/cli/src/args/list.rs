@@ -13,6 +13,8 @@ use berth_domain::volume::storage::Reclaim;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser, ValueParser};
 
+use crate::search::SearchKind;
+
 /// Other names of the command `status`.
 pub(super) const LISTS: [&str; 2] = ["list", "ls"];
 
@@ -99,6 +101,11 @@ pub fn node_state() -> ValueParser {
         NodeState::Ready => "ready",
         NodeState::Down => "down",
     })
+}
+
+/// The kinds that a search finds.
+pub fn search_kind() -> ValueParser {
+    one_of(&SearchKind::ALL, SearchKind::as_str)
 }
 
 /// The types of plugins.

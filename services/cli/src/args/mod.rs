@@ -17,6 +17,7 @@ mod list;
 mod node;
 mod plugin;
 mod run;
+mod search;
 mod snapshot;
 mod storage;
 mod volume;
@@ -54,6 +55,7 @@ pub use plugin::{
     PluginStatus, PluginStop,
 };
 pub use run::Run;
+pub use search::Search;
 pub use snapshot::{
     GroupCommand, GroupCreate, GroupList, SnapshotAdopt, SnapshotArg, SnapshotCommand,
     SnapshotCreate, SnapshotDelete, SnapshotList, SnapshotRestore,
@@ -153,6 +155,12 @@ pub enum Command {
     /// Show who holds which volume, and how far a release is
     #[command(subcommand)]
     Claim(ClaimCommand),
+    /// Find volumes, allocs, plugins, nodes, snapshots and classes whose ids begin with a text
+    ///
+    /// Asks the services for all kinds at the same time, and shows the first 20 of each kind. Volumes,
+    /// allocs and snapshots are those of the namespace; classes those that the namespace may use. A
+    /// kind that your credentials may not list is left out, and named below the table.
+    Search(Search),
     /// Explain the state of a volume, alloc, node or plugin, and what to do
     ///
     /// Prints one screen: the state and since when, the cause in one sentence with its evidence,

@@ -12,8 +12,9 @@ pub enum PluginCommand {
     /// List plugins, or show one with its instances
     ///
     /// A plugin is the sum of its instances on the nodes. Shows how many controllers and node
-    /// services are healthy and how many there are, whether the controller attaches volumes, and
-    /// what each instance answered to its last probe.
+    /// services are healthy and how many there are, and whether the controller attaches volumes. Of
+    /// one plugin also what each instance answered to its last probe, the process behind it, and
+    /// the jobs that announced the plugin.
     #[command(visible_aliases = LISTS, after_long_help = "EXAMPLES
     berth plugin list
     berth plugin status ebs.csi.aws.com

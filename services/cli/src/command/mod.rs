@@ -25,6 +25,7 @@ pub mod plugin_here;
 pub mod register;
 pub mod republish;
 pub mod restore;
+pub mod search;
 pub mod snapshot;
 pub mod spec;
 pub mod trace;

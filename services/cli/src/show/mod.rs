@@ -22,6 +22,7 @@ mod list;
 mod node_overview;
 mod plugins_here;
 mod registry;
+mod search;
 mod snapshot;
 mod storage;
 mod sweep;
@@ -40,10 +41,11 @@ pub use list::{Listed, headings, list};
 pub use node_overview::{NodeOverview, node_overview};
 pub use plugins_here::plugins_here;
 pub use registry::{declared, departed, node, plugin};
+pub use search::search;
 pub use snapshot::snapshot_groups;
 pub use sweep::sweep;
 pub use time::Zone;
-pub use volume::{placements, volume};
+pub use volume::{placements, stage, volume};
 pub use why::why;
 
 /// The names of one claim.

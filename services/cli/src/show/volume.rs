@@ -39,7 +39,7 @@ impl Listed for VolumeStub {
 }
 
 /// A volume that is being deregistered takes no claim, however far its life at its storage is.
-fn stage(volume: &VolumeStub) -> String {
+pub fn stage(volume: &VolumeStub) -> String {
     match volume.stage {
         None if volume.closing => "deregistering".to_owned(),
         stage => stage.unwrap_or(Stage::Ready).to_string(),

@@ -1,5 +1,6 @@
 //! Replies as tables.
 
+use berth_cli::search::{SearchAnswer, SearchKind, SearchMatch};
 use berth_cli::show;
 use berth_contract::message::alloc::AllocStub;
 use berth_contract::message::claim::ClaimStatus;
@@ -8,6 +9,7 @@ use berth_contract::message::collect::Sweep;
 use berth_contract::message::registry::{Declared, NodeLeft, NodeStatus, PluginStatus};
 use berth_contract::message::snapshot::SnapshotStub;
 use berth_contract::message::volume::VolumeStub;
+use berth_domain::Namespace;
 
 use crate::alloc_data;
 use crate::data::{self, NOW};
@@ -71,6 +73,29 @@ fn a_node_that_is_gone_or_has_left() {
         departed(false, 0, false),
     ];
     insta::assert_snapshot!(texts.join("\n"));
+}
+
+#[test]
+fn a_search_shows_the_matches_and_says_what_it_leaves_out() {
+    let found = |kind, namespace: &str, id: &str, state: &str| SearchMatch {
+        kind,
+        namespace: Namespace::new(namespace).ok(),
+        id: id.to_owned(),
+        state: state.to_owned(),
+    };
+    let answer = SearchAnswer {
+        prefix: "da".to_owned(),
+        matches: vec![
+            found(SearchKind::Volumes, "default", "data", "ready"),
+            found(SearchKind::Allocs, "team a", "dashboard-1", "live on n1"),
+            found(SearchKind::Classes, "", "daily", "of plugin ebs.csi.aws.com"),
+        ],
+        more: vec![SearchKind::Volumes],
+        not_allowed: vec![SearchKind::Plugins, SearchKind::Nodes],
+        unreadable: Vec::new(),
+    };
+    let none = SearchAnswer { prefix: "a\u{1b}".to_owned(), ..SearchAnswer::default() };
+    insta::assert_snapshot!(format!("{}\n{}", show::search(&answer), show::search(&none)));
 }
 
 #[test]

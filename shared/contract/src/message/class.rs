@@ -222,11 +222,14 @@ pub struct ListClasses {
     /// Only this class.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<ClassId>,
+    /// Only classes whose id begins with this text.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub prefix: String,
     /// Which page.
     #[serde(flatten)]
     pub page: Page,
 }
-decode_struct!(ListClasses { id } + page);
+decode_struct!(ListClasses { id, prefix = String::new() } + page);
 
 /// `class.list`: the answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

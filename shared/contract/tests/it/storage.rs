@@ -402,7 +402,11 @@ fn classes() {
     reply("reply-class-delete", &class::DeletedClass { id: sample::class_id() });
     request(
         "request-class-list",
-        &class::ListClasses { id: Some(sample::class_id()), page: sample::page("=class.fast") },
+        &class::ListClasses {
+            id: Some(sample::class_id()),
+            prefix: "fa".to_owned(),
+            page: sample::page("=class.fast"),
+        },
     );
     let mount = sample::mount().struck_out();
     let status = class::ClassStatus {

@@ -52,6 +52,7 @@ mod rolling;
 mod safety;
 mod scenarios;
 mod schedulers;
+mod search;
 mod secrets;
 mod shared_id;
 mod storage;

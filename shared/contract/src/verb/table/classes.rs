@@ -23,7 +23,7 @@ verbs! {
         errors: [NoSuchClass, ClassInUse, Changed],
     }
 
-    /// List the classes that the namespace may use, and what it has of them: id, pages
+    /// List the classes that the namespace may use, and what it has of them: id, prefix, pages
     ClassList {
         step: "class.list", endpoint: "class-list",
         subject: "berth.v1.class.list.<ns>", to: Namespace,
