@@ -132,8 +132,12 @@ impl Collector {
                 "{name}: closing since {}, and its last claim is gone; deregistered",
                 closing.since
             ))),
-            Ok(Deregistered { releasing, .. }) => {
-                Err(format!("{} claims are still being released", releasing.len()))
+            Ok(Deregistered { releasing, .. }) if !releasing.is_empty() => {
+                Err(format!("it is closing, and {} claims are left", releasing.len()))
+            }
+            Ok(Deregistered { mounts, .. }) => {
+                let mounts: Vec<_> = mounts.iter().map(ToString::to_string).collect();
+                Err(format!("it is closing, and may be in use: {}", mounts.join("; ")))
             }
             Err(problem) if problem.code == Code::NoSuchVolume => Ok(CollectOutcome::Nothing),
             Err(problem) => Err(format!("it is closing, but stays: {problem}")),

@@ -128,7 +128,8 @@ codes! {
         "use the claim it has, or stop the alloc first";
     /// Claims remain.
     ClaimsLive = "BERTH0110", "claims on the volume remain",
-        "stop the allocs named, or use `--force` once none of them runs";
+        "stop the allocs named; or deregister the volume with `--force`, which closes it until they \
+         have ended";
     /// The update would change what may not change.
     UnsafeUpdate = "BERTH0111", "these fields cannot change",
         "stop its holders first (`berth volume status VOLUME` names them), or register a new \

@@ -22,7 +22,8 @@ pub fn next_of_refusal(key: &VolumeKey, refusal: &Refusal) -> Option<String> {
         }
         Refusal::ClaimsLive { holders } => match to_stop(holders) {
             Some(first) => format!(
-                "stop the allocs named: {}; or use `--force` once none of them runs",
+                "stop the allocs named: {}; or use `--force`, which closes the volume until they \
+                 have ended",
                 stop(&first.alloc)
             ),
             None => await_release(&volume),

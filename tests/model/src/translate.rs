@@ -291,7 +291,7 @@ impl Translation {
                 let name = "another name".to_owned();
                 Command::Register(VolumeSpec { name, ..self.spec.clone() })
             }
-            Ask::Deregister { force } => Command::Deregister { force, reason, running: Vec::new() },
+            Ask::Deregister { force } => Command::Deregister { force, reason },
         }
     }
 

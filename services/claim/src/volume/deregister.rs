@@ -1,10 +1,10 @@
-//! `volume.deregister` (A5), and the deregistration of a closing volume after its last claim.
+//! `volume.deregister` (A5), and the deregistration of a closing volume once nothing uses it.
 
 use berth_contract::code::Code;
 use berth_contract::message::volume::{Deregister, Deregistered};
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
-use berth_domain::volume::{Claim, Command, Refusal, Volume, VolumeSpec, Write};
+use berth_domain::volume::{Command, Refusal, Volume, VolumeSpec, Write};
 use berth_domain::{AllocId, Namespace, SecretsId, VolumeKey};
 
 use crate::caller::Caller;
@@ -13,9 +13,8 @@ use crate::store::mount_lookup;
 use crate::store::secrets;
 use crate::store::state::State;
 use crate::store::transact::{Committed, TransactError};
-use crate::volume::running::{self, ClaimActivity};
 
-/// Deregisters a volume. By force, the volume closes and is deregistered after its last claim.
+/// Deregisters a volume. By force it closes if it is in use, and is deregistered once it is not.
 pub async fn deregister(
     state: &State,
     namespace: &Namespace,
@@ -28,12 +27,7 @@ pub async fn deregister(
         "" if request.force => "deregistered by force",
         reason => reason,
     };
-    let with_volume = |problem: Problem| problem.volume(&volume);
     state.check_readable(&volume).map_err(|error| state.problem(error, &volume))?;
-    let activities = running::claim_activities(state, &volume, None, trace)
-        .await
-        .map_err(with_volume)?
-        .unwrap_or_default();
     let secrets = secrets::current_secrets(state, &volume);
     let caught_up = state.catch_up_with_nodes().await;
     caught_up.map_err(|error| state.problem(error, &volume))?;
@@ -45,32 +39,26 @@ pub async fn deregister(
             let message = format!("it was registered anew at {registered}, and {meant} was meant");
             return Err(Problem::new(Code::NoSuchVolume, message));
         }
-        let runs = |(alloc, claim): &(&AllocId, &Claim)| {
-            let activity = activities
-                .iter()
-                .find(|activity| activity.alloc == **alloc && activity.epoch == claim.epoch);
-            // A claim that was created since belongs to a live alloc.
-            activity.is_none_or(ClaimActivity::runs)
-        };
-        let running = now.claims.iter().filter(runs).map(|(alloc, _)| alloc.clone()).collect();
-        let reason = reason.to_owned();
-        Ok(Command::Deregister { force: request.force, reason, running })
+        Ok(Command::Deregister { force: request.force, reason: reason.to_owned() })
     };
     let mounts = mount_lookup::current_mounts(state, &volume);
-    match state.transact_until(&volume, trace, deadline, command).await {
+    let is_removed = match state.transact_until(&volume, trace, deadline, command).await {
         Ok(done) => remove_secrets(state, &volume, &done, secrets.as_ref(), trace).await,
         // The caller forces the volume away, and it is away already.
-        Err(TransactError::Refused(Refusal::NoSuchVolume)) if request.force => {}
+        Err(TransactError::Refused(Refusal::NoSuchVolume)) if request.force => true,
         Err(error) => return Err(state.problem(error, &volume)),
-    }
+    };
     let releasing: Vec<AllocId> = state.volumes.mirror.read(|volumes| {
         let claims = volumes.get(&volume).map(|subtree| &subtree.volume.claims);
         claims.map(|claims| claims.keys().cloned().collect()).unwrap_or_default()
     });
-    Ok(Deregistered { id: request.id, gone: releasing.is_empty(), releasing, mounts })
+    let gone = is_removed && releasing.is_empty();
+    let mounts = if is_removed { Vec::new() } else { mounts };
+    Ok(Deregistered { id: request.id, gone, releasing, mounts })
 }
 
-/// Deregisters a closing volume once its last claim is gone. If this fails, gc does it later.
+/// Deregisters a closing volume once its last claim is gone. If this fails, or the volume may be
+/// mounted still, gc does it later.
 pub async fn finish_closing(state: &State, volume: &VolumeKey, trace: TraceContext) {
     let due = state.volumes.mirror.read(|volumes| {
         let now = volumes.get(volume).map(|subtree| &subtree.volume);
@@ -83,15 +71,19 @@ pub async fn finish_closing(state: &State, volume: &VolumeKey, trace: TraceConte
     }
     let secrets = secrets::current_secrets(state, volume);
     let command = |now: &Volume| match &now.spec {
-        Some(VolumeSpec { closing: Some(closing), .. }) => Ok(Command::Deregister {
-            force: true,
-            reason: closing.reason.clone(),
-            running: Vec::new(),
-        }),
+        Some(VolumeSpec { closing: Some(closing), .. }) => {
+            Ok(Command::Deregister { force: true, reason: closing.reason.clone() })
+        }
         _ => Err(Problem::new(Code::NotDue, "the volume is not closing")),
     };
-    match state.transact(volume, trace, command).await {
-        Ok(done) => remove_secrets(state, volume, &done, secrets.as_ref(), trace).await,
+    let done = match state.catch_up_with_nodes().await {
+        Ok(()) => state.transact(volume, trace, command).await,
+        Err(error) => Err(error),
+    };
+    match done {
+        Ok(done) => {
+            remove_secrets(state, volume, &done, secrets.as_ref(), trace).await;
+        }
         Err(error) => {
             let trace = trace.trace_id();
             tracing::warn!(%volume, trace, %error, "a closing volume was left to the collector");
@@ -99,15 +91,17 @@ pub async fn finish_closing(state: &State, volume: &VolumeKey, trace: TraceConte
     }
 }
 
-/// Removes the secrets of a volume that was deregistered.
+/// Removes the secrets of a volume if it was deregistered, and says whether it was.
 async fn remove_secrets(
     state: &State,
     volume: &VolumeKey,
     done: &Committed,
     secrets: Option<&SecretsId>,
     trace: TraceContext,
-) {
-    if let Some(Write::DeleteSpec) = &done.step.write {
+) -> bool {
+    let is_removed = matches!(done.step.write, Some(Write::DeleteSpec));
+    if is_removed {
         storage::remove_secrets(state, volume, secrets, trace).await;
     }
+    is_removed
 }

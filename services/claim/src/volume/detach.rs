@@ -73,7 +73,7 @@ pub async fn detach(
     }
     let no_volume =
         || with_volume_and_node(Problem::new(Code::NoSuchVolume, format!("no volume {volume}")));
-    let activities = running::claim_activities(state, &volume, Some(&request.node), trace)
+    let activities = running::claim_activities(state, &volume, &request.node, trace)
         .await
         .map_err(with_volume_and_node)?;
     let due = match plan::plan(activities.ok_or_else(no_volume)?) {

@@ -32,12 +32,11 @@ impl ClaimActivity {
     }
 }
 
-/// The volume's claims, or only those of the node if one is named; none if the volume is not
-/// registered and has no claim.
+/// The volume's claims for the node; none if the volume is not registered and has no claim.
 pub async fn claim_activities(
     state: &State,
     volume: &VolumeKey,
-    node: Option<&NodeId>,
+    node: &NodeId,
     trace: TraceContext,
 ) -> Result<Option<Vec<ClaimActivity>>, Problem> {
     let claims = state.volumes.mirror.read(|volumes| {
@@ -45,7 +44,7 @@ pub async fn claim_activities(
         if now.spec.is_none() && now.claims.is_empty() {
             return None;
         }
-        let matching = now.claims.iter().filter(|(_, claim)| node.is_none_or(|n| claim.node == *n));
+        let matching = now.claims.iter().filter(|(_, claim)| claim.node == *node);
         let activities = matching.map(|(alloc, claim)| ClaimActivity {
             alloc: alloc.clone(),
             epoch: claim.epoch,

@@ -130,9 +130,9 @@ pub enum VolumeCommand {
     ///
     /// `berth volume delete` destroys the data, too.
     ///
-    /// Refused while the volume has claims. With --force, claims of allocs that have ended are
-    /// released first, by the ordinary steps, and the volume is removed with the last claim.
-    /// Refused in any case while an alloc with a claim still runs.
+    /// Refused while the volume has claims. With --force the volume closes instead: it takes no new
+    /// claims, and is removed with the last claim and the last mount. No workload loses it: a claim
+    /// is released once its alloc has ended, by the ordinary steps.
     #[command(after_long_help = "EXAMPLES
     berth volume deregister data
     berth volume deregister data --force --reason 'host n7 was scrapped'")]
@@ -301,8 +301,8 @@ pub struct Republish {
 pub struct Deregister {
     /// The volume
     pub id: VolumeId,
-    /// Release the claims of allocs that have ended, and remove the record although the volume may
-    /// be mounted without a claim, instead of refusing; nothing is deleted at the storage
+    /// Close a volume that is in use, instead of refusing: it takes no new claims, and goes once
+    /// nothing uses it; nothing is deleted at the storage
     #[arg(long)]
     pub force: bool,
     /// The reason, for the history

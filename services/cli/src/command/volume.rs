@@ -92,16 +92,22 @@ pub async fn deregister(args: &Deregister, session: &Session) -> Result<(), Fail
     Ok(())
 }
 
-fn deregistered_text(id: &VolumeId, namespace: &Namespace, gone: &Deregistered) -> String {
-    if gone.gone {
-        let mounts = gone.mounts.iter().map(|doubt| format!("\nit may be in use still: {doubt}"));
-        return format!("volume {id} is deregistered{}", table::plain(&mounts.collect::<String>()));
+fn deregistered_text(id: &VolumeId, namespace: &Namespace, answer: &Deregistered) -> String {
+    let Deregistered { gone, releasing, mounts, .. } = answer;
+    if *gone {
+        return format!("volume {id} is deregistered");
     }
-    let releasing: Vec<&str> = gone.releasing.iter().map(AsRef::as_ref).collect();
+    let allocs: Vec<&str> = releasing.iter().map(AsRef::as_ref).collect();
+    let waits_for = match allocs.as_slice() {
+        [] => "once nothing has it mounted".to_owned(),
+        allocs => format!("with the last claim of {}", allocs.join(", ")),
+    };
+    let mounts = mounts.iter().map(|doubt| format!("\nit may be in use still: {doubt}"));
     format!(
-        "volume {id} is being deregistered; it goes with the last claim of {}\n\
+        "volume {id} is closed: it takes no new claims, and goes {}{}\n\
          follow it with: berth volume status {}{}",
-        table::plain(&releasing.join(", ")),
+        table::plain(&waits_for),
+        table::plain(&mounts.collect::<String>()),
         quoted(id.as_str()),
         namespace_option(namespace)
     )

@@ -41,7 +41,8 @@ pub struct Registered {
 pub struct Deregister {
     /// The volume.
     pub id: VolumeId,
-    /// Release its claims rather than refuse (A5).
+    /// Close a volume that is in use rather than refuse: it takes no new claims, and goes once it
+    /// has no claim and is mounted nowhere (A5).
     #[serde(default)]
     pub force: bool,
     /// What is said for it, for the history.
@@ -59,13 +60,12 @@ decode_struct!(Deregister { id, force = false, reason = String::new(), create_in
 pub struct Deregistered {
     /// The volume.
     pub id: VolumeId,
-    /// Whether it is gone; else it goes with the last of `releasing`.
+    /// Whether it is gone; else it goes with the last of `releasing` and of `mounts`.
     pub gone: bool,
-    /// Claims still being released.
+    /// The allocs that have claims, which are released once their allocs have ended.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub releasing: Vec<AllocId>,
-    /// By force: where the volume may still be mounted without a claim. While it is, no other node
-    /// is granted it, whatever its name.
+    /// Where a volume that is not gone may be mounted without a claim.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mounts: Vec<MountDoubt>,
 }

@@ -20,12 +20,10 @@ pub enum Command {
     Reserve,
     /// Deregister the volume.
     Deregister {
-        /// Release the volume's claims instead of refusing.
+        /// Close a volume that is in use, instead of refusing.
         force: bool,
         /// The reason, for people.
         reason: String,
-        /// Claiming allocs that have not ended. With any of them even `force` is refused.
-        running: Vec<AllocId>,
     },
     /// Claim the volume.
     Take(Take),

@@ -315,7 +315,7 @@ pub enum Refusal {
         /// Where, and why that is in doubt.
         mounts: Vec<MountDoubt>,
     },
-    /// Allocs that have not ended have claims, which even force does not release.
+    /// Allocs that have not ended have claims on the node, which no operator's command releases.
     #[error("still running with it: {}", list(allocs))]
     StillRunning {
         /// Those allocs.

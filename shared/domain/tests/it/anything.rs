@@ -238,8 +238,8 @@ pub fn command() -> impl Strategy<Value = Command> {
     });
     prop_oneof![
         1 => spec().prop_map(Command::Register),
-        1 => (any::<bool>(), text(), vec(alloc(), 0..3))
-            .prop_map(|(force, reason, running)| Command::Deregister { force, reason, running }),
+        1 => (any::<bool>(), text())
+            .prop_map(|(force, reason)| Command::Deregister { force, reason }),
         4 => take.prop_map(|(alloc, node, mode, capability, wait, route)| {
             Command::Take(Take { alloc, node, mode, capability, wait, route, worker: worker() })
         }),

@@ -25,7 +25,6 @@ enum Event {
     Register(Box<VolumeSpec>),
     Deregister {
         force: bool,
-        running: bool,
     },
     Take {
         alloc: AllocId,
@@ -86,8 +85,7 @@ fn event() -> impl Strategy<Value = Event> {
         1 => vec(capability(), 1..4)
             .prop_map(|capabilities| VolumeSpec { capabilities, ..spec(&[]) })
             .prop_map(|spec| Event::Register(Box::new(spec))),
-        1 => (any::<bool>(), any::<bool>())
-            .prop_map(|(force, running)| Event::Deregister { force, running }),
+        1 => any::<bool>().prop_map(|force| Event::Deregister { force }),
         8 => asked.prop_map(|(alloc, mode, access, wait, way)| {
             Event::Take { alloc, mode, access, wait, way }
         }),
@@ -115,10 +113,7 @@ fn command(world: &World, event: &Event) -> Option<Command> {
     Some(match event.clone() {
         Event::Wait(_) => return None,
         Event::Register(spec) => Command::Register(*spec),
-        Event::Deregister { force, running } => {
-            let running = world.volume.claims.keys().take(usize::from(running)).cloned().collect();
-            Command::Deregister { force, reason: "asked".to_owned(), running }
-        }
+        Event::Deregister { force } => Command::Deregister { force, reason: "asked".to_owned() },
         Event::Take { alloc, mode, access, wait, way } => {
             // Where an alloc is, it stays.
             let node = if alloc.as_str() < "a2" { "n1" } else { "n2" };

@@ -51,10 +51,7 @@ fn an_older_record_keeps_its_meaning() {
     let freed = Step { write: Some(Write::DeleteClaim(alloc("a"))), call: None };
     assert_eq!(decide(&waiting, &begin("a", false)), Ok(freed));
     assert!(matches!(
-        decide(
-            &publishing,
-            &Command::Deregister { force: false, reason: String::new(), running: Vec::new() }
-        ),
+        decide(&publishing, &Command::Deregister { force: false, reason: String::new() }),
         Err(Refusal::ClaimsLive { .. })
     ));
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use berth_domain::Timestamp;
 use berth_domain::access::{AccessMode, Mode};
 use berth_domain::volume::{
-    CallKind, CallOwner, Closing, Command, Outcome, Refusal, Route, State, Take, Volume,
+    CallKind, CallOwner, Closing, Command, Outcome, Refusal, Route, State, Step, Take, Volume,
     VolumeSpec, Write,
 };
 
@@ -341,19 +341,18 @@ fn rule_6_a_timeout_counts_once_until_the_next_try_is_due() {
     assert_eq!(world.claim("a").progress.tries, 2);
 }
 
-/// Rule 15: no claim, no volume; by force it closes and goes with its last claim.
+/// Rule 15: no claim, no volume; by force it closes and goes with its last claim. The claim of a
+/// live alloc stays: it is its own, and is granted to it again, until the alloc has ended.
 #[test]
 fn rule_15_a_volume_goes_when_nobody_claims_it() {
-    let deregister =
-        |force| Command::Deregister { force, reason: "gone".to_owned(), running: Vec::new() };
+    let deregister = |force| Command::Deregister { force, reason: "gone".to_owned() };
     let mut world = taken(EXCLUSIVE, &[("a", "n1")]);
     let refused = world.apply(&deregister(false)).unwrap_err();
     assert!(matches!(refused, Refusal::ClaimsLive { .. }), "{refused}");
-    let running = vec![alloc("a")];
-    let forced = Command::Deregister { force: true, reason: "gone".to_owned(), running };
-    let refused = world.apply(&forced).unwrap_err();
-    assert!(matches!(refused, Refusal::StillRunning { .. }), "{refused}");
     world.apply(&deregister(true)).unwrap();
+    assert_eq!(world.apply(&deregister(true)).unwrap(), Step::nothing(), "it closes once");
+    assert_eq!(world.apply(&Command::Take(take("a", "n1"))).unwrap(), Step::nothing());
+    assert!(matches!(world.apply(&begin("a", true)), Err(Refusal::NotDue { .. })));
     let refused = world.apply(&Command::Take(take("b", "n1"))).unwrap_err();
     assert!(matches!(refused, Refusal::Closing { .. }), "{refused}");
     let refused = world.apply(&Command::Register(spec(SHARED))).unwrap_err();

@@ -10,7 +10,7 @@ use berth_domain::volume::{
     Attempt, Begin, CallKind, CallOwner, Claim, Closing, Command, Handle, LostClaim, NodeMount,
     NodeMountState, Outcome, Refusal, State, Step, Take, Volume, VolumeSpec, Write,
 };
-use berth_domain::{AllocId, AttemptId, NodeId, Timestamp};
+use berth_domain::{AttemptId, NodeId, Timestamp};
 
 use crate::fixture::{claim, dead, decide, failed, live, volume, with};
 use crate::world::{alloc, spec, take, worker};
@@ -145,11 +145,7 @@ fn answers(current: Option<&Attempt>) -> Vec<(String, Command)> {
 /// Every command there is, with all that decides how it goes.
 fn commands(claim: Option<&Claim>, spec: &VolumeSpec) -> Vec<(String, Command)> {
     let take = |name, node| take(name, node);
-    let deregister = |force, running: &[AllocId]| Command::Deregister {
-        force,
-        reason: "gone".to_owned(),
-        running: running.to_vec(),
-    };
+    let deregister = |force| Command::Deregister { force, reason: "gone".to_owned() };
     let release =
         |epoch| Command::Release { alloc: alloc("a1"), epoch, reason: "by hand".to_owned() };
     let confirm = |epoch, call| {
@@ -197,9 +193,8 @@ fn commands(claim: Option<&Claim>, spec: &VolumeSpec) -> Vec<(String, Command)> 
             "register another id",
             named(VolumeSpec { external_id: Some("b".to_owned()), ..spec.clone() }),
         ),
-        ("deregister", deregister(false, &[])),
-        ("deregister by force", deregister(true, &[])),
-        ("deregister by force, in use", deregister(true, &[alloc("a1")])),
+        ("deregister", deregister(false)),
+        ("deregister by force", deregister(true)),
     ];
     let own = own.map(|(name, command)| (name.to_owned(), command));
     let current = claim.and_then(|claim| claim.progress.attempt.as_ref());

@@ -236,8 +236,7 @@ fn commands(volume: &Volume) -> Vec<(String, Command)> {
             executor: None,
         })
     };
-    let deregister =
-        |force| Command::Deregister { force, reason: "gone".to_owned(), running: Vec::new() };
+    let deregister = |force| Command::Deregister { force, reason: "gone".to_owned() };
     let wish = SnapshotWish { name: "cut-2".to_owned(), ..wish() };
     let named = volume
         .spec

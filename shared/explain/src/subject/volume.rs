@@ -101,9 +101,9 @@ fn of_record(facts: &Facts, volume: &VolumeStatus, subject: &str) -> Diagnosis {
     if let Some(closing) = &volume.closing {
         decisive.state += ", being deregistered";
         decisive.since = decisive.since.or(Some(closing.since));
-        decisive
-            .also
-            .push(format!("it is deregistered once its last claim is gone: {}", closing.reason));
+        let reason = &closing.reason;
+        let also = format!("it takes no new claims, and goes once nothing uses it: {reason}");
+        decisive.also.push(also);
     }
     decisive
 }

@@ -90,11 +90,42 @@ async fn mount_under_an_old_name(system: &System) -> String {
     system.volume("data", &["single-node-writer"]).await;
     let path = system.run("a", 0, "data").await.path;
     lose_claim(system, "data", "a").await;
-    // Only force deletes the record, and the reply lists the mounts that are left.
-    let deregistered = system.deregister("data", true).await.unwrap();
-    assert!(deregistered.gone && deregistered.mounts.len() == 1, "{deregistered:?}");
+    delete_key(system, &key::spec(&key_of("data"))).await;
     register(system, "other", "data").await.unwrap();
     path
+}
+
+/// Not even force deregisters a volume under a mount: it closes, and goes once nothing has it
+/// mounted.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_volume_that_is_mounted_without_a_claim_is_closed_by_force_and_goes_after_the_mount() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options::default()).await;
+    system.volume("data", &["single-node-writer"]).await;
+    system.run("a", 0, "data").await;
+    lose_claim(&system, "data", "a").await;
+    for _again in 0..2 {
+        let closing = system.deregister("data", true).await.unwrap();
+        assert!(!closing.gone && closing.releasing.is_empty(), "{closing:?}");
+        assert_eq!(closing.mounts.len(), 1, "{closing:?}");
+    }
+    let swept: Value = system.persist(&verb::GcForce::subject(&()), &json!({})).await.unwrap();
+    assert!(swept.to_string().contains("it is closing, and may be in use"), "{swept}");
+    let status = system.volume_status("data").await.unwrap();
+    assert!(status.closing.is_some() && status.unaccounted.len() == 1, "{status:?}");
+    system.alloc("b", 1, "data", false).await;
+    let refused = system.mount("b", 1, "data").await.unwrap_err();
+    assert_eq!(refused.code, Code::VolumeClosing, "{refused}");
+
+    unmount(&system, "data").await;
+    let gone = wait::until("the volume is gone", PATIENCE, || async {
+        let _: Value = system.persist(&verb::GcForce::subject(&()), &json!({})).await.unwrap();
+        system.volume_status("data").await.err().ok_or("the volume is still there")
+    })
+    .await;
+    assert_eq!(gone.code, Code::NoSuchVolume, "{gone}");
 }
 
 /// The plugin's id of a volume.
@@ -280,7 +311,7 @@ async fn a_mount_of_the_old_volume_keeps_no_node_but_its_own_from_a_new_one_of_t
     let path = system.run("a", 0, "data").await.path;
     fs::write(format!("{path}/f"), "old").unwrap();
     lose_claim(&system, "data", "a").await;
-    system.deregister("data", true).await.unwrap();
+    delete_key(&system, &key::spec(&key_of("data"))).await;
     system.created("data", json!({"size": "1MiB"})).await;
     assert_ne!(external_id(&system, "data").await, old);
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use berth_contract::code::Code;
 use berth_harness::root::or_skip;
 use berth_harness::wait;
-use berth_integration::{Options, System};
+use berth_integration::{Options, Part, System};
 use serde_json::Value;
 
 /// Writes on one node, reads on the other, then frees the volume.
@@ -139,16 +139,24 @@ async fn deregistered_by_force_it_goes_with_its_last_claim() {
     let refused = system.deregister("data", false).await.unwrap_err();
     assert_eq!(refused.code, Code::ClaimsLive, "{refused}");
     assert!(refused.message.contains("alloc a on node n1"), "{refused}");
-    let refused = system.deregister("data", true).await.unwrap_err();
-    assert_eq!(refused.code, Code::ClaimsLive, "a running workload refuses even force: {refused}");
-
-    system.hold("NodeUnpublishVolume");
-    system.stop("a").await;
-    let closing = system.deregister("data", true).await.unwrap();
-    assert!(!closing.gone && closing.releasing.len() == 1, "{closing:?}");
+    // By force it closes under a live workload, which keeps it, also when its agent starts again.
+    for force in [true, true, false] {
+        let closing = system.deregister("data", force).await.unwrap();
+        assert!(!closing.gone && closing.releasing.len() == 1, "{closing:?}");
+    }
     system.alloc("b", 0, "data", false).await;
     let refused = system.mount("b", 0, "data").await.unwrap_err();
     assert_eq!(refused.code, Code::VolumeClosing, "{refused}");
+    system.kill9_and_restart(Part::Agent(0)).await;
+    system.run("a", 0, "data").await;
+    let unpublished = |system: &System| {
+        let calls = system.calls();
+        calls.iter().filter(|call| call["rpc"] == "NodeUnpublishVolume").count()
+    };
+    assert_eq!(unpublished(&system), 0, "nothing is taken from a live alloc");
+
+    system.hold("NodeUnpublishVolume");
+    system.stop("a").await;
     system.let_go();
     system.settle("data").await;
     let refused = wait::until("the volume is gone", Duration::from_secs(10), || async {

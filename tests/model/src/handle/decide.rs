@@ -282,9 +282,7 @@ impl Decider {
         let alloc = self.values.alloc(ask.volume()).clone();
         match ask {
             Ask::Register(_, external) => Command::Register(self.values.spec(external)),
-            Ask::Deregister(_) => {
-                Command::Deregister { force: false, reason: String::new(), running: Vec::new() }
-            }
+            Ask::Deregister(_) => Command::Deregister { force: false, reason: String::new() },
             Ask::Take(name) => Command::Take(self.values.take(name)),
             Ask::Begin(_) => Command::Begin(Begin {
                 owner: CallOwner::Claim(alloc),

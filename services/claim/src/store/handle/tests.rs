@@ -97,8 +97,7 @@ fn rule_17_the_key_of_a_handle_is_written_with_the_spec() {
         let command = Command::Register(spec(external));
         (command, Write::PutSpec(spec(external)))
     };
-    let running = Vec::new();
-    let deregister = Command::Deregister { force: false, reason: String::new(), running };
+    let deregister = Command::Deregister { force: false, reason: String::new() };
     let (deregisters, takes) = ((deregister, Write::DeleteSpec), (asks(), put_claim()));
     let releases = (Command::Reserve, put_claim());
     let ours: &[(&str, &str)] = &[("data", "x")];

@@ -17,7 +17,7 @@ verbs! {
         ] + PLUGIN_FAILED,
     }
 
-    /// Deregister a volume; by force once its claims are released: id, force, reason
+    /// Deregister a volume; by force once nothing uses it: id, force, reason
     VolumeDeregister {
         step: "volume.deregister", endpoint: "volume-deregister",
         subject: "berth.v1.volume.deregister.<ns>", to: Namespace,

@@ -50,8 +50,8 @@ fn decide(volume: &Volume, command: &Command, context: &Context) -> Result<Step,
     match command {
         Command::Register(spec) => register::register(volume, spec, context),
         Command::Reserve => register::reserve(volume, context),
-        Command::Deregister { force, reason, running } => {
-            register::deregister(volume, *force, reason, running, context)
+        Command::Deregister { force, reason } => {
+            register::deregister(volume, *force, reason, context)
         }
         Command::Take(take) => claim::take(volume, take, context),
         Command::Recover(lost) => claim::recover(volume, lost, context),

@@ -1,8 +1,8 @@
 //! Registering and deregistering: rule 15, A3 to A5.
 
+use crate::NodeId;
 use crate::volume::storage::Stage;
 use crate::volume::{Closing, Context, Refusal, Step, Volume, VolumeSpec};
-use crate::{AllocId, NodeId};
 
 /// Fields that may change while the volume is claimed. They take effect at the next claim, or are
 /// for people only. Secrets take effect at the next call: after a password change the operator must
@@ -108,47 +108,47 @@ pub(super) fn reserve(volume: &Volume, context: &Context) -> Result<Step, Refusa
     Ok(Step::put_spec(spec.clone()))
 }
 
-/// Deregisters a volume without claims. With claims it is refused, and the refusal names them. With
-/// `force` the volume is closed: its claims are released, and it is deleted with the last claim.
+/// Deregisters a volume that nothing uses. With claims it is refused, and the refusal names them.
+/// With `force` the volume closes instead: it takes no new claims, and is deregistered once its
+/// last claim is gone and it is mounted nowhere. The claims stay until their allocs end.
 pub(super) fn deregister(
     volume: &Volume,
     force: bool,
     reason: &str,
-    running: &[AllocId],
     context: &Context,
 ) -> Result<Step, Refusal> {
     let spec = volume.spec.as_ref().ok_or(Refusal::NoSuchVolume)?;
-    // What the operation leaves at the storage would be on no record.
-    if let Some(operation) = volume.operation_at_storage(context).filter(|_| !force) {
-        return Err(Refusal::under_way(operation));
+    if !force && spec.closing.is_none() {
+        check_unneeded(volume, context)?;
     }
-    // Under another name the source could be deleted meanwhile.
-    if let Some(unfinished) = volume.unfinished_snapshot().filter(|_| !force) {
-        return Err(unfinished);
-    }
-    if !force && !context.copies.is_empty() {
-        return Err(Refusal::BeingCopied { copies: context.copies.clone() });
-    }
-    // By force the record alone goes: the mount keeps the volume from others under any name.
-    if !force {
-        context.check_unmounted()?;
-    }
-    if volume.claims.is_empty() {
+    if volume.claims.is_empty() && context.mounts.is_empty() {
         // Even by force: registered again, the volume could be claimed beside that call.
         if let Some(busy) = volume.busy_at_storage(context.now, &context.policy) {
             return Err(busy.refusal(None));
         }
         return Ok(Step::delete_spec());
     }
-    if !force && spec.closing.is_none() {
-        return Err(Refusal::ClaimsLive { holders: volume.claims.iter().collect() });
-    }
-    if !running.is_empty() {
-        return Err(Refusal::StillRunning { allocs: running.to_vec() });
-    }
     if spec.closing.is_some() {
         return Ok(Step::nothing());
     }
     let closing = Some(Closing { since: context.now, reason: reason.to_owned() });
     Ok(Step::put_spec(VolumeSpec { closing, ..spec.clone() }))
+}
+
+/// Refuses to forget a volume that something needs. Force overrides this.
+fn check_unneeded(volume: &Volume, context: &Context) -> Result<(), Refusal> {
+    // What the operation leaves at the storage would be on no record.
+    if let Some(operation) = volume.operation_at_storage(context) {
+        return Err(Refusal::under_way(operation));
+    }
+    // Under another name the source could be deleted meanwhile.
+    if let Some(unfinished) = volume.unfinished_snapshot() {
+        return Err(unfinished);
+    }
+    context.check_not_copied()?;
+    context.check_unmounted()?;
+    if volume.claims.is_empty() {
+        return Ok(());
+    }
+    Err(Refusal::ClaimsLive { holders: volume.claims.iter().collect() })
 }

@@ -212,7 +212,7 @@ fn deletion_after_an_unanswered_change_can_be_refused() {
 
 #[test]
 fn deregistering_by_force_waits_for_a_call_that_may_still_act() {
-    let deregister = Command::Deregister { force: true, reason: text("x"), running: Vec::new() };
+    let deregister = Command::Deregister { force: true, reason: text("x") };
     let mut world = World::created_volume();
     world.delete().unwrap();
     world.drive().unwrap();
@@ -224,7 +224,7 @@ fn deregistering_by_force_waits_for_a_call_that_may_still_act() {
 
 #[test]
 fn deregistering_keeps_a_created_volume_at_the_storage() {
-    let deregister = |force| Command::Deregister { force, reason: text("x"), running: Vec::new() };
+    let deregister = |force| Command::Deregister { force, reason: text("x") };
     let mut world = World::creating();
     let under_way = world.apply(&deregister(false)).unwrap_err();
     assert!(matches!(under_way, Refusal::OperationUnderWay { .. }), "{under_way}");
@@ -406,8 +406,7 @@ fn source_of_what_is_unfinished_keeps_its_handle() {
 fn source_of_an_unfinished_copy_is_not_deregistered() {
     let mut world = World::created_volume();
     world.copies = vec![text("volume copy")];
-    let deregister =
-        |force| Command::Deregister { force, reason: text("asked"), running: Vec::new() };
+    let deregister = |force| Command::Deregister { force, reason: text("asked") };
     assert!(matches!(world.apply(&deregister(false)), Err(Refusal::BeingCopied { .. })));
     assert!(deletes_spec(&world.apply(&deregister(true)).unwrap()));
 }

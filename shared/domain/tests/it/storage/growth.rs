@@ -92,7 +92,7 @@ fn expansion_that_waits_for_a_mount_holds_up_no_other_change() {
         world.settle(done()).unwrap();
         assert_eq!(world.spec().operation(), None);
     }
-    let deregister = Command::Deregister { force: false, reason: text("asked"), running: vec![] };
+    let deregister = Command::Deregister { force: false, reason: text("asked") };
     assert!(deletes_spec(&waiting().apply(&deregister).unwrap()));
     let mut world = World::created_volume();
     world.expand(10).unwrap();

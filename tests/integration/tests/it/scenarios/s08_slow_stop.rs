@@ -51,7 +51,7 @@ async fn s08_a_slow_stopping_task_keeps_its_volume_to_the_end() {
     assert_eq!(refused.code, Code::ClaimsLive, "{refused}");
     assert_eq!(refused.message, "still running with it: a");
     assert!(refused.next.contains("berth alloc stop a"), "{refused:?}");
-    let refused = system.deregister("data", true).await.unwrap_err();
+    let refused = system.deregister("data", false).await.unwrap_err();
     assert_eq!(refused.code, Code::ClaimsLive, "{refused}");
     for _ in 0..3 {
         let _: Value = system.persist(&verb::GcForce::subject(&()), &json!({})).await.unwrap();
