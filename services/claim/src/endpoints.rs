@@ -4,13 +4,10 @@ use std::future::Future;
 use std::sync::Arc;
 
 use berth_bus::{Listen, Service, VerbRequest, serve::ServeError};
-use berth_contract::actor::Actor;
 use berth_contract::problem::Problem;
 use berth_contract::verb::{self, Effect, Verb};
 use berth_domain::Namespace;
-use berth_domain::alloc::Alloc;
 use berth_service::process::Process;
-use berth_service::projection::Allocs;
 use berth_service::refusals::RequestSubject;
 
 use crate::alloc;
@@ -21,10 +18,12 @@ use crate::claim::recover;
 use crate::claim::release;
 use crate::claim::take;
 use crate::read;
+use crate::refusal_event::tell_refusal;
 use crate::storage;
 use crate::store::raise_level;
 use crate::store::secrets;
 use crate::store::state::State;
+use crate::volume;
 use crate::volume::deregister;
 use crate::volume::detach;
 use crate::volume::register;
@@ -52,6 +51,11 @@ pub async fn serve(state: &State, process: &Process) -> Result<Service, ServeErr
     on.verb::<verb::VolumeRegister, _>(|s, n, r| async move {
         let request = register::decode_document(&s, &n, &r)?;
         register::register(&s, &n, request, &caller(&r)).await
+    })
+    .await?;
+    on.verb::<verb::VolumeRegisterMany, _>(|s, n, r| async move {
+        let request = register::decode_documents(&s, &n, &r)?;
+        volume::register_many(&s, &n, request, &caller(&r)).await
     })
     .await?;
     on.verb::<verb::ClaimTake, _>(|s, n, r| async move {
@@ -90,6 +94,7 @@ pub async fn serve(state: &State, process: &Process) -> Result<Service, ServeErr
     .await?;
     answer!(on,
         VolumeDeregister => deregister::deregister,
+        VolumeDeregisterMany => volume::deregister_many,
         VolumeDetach => detach::detach,
         VolumeStatus => read::volume_status,
         VolumeList => read::list_volumes,
@@ -125,17 +130,6 @@ pub async fn serve(state: &State, process: &Process) -> Result<Service, ServeErr
     serve_history(&service, state).await?;
     serve_secrets(&service, state).await?;
     Ok(service)
-}
-
-/// Whether the sender of a refused request sends it for the alloc's registrant: an agent does for
-/// the allocs of its node, Berth's own services do for all. Any other sender that names an alloc
-/// appears in the event as itself.
-fn is_sent_for(alloc: &Alloc, sender: Option<&Actor>) -> bool {
-    match sender {
-        Some(Actor::Node(node)) => alloc.node == *node,
-        Some(Actor::Service(_)) => true,
-        Some(Actor::Docker(_) | Actor::User(_)) | None => false,
-    }
 }
 
 /// Who sent the request.
@@ -236,25 +230,14 @@ impl Endpoints<'_> {
         let answer = move |request: VerbRequest<V>| {
             let (state, handler) = (state.clone(), Arc::clone(&handler));
             async move {
-                let (trace, body) = (request.trace, request.body.clone());
-                let sender = request.actor.clone();
+                let (caller, body) = (caller(&request), request.body.clone());
                 let namespace = request.to()?;
                 let answer = handler(state.clone(), namespace.clone(), request).await;
                 answer.map_err(|problem| {
-                    let problem = problem.at_step(V::STEP).trace(trace.trace_id());
+                    let problem = problem.at_step(V::STEP).trace(caller.trace.trace_id());
                     if has_refusal_event {
                         let about = RequestSubject::read(V::STEP, &body);
-                        let by = about.alloc.as_ref().and_then(|alloc| {
-                            let find = |allocs: &Allocs| {
-                                let (_, alloc) = allocs.get(&namespace, alloc)?;
-                                alloc.by.clone().filter(|_| is_sent_for(alloc, sender.as_ref()))
-                            };
-                            state.allocs.mirror.read(find)
-                        });
-                        let sender = sender.as_ref().map(Actor::tokens);
-                        let (namespace, by) = (Some(namespace), by.or_else(|| sender.clone()));
-                        let about = RequestSubject { namespace, by, sender, ..about };
-                        state.refusals.tell_refusal(about, &problem, trace);
+                        tell_refusal(&state, &namespace, &caller, about, &problem);
                     }
                     problem
                 })

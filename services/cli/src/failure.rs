@@ -26,6 +26,13 @@ pub enum Failure {
         /// The next thing to try.
         next: String,
     },
+    /// Several things of one command failed, each for itself.
+    Several {
+        /// The failures; at least one.
+        failures: Vec<Failure>,
+        /// The answers about all things, as they came over the bus, if they were sent.
+        answers: Option<Value>,
+    },
     /// The failure is on this machine or in the command line.
     Local {
         /// The exit code.
@@ -73,7 +80,19 @@ impl Failure {
     pub fn code(&self) -> Option<Code> {
         match self {
             Self::Problem(problem) => Some(problem.code),
+            Self::Several { failures, .. } => failures.first().and_then(Self::code),
             Self::Document { .. } | Self::Local { .. } => None,
+        }
+    }
+
+    /// Failures before anything was sent.
+    pub fn unsent(mut failures: Vec<Self>) -> Self {
+        match failures.pop() {
+            Some(only) if failures.is_empty() => only,
+            last => {
+                failures.extend(last);
+                Self::Several { failures, answers: None }
+            }
         }
     }
 
@@ -81,6 +100,7 @@ impl Failure {
     pub fn exit(&self) -> u8 {
         match self {
             Self::Problem(problem) => exit::code_of_problem(problem.code),
+            Self::Several { failures, .. } => failures.first().map_or(exit::FAILED, Self::exit),
             Self::Document { .. } => exit::BAD_DOCUMENT,
             Self::Local { exit, .. } => *exit,
         }
@@ -90,6 +110,12 @@ impl Failure {
     pub fn json(&self) -> Value {
         let problem = match self {
             Self::Problem(problem) => return json!({ "error": problem }),
+            Self::Several { answers: Some(answers), .. } => return answers.clone(),
+            Self::Several { failures, answers: None } => {
+                let error = |failure: &Self| failure.json()["error"].take();
+                let errors: Vec<Value> = failures.iter().map(error).collect();
+                return json!({ "error": errors.first(), "errors": errors });
+            }
             Self::Document { name, faults, next } => {
                 let problem = Problem::bad_input(faults.clone()).at_step("read");
                 let message = format!("{name}: {}", problem.message);
@@ -116,6 +142,10 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Problem(problem) => display_problem(problem, f),
+            Self::Several { failures, .. } => {
+                let each: Vec<String> = failures.iter().map(ToString::to_string).collect();
+                f.write_str(&each.join("\n"))
+            }
             Self::Document { name, faults, next } => {
                 for fault in faults {
                     writeln!(f, "{}", in_file(name, fault))?;

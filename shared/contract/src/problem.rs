@@ -66,8 +66,9 @@ pub struct Problem {
     /// The trace that holds the whole story.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace: Option<String>,
-    /// Every fault of the input, when the code is [`Code::BadInput`]; and all that an alloc lacks
-    /// that is registered, with [`Code::NoSuchNode`] and [`Code::NoSuchVolume`].
+    /// Every fault of the input, when the code is [`Code::BadInput`]; all that an alloc lacks
+    /// that is registered, with [`Code::NoSuchNode`] and [`Code::NoSuchVolume`]; and each plugin
+    /// that many volumes lack, with [`Code::NoSuchPlugin`] and [`Code::PluginUnhealthy`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub faults: Vec<Fault>,
 }

@@ -17,15 +17,17 @@ use berth_domain::alloc::Alloc;
 use berth_domain::limits::OWNED_BATCH_MAX;
 use berth_domain::owner::{AllocOwner, ChangeGuard};
 use berth_domain::{AllocId, Namespace, OwnerId};
+use berth_service::refusals::RequestSubject;
 use futures_util::stream::{self, StreamExt as _};
 
 use super::{check_is_end, end, end_event, refused};
 use crate::caller::Caller;
+use crate::many::{ManyOf, answer_each};
 use crate::read::Reader;
 use crate::store::owner_leases::LeaseHolder;
 use crate::store::state::State;
 
-/// Allocs of one request that are changed at once, at most.
+/// Allocs of one owner that are changed at once, at most.
 const AT_ONCE_MAX: usize = 16;
 
 /// Registers many allocs.
@@ -35,12 +37,11 @@ pub async fn register_many(
     request: RegisterMany,
     caller: &Caller,
 ) -> Result<AllocAnswers, Problem> {
-    let work = request.allocs.into_iter().map(|register| async move {
-        let id = register.id.clone();
-        let done = super::register(state, namespace, register, caller).await;
-        answer(id, done.map_err(|error| error.at_step(super::REGISTER)))
-    });
-    Ok(AllocAnswers { answers: stream::iter(work).buffered(AT_ONCE_MAX).collect().await })
+    let ids: Vec<AllocId> = request.allocs.iter().map(|alloc| alloc.id.clone()).collect();
+    let of = ManyOf { state, namespace, caller, step: super::REGISTER };
+    let work = |register| super::register(state, namespace, register, caller);
+    let done = answer_each(of, request.allocs, |alloc| about(&alloc.id), work).await;
+    Ok(AllocAnswers { answers: ids.into_iter().zip(done).map(answer).collect() })
 }
 
 /// Stops many allocs.
@@ -50,15 +51,18 @@ pub async fn stop_many(
     request: StopMany,
     caller: &Caller,
 ) -> Result<AllocAnswers, Problem> {
-    let work = request.stops.into_iter().map(|stop| async move {
-        let id = stop.id.clone();
-        let done = super::stop(state, namespace, stop, caller).await;
-        answer(id, done.map_err(|error| error.at_step(super::STOP)))
-    });
-    Ok(AllocAnswers { answers: stream::iter(work).buffered(AT_ONCE_MAX).collect().await })
+    let ids: Vec<AllocId> = request.stops.iter().map(|stop| stop.id.clone()).collect();
+    let of = ManyOf { state, namespace, caller, step: super::STOP };
+    let work = |stop| super::stop(state, namespace, stop, caller);
+    let done = answer_each(of, request.stops, |stop| about(&stop.id), work).await;
+    Ok(AllocAnswers { answers: ids.into_iter().zip(done).map(answer).collect() })
 }
 
-fn answer(id: AllocId, done: Result<AllocStatus, Problem>) -> AllocAnswer {
+fn about(alloc: &AllocId) -> RequestSubject {
+    RequestSubject { alloc: Some(alloc.clone()), ..RequestSubject::default() }
+}
+
+fn answer((id, done): (AllocId, Result<AllocStatus, Problem>)) -> AllocAnswer {
     match done {
         Ok(status) => AllocAnswer { id, alloc: Some(status.into()), error: None },
         Err(error) => AllocAnswer { id, alloc: None, error: Some(error) },

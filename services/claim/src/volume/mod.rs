@@ -2,5 +2,8 @@
 
 pub mod deregister;
 pub mod detach;
+mod many;
 pub mod register;
 pub mod running;
+
+pub use many::{deregister_many, register_many};

@@ -14,8 +14,9 @@ use std::time::Duration;
 
 use berth_bus::{Call, Request, RequestError};
 use berth_contract::code::Code;
-use berth_contract::decode::{self, Fault};
+use berth_contract::decode::{self, Decode, Fault};
 use berth_contract::message::call::{Validate, Validated};
+use berth_contract::message::many::RegisterVolumes;
 use berth_contract::message::volume::{RegisterVolume, Registered};
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
@@ -49,25 +50,77 @@ pub fn decode_document(
     namespace: &Namespace,
     request: &Request,
 ) -> Result<RegisterVolume, Problem> {
+    decode_with(state, namespace, request, |value| vec![(String::new(), value)])
+}
+
+/// Decodes many documents, with all their faults.
+pub fn decode_documents(
+    state: &State,
+    namespace: &Namespace,
+    request: &Request,
+) -> Result<RegisterVolumes, Problem> {
+    decode_with(state, namespace, request, |value| {
+        let documents = value.get("volumes").and_then(Value::as_array);
+        let documents = documents.into_iter().flatten().take(LIST_MAX).enumerate();
+        documents.map(|(at, document)| (format!("volumes[{at}]."), document)).collect()
+    })
+}
+
+/// Decodes a request. `documents` finds its documents, each with the beginning of its paths.
+fn decode_with<T: Decode>(
+    state: &State,
+    namespace: &Namespace,
+    request: &Request,
+    documents: impl Fn(&Value) -> Vec<(String, &Value)>,
+) -> Result<T, Problem> {
     let bad = |faults| request.bad_input(REGISTER, faults);
     let value = decode::json(&request.body).map_err(bad)?;
-    let mut late = Vec::new();
-    let text = |field: &str| value.get(field).and_then(Value::as_str);
-    let fault = |path: &str, problem| Fault { path: path.to_owned(), problem, line: None };
-    if let Some(other) = text("namespace").filter(|other| *other != namespace.as_str()) {
-        late.push(fault("namespace", format!("is {other}, but the request is for {namespace}")));
+    let (mut elsewhere, mut unready) = (Vec::new(), Vec::new());
+    for (at, document) in documents(&value) {
+        let text = |field: &str| document.get(field).and_then(Value::as_str);
+        let fault =
+            |field: &str, problem| Fault { path: format!("{at}{field}"), problem, line: None };
+        if let Some(other) = text("namespace").filter(|other| *other != namespace.as_str()) {
+            let problem = format!("is {other}, but the request is for {namespace}");
+            elsewhere.push(fault("namespace", problem));
+        }
+        let plugin = text("plugin").and_then(|id| PluginId::new(id).ok());
+        let problem = plugin.and_then(|plugin| has_controller(state, &plugin).err());
+        unready.extend(problem.map(|problem| fault("plugin", problem.message)));
     }
-    let plugin = text("plugin").and_then(|id| PluginId::new(id).ok());
-    let unready = plugin.and_then(|plugin| has_controller(state, &plugin).err());
-    let decoded = decode::decode(value, request.unknown);
-    let mut faults = match decoded {
-        Ok(document) if late.is_empty() => return Ok(document),
+    let mut faults = match decode::decode(value, request.unknown) {
+        Ok(decoded) if elsewhere.is_empty() => return Ok(decoded),
         Ok(_) => Vec::new(),
         Err(faults) => faults,
     };
-    faults.append(&mut late);
-    faults.extend(unready.map(|problem| fault("plugin", problem.message)));
+    faults.append(&mut elsewhere);
+    faults.append(&mut unready);
     Err(bad(faults))
+}
+
+/// Refuses documents whose plugin would have to be asked and cannot serve any volume: names all of
+/// them.
+pub fn check_plugins(
+    state: &State,
+    namespace: &Namespace,
+    documents: &[RegisterVolume],
+) -> Result<(), Problem> {
+    let mut code = None;
+    let unready = documents.iter().enumerate().filter_map(|(at, document)| {
+        let volume = VolumeKey::new(namespace.clone(), document.id.clone());
+        let secrets = secrets::current_secrets(state, &volume);
+        if is_validated(state, &volume, &VolumeSpec { secrets, ..document.spec.clone() }) {
+            return None;
+        }
+        let problem = has_controller(state, &document.spec.plugin).err()?;
+        code.get_or_insert(problem.code);
+        let path = format!("volumes[{at}].plugin");
+        Some(Fault { path, problem: problem.message, line: None })
+    });
+    let faults: Vec<Fault> = unready.collect();
+    let Some(code) = code else { return Ok(()) };
+    let message = Problem::bad_input(faults.clone()).message;
+    Err(Problem { faults, ..Problem::new(code, message).retryable() })
 }
 
 /// Registers a volume that its plugin knows, or updates its spec.

@@ -49,8 +49,13 @@ pub enum VolumeCommand {
     /// anything is sent: all faults are printed at once, by file, line and field. Registering the
     /// same document again changes nothing. The service decides which fields of a volume in use may
     /// change.
+    ///
+    /// Several volumes of one namespace, at most 64, are registered all or none for what is wrong in
+    /// a document, or where a plugin is not there. Beyond that, each has an answer of its own, and
+    /// one that is refused keeps none of the others.
     #[command(after_long_help = "EXAMPLES
     berth volume register data.toml
+    berth volume register data.toml logs.toml models.toml
     generate-spec | berth volume register -")]
     Register(Register),
     /// List volumes, or show one with its claims
@@ -132,9 +137,11 @@ pub enum VolumeCommand {
     ///
     /// Refused while the volume has claims. With --force the volume closes instead: it takes no new
     /// claims, and is removed with the last claim and the last mount. No workload loses it: a claim
-    /// is released once its alloc has ended, by the ordinary steps.
+    /// is released once its alloc has ended, by the ordinary steps. Of several volumes, each has an
+    /// answer of its own.
     #[command(after_long_help = "EXAMPLES
     berth volume deregister data
+    berth volume deregister data logs models
     berth volume deregister data --force --reason 'host n7 was scrapped'")]
     Deregister(Deregister),
     /// Detach a volume from a node whose allocs have ended
@@ -186,8 +193,9 @@ pub struct Init {
 /// `berth volume register`
 #[derive(Debug, Args)]
 pub struct Register {
-    /// The volume's document, or - for stdin
-    pub file: PathBuf,
+    /// The volume's document, or - for stdin; of several volumes, one each
+    #[arg(required = true, value_name = "FILE")]
+    pub files: Vec<PathBuf>,
 }
 
 /// `berth volume status`
@@ -299,8 +307,9 @@ pub struct Republish {
 /// `berth volume deregister`
 #[derive(Debug, Args)]
 pub struct Deregister {
-    /// The volume
-    pub id: VolumeId,
+    /// The volumes
+    #[arg(required = true, value_name = "ID")]
+    pub ids: Vec<VolumeId>,
     /// Close a volume that is in use, instead of refusing: it takes no new claims, and goes once
     /// nothing uses it; nothing is deleted at the storage
     #[arg(long)]

@@ -18,6 +18,7 @@ pub mod gc;
 pub mod keygen;
 pub mod level;
 pub mod listing;
+mod many;
 pub mod new_volume;
 pub mod node;
 pub mod plugin;

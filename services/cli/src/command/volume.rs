@@ -1,11 +1,15 @@
 //! `berth volume …`
 
+use std::time::Duration;
+
 use berth_contract::hint::{namespace_option, quoted};
+use berth_contract::message::many::{DeregisterAnswer, DeregisterMany};
 use berth_contract::message::query::LongPoll;
 use berth_contract::message::storage::Create;
 use berth_contract::message::volume::{
     self, Deregistered, ListPlacements, ListVolumes, RegisterVolume, VolumeQuery, VolumeStatus,
 };
+use berth_contract::problem::Problem;
 use berth_contract::verb;
 use berth_domain::alloc::VolumeRequest;
 use berth_domain::{Namespace, VolumeId};
@@ -13,12 +17,15 @@ use berth_service::clock;
 
 use super::external;
 use super::listing::{self, PollAnswer, ask_newer};
-use super::spec;
+use super::{many, spec};
 use crate::args::{self, Deregister, Init, List, VolumeArg};
 use crate::failure::Failure;
 use crate::output::more;
 use crate::session::Session;
 use crate::{show, table};
+
+/// How long a deregistration among several is sent again while its refusal may pass.
+const DEREGISTER_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Writes an example of a volume's file.
 pub fn init(args: &Init, json: bool) -> Result<(), Failure> {
@@ -78,22 +85,40 @@ pub async fn placement(args: &args::Placement, session: &Session) -> Result<(), 
     Ok(())
 }
 
-/// Deregisters a volume.
+/// Deregisters volumes.
 pub async fn deregister(args: &Deregister, session: &Session) -> Result<(), Failure> {
-    let Deregister { id, force, reason } = args;
-    let body = volume::Deregister {
+    let Deregister { ids, force, reason } = args;
+    let request = |id: &VolumeId| volume::Deregister {
         id: id.clone(),
         force: *force,
         reason: reason.clone(),
         create_index: None,
     };
-    let gone = session.ask_service::<verb::VolumeDeregister>(&session.namespace, &body).await?;
-    session.output.reply(&gone, |gone| deregistered_text(id, &session.namespace, gone));
-    Ok(())
+    let text = |answer: &Deregistered| deregistered_text(&session.namespace, answer);
+    if let [id] = ids.as_slice() {
+        let body = request(id);
+        let gone = session.ask_service::<verb::VolumeDeregister>(&session.namespace, &body).await?;
+        session.output.reply(&gone, text);
+        return Ok(());
+    }
+    let until = session.patience(DEREGISTER_PATIENCE).until;
+    let requests: Vec<_> = ids.iter().map(request).collect();
+    let ask = async |volumes| {
+        let body = DeregisterMany { volumes };
+        let reply = session.ask_service::<verb::VolumeDeregisterMany>(&session.namespace, &body);
+        Ok(reply.await?.answers.into_iter().map(result).collect())
+    };
+    let answers = many::ask_each(&requests, until, ask).await?;
+    many::report(answers, session, text)
 }
 
-fn deregistered_text(id: &VolumeId, namespace: &Namespace, answer: &Deregistered) -> String {
-    let Deregistered { gone, releasing, mounts, .. } = answer;
+fn result(answer: DeregisterAnswer) -> Result<Deregistered, Problem> {
+    let DeregisterAnswer { id, deregistered, error } = answer;
+    deregistered.ok_or_else(|| error.unwrap_or_else(|| many::no_answer(&id)))
+}
+
+fn deregistered_text(namespace: &Namespace, answer: &Deregistered) -> String {
+    let Deregistered { id, gone, releasing, mounts } = answer;
     if *gone {
         return format!("volume {id} is deregistered");
     }

@@ -1,14 +1,18 @@
-//! Requests about many allocs or placements at once, each with an answer of its own.
+//! Requests about many allocs, volumes or placements at once, each with an answer of its own.
 //!
 //! **Promises** that one refused request among many spoils none of the others. Each is done as if
-//! it had been sent alone, in no order.
+//! it had been sent alone, in no order. What is wrong in the message itself refuses all of them.
 
 use berth_domain::alloc::AllocState;
-use berth_domain::{AllocId, NodeId, OwnerId};
+use berth_domain::{AllocId, NodeId, OwnerId, VolumeId};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::alloc::{AllocStub, RegisterAlloc, StopAlloc};
-use super::volume::{ListPlacements, Placements};
+use super::volume::{
+    Deregister, Deregistered, ListPlacements, Placements, RegisterVolume, Registered,
+};
+use crate::decode::{Decode, Decoder};
 use crate::decode_struct;
 use crate::problem::Problem;
 
@@ -120,4 +124,100 @@ pub struct PlacementAnswer {
     /// Why not, if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<Problem>,
+}
+
+/// `volume.register-many`: at most 64, each of another volume.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct RegisterVolumes {
+    /// The documents of the volumes, each as for `volume.register`.
+    pub volumes: Vec<RegisterVolume>,
+}
+
+/// Two documents of one volume contradict each other: which of them counts would be chance.
+impl Decode for RegisterVolumes {
+    fn decode(value: Value, decoder: &mut Decoder) -> Option<Self> {
+        let mut fields = decoder.fields(value)?;
+        let volumes: Option<Vec<RegisterVolume>> = fields.field("volumes");
+        fields.finish(&[]);
+        let volumes = volumes?;
+        check_each_once(decoder, "id", &volumes, |one, other| one.id == other.id);
+        check_each_once(decoder, "external_id", &volumes, |one, other| {
+            one.id != other.id && one.spec.handle(&one.id) == other.spec.handle(&other.id)
+        });
+        Some(Self { volumes })
+    }
+}
+
+/// `volume.register-many` was done, as far as each answer says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RegisterAnswers {
+    /// The answers, in the order of the requests.
+    pub answers: Vec<RegisterAnswer>,
+}
+
+/// The answer to one of many.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RegisterAnswer {
+    /// The volume that the document named.
+    pub id: VolumeId,
+    /// What was done, if it was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub registered: Option<Registered>,
+    /// Why not, if it was not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<Problem>,
+}
+
+/// `volume.deregister-many`: at most 64, each of another volume.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeregisterMany {
+    /// The volumes, each as for `volume.deregister`.
+    pub volumes: Vec<Deregister>,
+}
+
+impl Decode for DeregisterMany {
+    fn decode(value: Value, decoder: &mut Decoder) -> Option<Self> {
+        let mut fields = decoder.fields(value)?;
+        let volumes: Option<Vec<Deregister>> = fields.field("volumes");
+        fields.finish(&[]);
+        let volumes = volumes?;
+        check_each_once(decoder, "id", &volumes, |one, other| one.id == other.id);
+        Some(Self { volumes })
+    }
+}
+
+/// `volume.deregister-many` was done, or has begun, as far as each answer says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeregisterAnswers {
+    /// The answers, in the order of the requests.
+    pub answers: Vec<DeregisterAnswer>,
+}
+
+/// The answer to one of many.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeregisterAnswer {
+    /// The volume that the request named.
+    pub id: VolumeId,
+    /// What was done, if it was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deregistered: Option<Deregistered>,
+    /// Why not, if it was not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<Problem>,
+}
+
+/// Notes each entry of `volumes` that says the same of a volume in this field as an earlier one.
+fn check_each_once<T>(
+    decoder: &mut Decoder,
+    field: &str,
+    volumes: &[T],
+    is_same: impl Fn(&T, &T) -> bool,
+) {
+    for (at, volume) in volumes.iter().enumerate() {
+        let earlier = volumes[..at].iter().position(|earlier| is_same(earlier, volume));
+        if let Some(earlier) = earlier {
+            let path = format!("volumes[{at}].{field}");
+            decoder.demand(false, &path, format!("names the volume of `volumes[{earlier}]`"));
+        }
+    }
 }

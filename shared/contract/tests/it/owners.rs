@@ -1,14 +1,83 @@
 //! What owners of allocs send, and requests about many at once.
 
 use berth_contract::code::Code;
+use berth_contract::decode::{Unknown, decode};
+use berth_contract::document::{Format, read};
 use berth_contract::message::query::{LongPoll, Page};
 use berth_contract::message::{alloc, many, owner, volume};
 use berth_contract::problem::Problem;
 use berth_domain::OwnerId;
 use berth_domain::alloc::AllocState;
+use serde_json::{Value, json};
 
 use crate::messages::{alloc_status, reply, request};
 use crate::sample;
+
+#[test]
+fn many_volumes() {
+    let text = include_str!("volume.json");
+    let document: volume::RegisterVolume = read(text, Format::Json).unwrap();
+    let volumes = vec![document];
+    request("request-volume-register-many", &many::RegisterVolumes { volumes });
+    let (id, namespace) = (sample::volume(), sample::namespace());
+    let registered = volume::Registered { id: id.clone(), namespace, changed: true, index: 57 };
+    let done = many::RegisterAnswer { id: id.clone(), registered: Some(registered), error: None };
+    let error = Problem::new(Code::UnsafeUpdate, "cannot change plugin of a volume in use");
+    let refused = many::RegisterAnswer { id: id.clone(), registered: None, error: Some(error) };
+    reply("reply-volume-register-many", &many::RegisterAnswers { answers: vec![done, refused] });
+
+    let deregister = volume::Deregister {
+        id: id.clone(),
+        force: true,
+        reason: "no longer needed".to_owned(),
+        create_index: Some(3),
+    };
+    let volumes = vec![deregister];
+    request("request-volume-deregister-many", &many::DeregisterMany { volumes });
+    let deregistered = volume::Deregistered {
+        id: id.clone(),
+        gone: false,
+        releasing: vec![sample::alloc_id()],
+        mounts: vec![],
+    };
+    let done =
+        many::DeregisterAnswer { id: id.clone(), deregistered: Some(deregistered), error: None };
+    let error = Problem::new(Code::ClaimsLive, "claimed by alloc web-1");
+    let refused = many::DeregisterAnswer { id, deregistered: None, error: Some(error) };
+    let answers = many::DeregisterAnswers { answers: vec![done, refused] };
+    reply("reply-volume-deregister-many", &answers);
+}
+
+/// All faults of all documents, each by its place. Of two documents of one volume neither counts.
+#[test]
+fn faults_of_many_volumes_come_at_once() {
+    let document = |id: &str, external_id: &str| {
+        json!({"id": id, "plugin": "p", "external_id": external_id,
+            "capability": [{"access": "single-node-writer"}]})
+    };
+    let read = |volumes: &[Value]| -> Vec<String> {
+        let read = decode::<many::RegisterVolumes>(json!({"volumes": volumes}), Unknown::Fault);
+        read.err().unwrap_or_default().into_iter().map(|fault| fault.path).collect()
+    };
+    let (a, b) = (document("a", "vol-a"), document("b", "vol-b"));
+    assert_eq!(read(&[a.clone(), b.clone()]), [""; 0]);
+    let nonsense = json!({"id": "", "colour": 1, "capability": []});
+    let expected = ["volumes[1].id", "volumes[1].plugin", "volumes[1].colour"];
+    let mut paths = read(&[a.clone(), nonsense, json!(7)]);
+    assert_eq!(paths.pop().as_deref(), Some("volumes[2]"));
+    assert!(expected.iter().all(|path| paths.iter().any(|found| found == path)), "{paths:?}");
+    assert_eq!(read(&[a.clone(), b.clone(), a.clone()]), ["volumes[2].id"]);
+    // Two names of one volume at the plugin; without an external id, a volume's id is it.
+    assert_eq!(read(&[a.clone(), document("c", "vol-a")]), ["volumes[1].external_id"]);
+    let mut named_like_it = document("vol-a", "");
+    named_like_it.as_object_mut().unwrap().remove("external_id");
+    assert_eq!(read(&[a, named_like_it]), ["volumes[1].external_id"]);
+
+    let twice = json!({"volumes": [{"id": "a"}, {"id": "b"}, {"id": "a", "force": true}]});
+    let faults = decode::<many::DeregisterMany>(twice, Unknown::Fault).unwrap_err();
+    assert_eq!(faults.len(), 1);
+    assert_eq!(faults[0].to_string(), "`volumes[2].id` names the volume of `volumes[0]`");
+}
 
 #[test]
 fn many_allocs_and_their_owners() {

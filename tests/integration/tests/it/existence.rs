@@ -188,6 +188,8 @@ fn body(step: &str, names: Names, namespace: &str, node: &str) -> Value {
         "volume.placement" => json!({"volumes": [{"source": volume}]}),
         "volume.place-many" => json!({"placements": [{"volumes": [{"source": volume}]}]}),
         "volume.register" => document,
+        "volume.register-many" => json!({"volumes": [document]}),
+        "volume.deregister-many" => json!({"volumes": [{"id": volume}]}),
         // Verbs of operators and services only: the bus refuses them.
         _ => json!({"id": volume, "volume": volume, "alloc": alloc}),
     }

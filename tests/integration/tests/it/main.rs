@@ -34,6 +34,7 @@ mod lists;
 mod logs;
 mod long_queue;
 mod lost_bucket;
+mod many_volumes;
 mod mounts;
 mod names;
 mod namespaces;

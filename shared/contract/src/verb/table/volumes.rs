@@ -17,6 +17,15 @@ verbs! {
         ] + PLUGIN_FAILED,
     }
 
+    /// Register many volumes, each with an answer of its own: volumes
+    VolumeRegisterMany {
+        step: "volume.register-many", endpoint: "volume-register-many",
+        subject: "berth.v1.volume.register-many.<ns>", to: Namespace,
+        service: CLAIM, senders: [WRITE], effect: Change,
+        request: many::RegisterVolumes, reply: many::RegisterAnswers,
+        errors: [] + PLUGIN_FAILED,
+    }
+
     /// Deregister a volume; by force once nothing uses it: id, force, reason
     VolumeDeregister {
         step: "volume.deregister", endpoint: "volume-deregister",
@@ -27,6 +36,15 @@ verbs! {
             NoSuchVolume, ClaimsLive, NotDue, Changed, Releasing, OperationUnderWay,
             MountUnaccounted, MountsNotSaid,
         ],
+    }
+
+    /// Deregister many volumes, each with an answer of its own: volumes
+    VolumeDeregisterMany {
+        step: "volume.deregister-many", endpoint: "deregister-many",
+        subject: "berth.v1.volume.deregister-many.<ns>", to: Namespace,
+        service: CLAIM, senders: [WRITE], effect: Change,
+        request: many::DeregisterMany, reply: many::DeregisterAnswers,
+        errors: [],
     }
 
     /// Release a node's claims on a volume whose allocs have ended: id, node, reason

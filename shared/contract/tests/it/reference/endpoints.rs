@@ -6,9 +6,6 @@ use berth_contract::verb::{self, Effect, Row};
 
 use super::page::{Page, golden_file, linked};
 
-/// The document that registers a volume: read by hand, and never written by us.
-pub const DOCUMENT: &str = "volume::RegisterVolume";
-
 pub fn write(page: &mut Page) {
     page.say("## Services");
     page.say(

@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use berth_contract::message::call::{ClaimCall, StorageCall};
 use serde_json::{Map, Value};
 
-use super::source::{Content, Field, Form, Kind, Source};
+use super::source::{Content, DOCUMENT, Field, Form, Kind, Source};
 
 /// Requests that need one of these fields, each of which is optional by itself.
 pub const EITHER: [(&str, [&str; 2]); 2] =
@@ -73,6 +73,8 @@ fn hold_kind(kind: &Kind, value: &Value, at: &str) {
             }
             true
         }
+        // What a document holds is tested where it is read.
+        (Kind::Named(name), value) if name == DOCUMENT => value.is_object(),
         (Kind::Named(name), value) => hold_form(&SOURCE.get(name).form, value, at),
         _ => false,
     };

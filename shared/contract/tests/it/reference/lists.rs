@@ -3,8 +3,8 @@
 use berth_contract::verb;
 use berth_domain::limits;
 
-use super::endpoints::DOCUMENT;
 use super::page::Page;
+use super::source::DOCUMENT;
 
 /// By what lists are filtered, as far as it makes sense; of others they say below why not.
 const FILTERS: [&str; 3] = ["prefix", "plugin", "node"];

@@ -11,8 +11,7 @@ use berth_contract::header::CONTRACT_VERSION;
 use berth_contract::message::volume::DOCUMENT_FIELDS;
 use berth_contract::verb;
 
-use super::endpoints::DOCUMENT;
-use super::source::{Content, Field, Form, Kind, Source, Variant};
+use super::source::{Content, DOCUMENT, Field, Form, Kind, Source, Variant};
 
 /// The file that lists the requests of a version. It is never written over.
 fn file(version: u32) -> PathBuf {
@@ -26,16 +25,7 @@ fn lines(source: &Source) -> BTreeSet<String> {
     for row in verb::ALL {
         let at = format!("{} {}", row.step, row.request);
         lines.insert(at.clone());
-        if row.request == DOCUMENT {
-            for name in DOCUMENT_FIELDS {
-                lines.insert(format!("{at} .{name}"));
-            }
-            for (name, field) in source.document_fields() {
-                add(source, &field.kind, &format!("{at} .{name}"), &mut lines);
-            }
-        } else {
-            add(source, &Kind::Named(row.request.to_owned()), &at, &mut lines);
-        }
+        add(source, &Kind::Named(row.request.to_owned()), &at, &mut lines);
     }
     lines
 }
@@ -45,6 +35,14 @@ fn add(source: &Source, kind: &Kind, at: &str, lines: &mut BTreeSet<String>) {
         Kind::Plain(name) => drop(lines.insert(format!("{at}: {name}"))),
         Kind::Listed(inner) => add(source, inner, &format!("{at}[]"), lines),
         Kind::Mapped(inner) => add(source, inner, &format!("{at}{{}}"), lines),
+        Kind::Named(name) if name == DOCUMENT => {
+            for name in DOCUMENT_FIELDS {
+                lines.insert(format!("{at} .{name}"));
+            }
+            for (name, field) in source.document_fields() {
+                add(source, &field.kind, &format!("{at} .{name}"), lines);
+            }
+        }
         Kind::Named(name) => match &source.get(name).form {
             Form::Object(fields) => add_fields(source, fields, at, lines),
             Form::Choice(variants) => {

@@ -14,10 +14,10 @@ use berth_contract::verb::{self, definition};
 use berth_domain::limits;
 use serde_json::{Map, Value, json};
 
-use super::endpoints::{DOCUMENT, golden};
+use super::endpoints::golden;
 use super::hold::EITHER;
 use super::page::golden_file;
-use super::source::{Content, Field, Form, Kind, Source, Variant};
+use super::source::{Content, DOCUMENT, Field, Form, Kind, Source, Variant};
 use super::{problems, source, stored};
 
 /// The name of the file beside `docs/contract.md`.

@@ -13,6 +13,9 @@ use syn::{
     Attribute, Expr, Fields, GenericArgument, Item, ItemType, Lit, Meta, PathArguments, Type,
 };
 
+/// The document that registers a volume, which is read and written by hand.
+pub const DOCUMENT: &str = "volume::RegisterVolume";
+
 /// Every type that may stand in a message or record, by name; those of messages with their module
 /// in front, `claim::Take`.
 pub struct Source(BTreeMap<String, Shape>);
@@ -340,6 +343,7 @@ fn kind(ty: &Type, module: Option<&String>, names: &[String]) -> Kind {
         "GrpcCode" => Kind::Plain("gRPC code"),
         "EventName" => Kind::Plain("event"),
         "EventBody" => Kind::Named("Event".to_owned()),
+        "RegisterVolume" => Kind::Named(DOCUMENT.to_owned()),
         "Size" => Kind::Plain("size"),
         "Secrets" | "Topology" => Kind::Mapped(Box::new(Kind::Plain("text"))),
         "SentSecrets" => SECRETS,

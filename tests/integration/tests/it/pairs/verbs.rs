@@ -193,6 +193,17 @@ const PLAYS: &[Play] = &[
         });
         (verb::VolumeRegister::subject(&default_namespace()), body)
     }),
+    play("volume.register-many", |setup| {
+        let body = json!({"volumes": [{
+            "id": setup.second, "plugin": PLUGIN, "external_id": setup.external_id,
+            "capability": [{"access": "single-node-writer"}],
+        }]});
+        (verb::VolumeRegisterMany::subject(&default_namespace()), body)
+    }),
+    play("volume.deregister-many", |setup| {
+        let body = json!({"volumes": [{"id": setup.volume}]});
+        (verb::VolumeDeregisterMany::subject(&default_namespace()), body)
+    }),
     play("volume.deregister", |setup| {
         (verb::VolumeDeregister::subject(&default_namespace()), json!({"id": setup.volume}))
     }),
