@@ -12,6 +12,9 @@ use berth_contract::{bucket, service, stream};
 const NOUNS: [&str; 8] =
     ["volume", "claim", "alloc", "plugin", "secret", "gc", "agent", "controller"];
 
+/// The program that the samples show as a plugin's process.
+const DEVELOPMENT_DRIVER: &str = "berth-csi-dev";
+
 /// The fault of a name; none when it has none, or when it is not ours.
 pub fn fault(word: &str) -> Option<String> {
     let unless = |exists: bool, what: &str| (!exists).then(|| format!("there is no such {what}"));
@@ -31,7 +34,8 @@ pub fn fault(word: &str) -> Option<String> {
     }
     if word.starts_with("berth-") {
         let is_service = service::ALL.iter().any(|service| service.name == word);
-        return unless(is_bucket(word) || is_service, "bucket or service");
+        let is_known = is_bucket(word) || is_service || word == DEVELOPMENT_DRIVER;
+        return unless(is_known, "bucket, service or driver");
     }
     let digits =
         word.strip_prefix("BERTH").filter(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
