@@ -20,7 +20,29 @@ impl Model {
         if self.scenario.has(Trouble::NoRoom) {
             self.check_full(world, alloc)?;
         }
+        self.check_change(world, alloc)?;
         self.ask(world, Ask::Take { alloc, controller: Some(controller) })
+    }
+
+    /// Rule 25: to claim again in another mode does what a release does, or nothing. A release and
+    /// a new claim may come at any moment, so a change leads to no other world. A granted claim
+    /// stays unless the agent says that nothing is mounted.
+    fn check_change(&mut self, world: &World, alloc: usize) -> Result<(), Breach> {
+        let released = self.decider.decide(world.record, Ask::Release { alloc })?;
+        let is_granted =
+            world.record.claims[alloc].is_some_and(|claim| claim.state == State::Taken);
+        for is_unmounted in [true, false] {
+            let changed = self.decider.decide(world.record, Ask::Change { alloc, is_unmounted })?;
+            let nothing = Decision::Decided { record: world.record, call: None, asks: false };
+            let stays = changed == Decision::Refused || changed == nothing;
+            if !stays && changed != released {
+                return Err(Breach::new("a change that is no release (rule 25)"));
+            }
+            if !stays && is_granted && !is_unmounted {
+                return Err(Breach::new("a claim was given up under a mount (rule 25)"));
+            }
+        }
+        Ok(())
     }
 
     /// Other volumes may take all places that the node has for the plugin. A request must then

@@ -23,6 +23,9 @@ pub(crate) enum Ask {
     /// `claim.take`, with the plugin's answer on whether its controller attaches; `None` if the
     /// node is full.
     Take { alloc: usize, controller: Option<bool> },
+    /// `claim.take` in the mode that the alloc's claims do not have, with what the node's agent says
+    /// of its mounts.
+    Change { alloc: usize, is_unmounted: bool },
     /// `claim.release`.
     Release { alloc: usize },
     /// `claim.checkpoint` without a report.
@@ -53,6 +56,7 @@ impl Ask {
     pub(crate) fn alloc(self) -> Option<usize> {
         match self {
             Self::Take { alloc, .. }
+            | Self::Change { alloc, .. }
             | Self::Release { alloc }
             | Self::Begin { alloc, .. }
             | Self::Confirm { alloc }
@@ -147,7 +151,7 @@ impl Decider {
         }
     }
 
-    /// The mutations of rule 12 and of full nodes: `step` is asked another question.
+    /// The mutations of rules 12 and 25 and of full nodes: `step` is asked another question.
     fn misread(&self, ask: Ask) -> Ask {
         match (self.scenario.mutation, ask) {
             (Some(Mutation::EarlierProof), Ask::Begin { alloc, wanted, proof: Proof::Earlier }) => {
@@ -155,6 +159,9 @@ impl Decider {
             }
             (Some(Mutation::FullNodes), Ask::Take { alloc, controller: None }) => {
                 Ask::Take { alloc, controller: Some(true) }
+            }
+            (Some(Mutation::ChangeMounted), Ask::Change { alloc, .. }) => {
+                Ask::Change { alloc, is_unmounted: true }
             }
             _ => ask,
         }

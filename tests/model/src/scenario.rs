@@ -172,6 +172,8 @@ pub enum Mutation {
     EarlierProof,
     /// A full node counts as one with room for another volume.
     FullNodes,
+    /// A claim that may be mounted is given up for one in another mode (rule 25).
+    ChangeMounted,
     /// A release is never retried (rule 14).
     NoSecondTry,
 }

@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use berth_domain::access::{AttachmentMode, Capability, CapabilityFilter};
+use berth_domain::access::{AttachmentMode, Capability, CapabilityFilter, Mode};
 use berth_domain::proof::{Proof as DomainProof, ProofKind, Proven};
 use berth_domain::volume::{
     Attempt as DomainAttempt, Begin, CallKind, CallOwner, Claim as DomainClaim, Closing, Command,
@@ -19,7 +19,7 @@ use berth_domain::{AllocId, AttemptId as DomainId, NodeId, Timestamp, WorkerId};
 
 use crate::decide::{Ask, Proof};
 use crate::safety::Breach;
-use crate::scenario::{Scenario, Trouble};
+use crate::scenario::{Attaches, Scenario, Trouble};
 use crate::world::{ALLOCS, Attempt, AttemptId, Claim, NODES, Outcome, Record, Spec};
 
 /// The length of a tick for `step`.
@@ -226,22 +226,12 @@ impl Translation {
         let worker = self.worker.clone();
         let reason = "said so".to_owned();
         match ask {
-            Ask::Take { alloc, controller } => Command::Take(Take {
-                alloc: self.allocs[alloc].clone(),
-                node: self.node(alloc).clone(),
-                mode: self.scenario.allocs[alloc].mode,
-                capability: CapabilityFilter::default(),
-                wait: self.scenario.wait,
-                route: match controller {
-                    Some(controller) => Ok(Route {
-                        controller,
-                        external_node: Some(self.external_node(alloc)),
-                        ..Route::default()
-                    }),
-                    None => Err(NoRoute::Full("other volumes take all places".to_owned())),
-                },
-                worker,
-            }),
+            Ask::Take { alloc, controller } => Command::Take(self.take(alloc, controller)),
+            Ask::Change { alloc, is_unmounted } => {
+                let take = self.take(alloc, Some(self.scenario.attaches != Attaches::Never));
+                let mode = if take.mode == Mode::Read { Mode::Write } else { Mode::Read };
+                Command::Change { take: Take { mode, ..take }, is_unmounted }
+            }
             Ask::Release { alloc } => {
                 Command::Release { alloc: self.allocs[alloc].clone(), epoch: None, reason }
             }
@@ -292,6 +282,25 @@ impl Translation {
                 Command::Register(VolumeSpec { name, ..self.spec.clone() })
             }
             Ask::Deregister { force } => Command::Deregister { force, reason },
+        }
+    }
+
+    fn take(&self, alloc: usize, controller: Option<bool>) -> Take {
+        Take {
+            alloc: self.allocs[alloc].clone(),
+            node: self.node(alloc).clone(),
+            mode: self.scenario.allocs[alloc].mode,
+            capability: CapabilityFilter::default(),
+            wait: self.scenario.wait,
+            route: match controller {
+                Some(controller) => Ok(Route {
+                    controller,
+                    external_node: Some(self.external_node(alloc)),
+                    ..Route::default()
+                }),
+                None => Err(NoRoute::Full("other volumes take all places".to_owned())),
+            },
+            worker: self.worker.clone(),
         }
     }
 

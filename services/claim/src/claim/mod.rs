@@ -1,5 +1,6 @@
 //! Claims: taken, granted, given up; and the proofs that stand in for a node that is gone.
 
+mod change;
 pub mod deadlock;
 pub mod locate;
 pub mod observe;

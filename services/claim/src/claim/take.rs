@@ -37,6 +37,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::caller::Caller;
+use crate::claim::change::give_up_for;
 use crate::claim::regrant::check_regrant;
 use crate::read::plan;
 use crate::read::{ClaimContext, VolumeQueue};
@@ -181,6 +182,15 @@ impl ClaimRequest<'_> {
             }),
             Err(TransactError::Refused(Refusal::Busy { until, .. })) => {
                 Ok(Reservation::Queued { until: Some(until) })
+            }
+            Err(TransactError::Refused(Refusal::ClaimDiffers { .. })) => {
+                let nothing = Volume::default();
+                let take = state.volumes.mirror.read(|volumes| {
+                    let now = volumes.get(volume).map_or(&nothing, |subtree| &subtree.volume);
+                    self.wanted_claim(now, alloc, others)
+                });
+                give_up_for(state, volume, &take, (*trace, *deadline)).await?;
+                Ok(Reservation::Queued { until: None })
             }
             // The claim follows as soon as the volume is created, even without `wait`.
             Err(TransactError::Refused(refusal)) if refusal.is_of_creation() => {
@@ -374,6 +384,10 @@ impl ClaimRequest<'_> {
     /// The command for the volume's present state. `others` is the number of the node's other
     /// volumes of the plugin.
     fn command(&self, now: &Volume, alloc: &Alloc, others: Option<u64>) -> Command {
+        Command::Take(self.wanted_claim(now, alloc, others))
+    }
+
+    fn wanted_claim(&self, now: &Volume, alloc: &Alloc, others: Option<u64>) -> TakeCommand {
         let Self { state, volume, request, .. } = self;
         let route = now
             .spec
@@ -381,7 +395,7 @@ impl ClaimRequest<'_> {
             .map_or(Ok(Route::default()), |spec| state.route(volume, spec, &request.node, others));
         let requested = alloc.request_for(&request.volume);
         let mode = request.mode.or(requested.map(VolumeRequest::mode));
-        Command::Take(TakeCommand {
+        TakeCommand {
             alloc: request.alloc.clone(),
             node: request.node.clone(),
             mode: mode.unwrap_or(Mode::Read),
@@ -389,7 +403,7 @@ impl ClaimRequest<'_> {
             wait: request.wait,
             route,
             worker: state.worker.clone(),
-        })
+        }
     }
 
     /// The grant of the claim, if it is taken.

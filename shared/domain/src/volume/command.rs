@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::call::{CallKind, CallOwner};
 use super::handle::Handle;
 use super::outcome::Outcome;
-use super::record::{NodeMount, VolumeSpec};
+use super::record::{Claim, NodeMount, VolumeSpec};
 use super::storage::{CutSnapshot, SnapshotWish, Topology};
 use crate::access::{Capability, CapabilityFilter, Mode};
 use crate::proof::{Proof, Proven};
@@ -27,6 +27,13 @@ pub enum Command {
     },
     /// Claim the volume.
     Take(Take),
+    /// Give up the alloc's claim, if it differs from this one, so that this one can be taken.
+    Change {
+        /// The claim that the alloc asks for.
+        take: Take,
+        /// The node's agent has nothing of the volume for the alloc.
+        is_unmounted: bool,
+    },
     /// Record a claim that was lost while its node has the volume mounted, to release it.
     Recover(LostClaim),
     /// Release a claim.
@@ -168,6 +175,13 @@ pub struct Take {
     pub route: Result<Route, NoRoute>,
     /// The worker that will call the controller.
     pub worker: WorkerId,
+}
+
+impl Take {
+    /// Whether it asks for another mode, or for another use of the volume, than this claim has.
+    pub fn differs_from(&self, claim: &Claim) -> bool {
+        claim.mode != self.mode || self.capability.first_of(&[claim.capability()]).is_none()
+    }
 }
 
 /// A claim whose record was lost, by the journal of its node.

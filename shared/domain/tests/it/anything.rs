@@ -240,8 +240,13 @@ pub fn command() -> impl Strategy<Value = Command> {
         1 => spec().prop_map(Command::Register),
         1 => (any::<bool>(), text())
             .prop_map(|(force, reason)| Command::Deregister { force, reason }),
-        4 => take.prop_map(|(alloc, node, mode, capability, wait, route)| {
-            Command::Take(Take { alloc, node, mode, capability, wait, route, worker: worker() })
+        4 => (take, option::of(any::<bool>())).prop_map(|(take, is_unmounted)| {
+            let (alloc, node, mode, capability, wait, route) = take;
+            let take = Take { alloc, node, mode, capability, wait, route, worker: worker() };
+            match is_unmounted {
+                None => Command::Take(take),
+                Some(is_unmounted) => Command::Change { take, is_unmounted },
+            }
         }),
         2 => (alloc(), name('n', 2), mode(), capability(), handle(), route()).prop_map(
             |(alloc, node, mode, capability, handle, route)| {
@@ -325,6 +330,7 @@ pub fn subject(command: &Command) -> CallOwner {
         | Command::AdoptSnapshot { snapshot, .. }
         | Command::DeleteSnapshot { snapshot, .. } => CallOwner::Snapshot(snapshot.clone()),
         Command::Take(Take { alloc, .. })
+        | Command::Change { take: Take { alloc, .. }, .. }
         | Command::Recover(LostClaim { alloc, .. })
         | Command::Release { alloc, .. }
         | Command::Confirm { alloc, .. }

@@ -119,7 +119,15 @@ fn command(world: &World, event: &Event) -> Option<Command> {
             let node = if alloc.as_str() < "a2" { "n1" } else { "n2" };
             let capability = CapabilityFilter { access, attachment: None };
             let asked = take(alloc.as_str(), node);
-            Command::Take(Take { mode, capability, wait, route: way, ..asked })
+            let take = Take { mode, capability, wait, route: way, ..asked };
+            let own = world.volume.claims.get(&alloc);
+            match own.filter(|own| take.differs_from(own)) {
+                Some(own) => {
+                    let is_unmounted = own.mount.is_none();
+                    Command::Change { take, is_unmounted }
+                }
+                None => Command::Take(take),
+            }
         }
         Event::Release { alloc, epoch } => {
             Command::Release { alloc, epoch, reason: "asked".to_owned() }
@@ -356,7 +364,9 @@ fn freed_for_a_reason(
     let proven = proves(command, old);
     let fits = match old.state {
         State::Waiting => match command {
-            Command::Release { .. } | Command::Begin(Begin { wanted: false, .. }) => true,
+            Command::Release { .. }
+            | Command::Change { .. }
+            | Command::Begin(Begin { wanted: false, .. }) => true,
             _ => proven || old.place_until.is_some_and(|until| until < context.now),
         },
         State::Taken => proven && (!old.controller || others_stay),
@@ -381,7 +391,7 @@ fn again_is_harmless(world: &mut World, command: &Command) -> Result<(), TestCas
         Command::Begin(begin) if begin.owner.is_of_storage() => Some(begin),
         _ => None,
     };
-    let begins = matches!(command, Command::Take(_))
+    let begins = matches!(command, Command::Take(_) | Command::Change { .. })
         || matches!(command, Command::Begin(begin) if !begin.owner.is_of_storage());
     match world.apply(command) {
         // A run that is over has its volume deleted, which the next one drives.

@@ -145,6 +145,8 @@ fn answers(current: Option<&Attempt>) -> Vec<(String, Command)> {
 /// Every command there is, with all that decides how it goes.
 fn commands(claim: Option<&Claim>, spec: &VolumeSpec) -> Vec<(String, Command)> {
     let take = |name, node| take(name, node);
+    let take_to_read = || Take { mode: Mode::Read, ..take("a1", "n1") };
+    let change = |take, is_unmounted| Command::Change { take, is_unmounted };
     let deregister = |force| Command::Deregister { force, reason: "gone".to_owned() };
     let release =
         |epoch| Command::Release { alloc: alloc("a1"), epoch, reason: "by hand".to_owned() };
@@ -171,6 +173,8 @@ fn commands(claim: Option<&Claim>, spec: &VolumeSpec) -> Vec<(String, Command)> 
         ("take to read", Command::Take(Take { mode: Mode::Read, ..take("a1", "n1") })),
         ("another takes, here", Command::Take(take("a2", "n1"))),
         ("another takes, elsewhere", Command::Take(take("a2", "n2"))),
+        ("change to read", change(take_to_read(), true)),
+        ("change to read, mounted", change(take_to_read(), false)),
         ("another waits", Command::Take(Take { wait: true, ..take("a2", "n2") })),
         ("recover", recover("a1", "n1")),
         ("recover elsewhere", recover("a1", "n2")),

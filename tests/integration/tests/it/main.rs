@@ -40,6 +40,7 @@ mod names;
 mod namespaces;
 mod node_status;
 mod on_node;
+mod other_mode;
 mod pairs;
 mod reads;
 mod refused;

@@ -322,3 +322,9 @@ fn claims_on_a_full_node_are_found() {
     let full = Scenario { troubles: &[Trouble::NoRoom], nodes_fail: false, ..EXCLUSIVE };
     is_missed(full, Mutation::FullNodes, "claimed on a node that is full");
 }
+
+/// Rule 25.
+#[test]
+fn claims_that_change_under_a_mount_are_found() {
+    is_missed(EXCLUSIVE, Mutation::ChangeMounted, "given up under a mount");
+}

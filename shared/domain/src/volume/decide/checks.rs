@@ -3,7 +3,7 @@
 
 use super::busy::BusyCall;
 use crate::volume::storage::{Operation, Stage};
-use crate::volume::{CallFailure, Closing, Context, Refusal, Volume, VolumeSpec};
+use crate::volume::{CallFailure, Claim, Closing, Context, Refusal, Volume, VolumeSpec};
 
 impl Volume {
     /// The volume's spec, if its storage may be used.
@@ -46,6 +46,17 @@ impl VolumeSpec {
 }
 
 impl Refusal {
+    /// The refusal of another claim than the alloc has.
+    pub(super) fn claim_differs(own: &Claim) -> Self {
+        Self::ClaimDiffers { node: own.node.clone(), mode: own.mode }
+    }
+
+    /// The refusal of a claim before the alloc's earlier one is released.
+    pub(super) fn releasing(own: &Claim) -> Self {
+        let (state, since) = (own.state, own.since);
+        Self::Releasing { state, since, failure: own.progress.failure.clone() }
+    }
+
     /// The refusal of a use of a volume whose storage is not ready.
     pub(super) fn not_ready(spec: &VolumeSpec) -> Self {
         let of_operation = spec.operation().and_then(|it| it.progress.calls.failure.clone());

@@ -184,6 +184,11 @@ impl Claim {
         self.state != State::Waiting
     }
 
+    /// Whether its alloc may still use it: it is not being released.
+    pub fn is_wanted(&self) -> bool {
+        matches!(self.state, State::Waiting | State::Publishing | State::Taken)
+    }
+
     /// The last time at which a reservation's caller showed that it wants the claim. A `since` in
     /// the future was written by a clock that was ahead, and does not count.
     pub fn last_sign(&self, now: Timestamp) -> Timestamp {

@@ -2,6 +2,7 @@
 
 mod answer;
 mod begin;
+mod change;
 mod confirm;
 mod leave;
 mod observe;
@@ -11,6 +12,7 @@ mod take;
 
 pub(super) use answer::answer_claim;
 pub(super) use begin::begin_release;
+pub(super) use change::change;
 pub(super) use confirm::confirm;
 pub(super) use leave::{Detachment, detachment};
 pub(super) use observe::observe;

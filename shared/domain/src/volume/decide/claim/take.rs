@@ -21,8 +21,8 @@ pub(in crate::volume) fn take(
     context.check_registered_once()?;
     match volume.claims.get(&take.alloc) {
         None => take_new(volume, spec, take, None, context),
-        Some(own) if own.node != take.node || own.mode != take.mode => {
-            Err(Refusal::ClaimDiffers { node: own.node.clone(), mode: own.mode })
+        Some(own) if own.node != take.node || (own.is_wanted() && take.differs_from(own)) => {
+            Err(Refusal::claim_differs(own))
         }
         // The name was another volume's when the claim was granted.
         Some(own) if own.is_held() && own.is_of_other_than(context.handle.own.as_ref()) => {
@@ -34,11 +34,7 @@ pub(in crate::volume) fn take(
             State::Publishing => publish_again(volume, own, take, context),
             // A retry gets the same claim with the same publish context (B4).
             State::Taken => Ok(Step::nothing()),
-            State::Unpublishing | State::NodeDetached => Err(Refusal::Releasing {
-                state: own.state,
-                since: own.since,
-                failure: own.progress.failure.clone(),
-            }),
+            State::Unpublishing | State::NodeDetached => Err(Refusal::releasing(own)),
         },
     }
 }
@@ -50,7 +46,7 @@ pub(in crate::volume) fn take(
 /// 2. the route: the node, or the plugin on it;
 /// 3. any call that may still act: where the controller attaches, each call for the volume;
 ///    elsewhere, an expansion that the plugin makes only while the volume is not in use (rule 22).
-fn take_new(
+pub(super) fn take_new(
     volume: &Volume,
     spec: &VolumeSpec,
     take: &Take,
