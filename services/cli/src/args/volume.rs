@@ -50,9 +50,9 @@ pub enum VolumeCommand {
     /// same document again changes nothing. The service decides which fields of a volume in use may
     /// change.
     ///
-    /// Several volumes of one namespace, at most 64, are registered all or none for what is wrong in
-    /// a document, or where a plugin is not there. Beyond that, each has an answer of its own, and
-    /// one that is refused keeps none of the others.
+    /// Several volumes of one namespace, at most 64, are registered all or none for what is wrong
+    /// in a document, or where a plugin is not there. Beyond that, each has an answer of its own,
+    /// and one that is refused keeps none of the others.
     #[command(after_long_help = "EXAMPLES
     berth volume register data.toml
     berth volume register data.toml logs.toml models.toml

@@ -124,6 +124,10 @@ fn a_volume_and_a_list_of_them() {
             unreadable: vec![sample::unreadable()],
         },
     );
+}
+
+#[test]
+fn placements() {
     request(
         "request-volume-placement",
         &volume::ListPlacements {
@@ -396,6 +400,10 @@ fn agents_and_allocs() {
     reply("reply-agent-unmount", &agent::Unmounted { mounts });
     let mounts = vec![agent::RepublishedMount { alloc: sample::alloc_id(), path }];
     reply("reply-agent-republish", &agent::Republished { mounts });
+}
+
+#[test]
+fn a_list_of_allocs() {
     let ended = alloc::AllocStub {
         id: sample::alloc_id(),
         namespace: sample::namespace(),

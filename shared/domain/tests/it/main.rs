@@ -13,6 +13,7 @@ mod ledger;
 mod left_out;
 mod line;
 mod lost;
+mod other_mode;
 mod proofs;
 mod round_trip;
 mod rules;
