@@ -8,7 +8,7 @@
 
 use super::release::release;
 use super::take::take_new;
-use crate::volume::{Context, Refusal, State, Step, Take, Volume};
+use crate::volume::{Claim, Context, Refusal, State, Step, Take, Volume};
 
 const REASON: &str = "the alloc claims it again in another mode";
 
@@ -20,15 +20,13 @@ pub(in crate::volume) fn change(
     is_unmounted: bool,
     context: &Context,
 ) -> Result<Step, Refusal> {
-    let Some(own) = volume.claims.get(&take.alloc).filter(|own| take.differs_from(own)) else {
+    let differing = |own: &&Claim| own.is_wanted() && take.differs_from(own);
+    let Some(own) = volume.claims.get(&take.alloc).filter(differing) else {
         return Ok(Step::nothing());
     };
     let is_used = own.state == State::Taken && !is_unmounted;
     if is_used || own.node != take.node {
         return Err(Refusal::claim_differs(own));
-    }
-    if matches!(own.state, State::Unpublishing | State::NodeDetached) {
-        return Err(Refusal::releasing(own));
     }
     let spec = volume.spec.as_ref().ok_or(Refusal::NoSuchVolume)?;
     let mut others = volume.clone();
