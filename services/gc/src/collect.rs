@@ -132,8 +132,8 @@ impl Collector {
                 "{name}: closing since {}, and its last claim is gone; deregistered",
                 closing.since
             ))),
-            Ok(Deregistered { releasing, .. }) if !releasing.is_empty() => {
-                Err(format!("it is closing, and {} claims are left", releasing.len()))
+            Ok(Deregistered { claims, .. }) if claims > 0 => {
+                Err(format!("it is closing, and {claims} claims are left"))
             }
             Ok(Deregistered { mounts, .. }) => {
                 let mounts: Vec<_> = mounts.iter().map(ToString::to_string).collect();

@@ -14,7 +14,6 @@ use std::time::Duration;
 use berth_domain::PluginId;
 use berth_domain::id::IdFault;
 use berth_domain::limits::{ID_BYTES_MAX, MAP_BYTES_MAX, MAP_ENTRIES_MAX};
-use berth_domain::plugin::StorageTrouble;
 use thiserror::Error;
 
 use crate::advertised::{
@@ -23,7 +22,6 @@ use crate::advertised::{
 use crate::client::Client;
 use crate::code::Code;
 use crate::failure::{CallError, shortened};
-use crate::health;
 use crate::rpc::Unary;
 use crate::v1;
 
@@ -61,8 +59,6 @@ pub struct NodeFingerprint {
     pub topology: BTreeMap<String, String>,
     /// What the node service can do.
     pub capabilities: NodeCapabilities,
-    /// What is wrong with the storage, seen from this host.
-    pub storage: Vec<StorageTrouble>,
 }
 
 /// Why the plugin could not be identified.
@@ -112,9 +108,9 @@ pub enum IdentifyError {
 
 /// Identifies a plugin. `timeout` is per call: some plugins take seconds for any answer.
 ///
-/// Makes up to eight calls without side effects: plugin info, plugin capabilities, probe,
+/// Makes up to seven calls without side effects: plugin info, plugin capabilities, probe,
 /// capabilities of the controller and of the group controller if the plugin lists them, node
-/// capabilities, node info, and the health of the storage if the node tells it.
+/// capabilities, node info.
 pub async fn identify(client: &Client, timeout: Duration) -> Result<Fingerprint, IdentifyError> {
     let inquiry = Inquiry { client, timeout };
     let socket = client.socket().display().to_string();
@@ -170,20 +166,6 @@ pub async fn probe(client: &Client, timeout: Duration) -> Result<bool, CallError
     }
 }
 
-/// What is wrong with the storage, seen from this host. `None` if the plugin does not tell: it has
-/// no such call, or did not answer.
-pub async fn ask_storage(
-    client: &Client,
-    can: NodeCapabilities,
-    timeout: Duration,
-) -> Option<Vec<StorageTrouble>> {
-    if !can.get_storage_health {
-        return None;
-    }
-    let answer = client.call(v1::NodeGetStorageHealthRequest::default(), timeout).await;
-    answer.ok().map(|answer| health::of_storage(&answer))
-}
-
 /// Calls of one plugin with one timeout.
 struct Inquiry<'a> {
     client: &'a Client,
@@ -224,15 +206,12 @@ impl Inquiry<'_> {
         }
         // A node service without these two calls can still publish and unpublish.
         let (capabilities, info) = (capabilities.unwrap_or_default(), info.unwrap_or_default());
-        let capabilities = NodeCapabilities::from(&capabilities);
-        let storage = ask_storage(self.client, capabilities, self.timeout).await;
         Ok(Some(NodeFingerprint {
             node_id: Some(info.node_id).filter(|id| !id.is_empty()),
             // 0 means no limit. CSI forbids negative numbers; they mean no limit, too.
             max_volumes: u64::try_from(info.max_volumes_per_node).ok().filter(|&max| max > 0),
             topology: info.accessible_topology.unwrap_or_default().segments,
-            capabilities,
-            storage: storage.unwrap_or_default(),
+            capabilities: NodeCapabilities::from(&capabilities),
         }))
     }
 }

@@ -19,6 +19,8 @@ use crate::v1::volume_health::VolumeHealthEntry;
 
 /// The longest description of a volume's health, in bytes.
 const WORDS_BYTES_MAX: usize = 256;
+/// The most entries of an answer that are read.
+const ENTRIES_READ_MAX: usize = 1024;
 /// The most troubles of a storage that count.
 const TROUBLES_MAX: usize = 16;
 
@@ -30,9 +32,12 @@ pub fn of_condition(condition: Option<v1::VolumeCondition>) -> Option<String> {
 
 /// What is wrong with the volume; `None` if it is well.
 pub fn of_volume(health: &v1::VolumeHealth) -> Option<String> {
-    let mut entries: Vec<_> = health.health_statuses.iter().collect();
-    // Larger numbers are worse, those of a later CSI too, as far as it goes on so.
-    entries.sort_by_key(|entry| std::cmp::Reverse(entry.status));
+    let mut entries: Vec<_> = health.health_statuses.iter().take(ENTRIES_READ_MAX).collect();
+    // Always in one order, whatever that of the answer: the line is compared with the last one.
+    entries.sort_by_key(|entry| {
+        let known = v1::VolumeHealthErrorType::try_from(entry.status).unwrap_or_default();
+        (std::cmp::Reverse(known as i32), entry.status, &entry.reason, &entry.message)
+    });
     let words: Vec<_> = entries.into_iter().map(describe_entry).collect();
     (!words.is_empty()).then(|| bounded(&words.join("; ")))
 }
@@ -52,8 +57,17 @@ fn describe_entry(entry: &VolumeHealthEntry) -> String {
 /// The troubles of the storage, seen from the node. A status that is not known counts as one that
 /// the storage can be used with.
 pub fn of_storage(answer: &v1::NodeGetStorageHealthResponse) -> Vec<StorageTrouble> {
-    let mut troubles: Vec<_> = answer.backend_health.iter().map(describe_backend).collect();
-    troubles.sort_by_key(|trouble| !trouble.unreachable);
+    let listed = answer.backend_health.iter().take(ENTRIES_READ_MAX);
+    let mut troubles: Vec<_> = listed.map(describe_backend).collect();
+    // What keeps most volumes out comes first, in one order whatever that of the answer.
+    troubles.sort_by(|one, other| {
+        let key = |it: &StorageTrouble| {
+            (!it.unreachable, it.attachment.is_some(), it.fs_type.is_some(), it.access.is_some())
+        };
+        let kind = |it: &StorageTrouble| (it.attachment, it.access, it.fs_type.clone());
+        (key(one), kind(one), &one.said).cmp(&(key(other), kind(other), &other.said))
+    });
+    troubles.dedup_by(|one, other| one.is_alike(other));
     troubles.truncate(TROUBLES_MAX);
     troubles
 }
@@ -131,8 +145,8 @@ mod tests {
             entry(3, "", "block 7"),
             entry(0, "", ""),
         ];
-        let line = "not well (status 9) (MultipathLoss); data loss: block 7; degraded (Rebuild): \
-                    two of three replicas; not well";
+        let line = "data loss: block 7; degraded (Rebuild): two of three replicas; not well; not \
+                    well (status 9) (MultipathLoss)";
         assert_eq!(said(all).as_deref(), Some(line));
         let long = said(vec![entry(2, "R", &"x".repeat(10_000))]).unwrap();
         assert!(long.len() <= WORDS_BYTES_MAX && long.starts_with("inaccessible (R): xxx"));
@@ -177,8 +191,8 @@ mod tests {
         };
         let found = of_storage(&answer);
         let reach: Vec<_> = found.iter().map(|one| one.unreachable).collect();
-        assert_eq!(reach, [true, true, false, false], "{found:?}");
-        let [block, files, slow, _] = &found[..] else { panic!("{found:?}") };
+        assert_eq!(reach, [true, true, false], "what says the same is told once: {found:?}");
+        let [block, files, slow] = &found[..] else { panic!("{found:?}") };
         assert_eq!(block.attachment, Some(AttachmentMode::BlockDevice));
         assert_eq!(block.access, Some(AccessMode::MultiNodeMultiWriter));
         assert_eq!(files.attachment, Some(AttachmentMode::FileSystem));

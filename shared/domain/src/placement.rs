@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::alloc::VolumeRequest;
-use crate::plugin::{Half, Node, NodeIdFault, NodeState, Plugin};
+use crate::plugin::{Half, Node, NodeIdFault, NodeState, Plugin, keeping_out};
 use crate::topology::{reaches, segments};
 use crate::volume::{
     Command, Context, HandleUse, MountDoubt, NoRoute, Refusal, Route, Take, Volume, VolumeSpec,
@@ -83,8 +83,7 @@ pub fn route(
         )));
     }
     let fs_type = spec.mount.fs_type.as_deref();
-    let out = abilities.storage.iter().find(|one| one.keeps_out(&spec.capabilities, fs_type));
-    if let Some(trouble) = out {
+    if let Some(trouble) = keeping_out(&abilities.storage, &spec.capabilities, fs_type) {
         return Err(NoRoute::Storage(format!(
             "plugin {id} cannot reach its storage from node {node}: {}",
             trouble.said

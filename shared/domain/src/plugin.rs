@@ -13,7 +13,7 @@ mod storage_trouble;
 
 pub use controllers::ControllerChoice;
 pub use node_id::NodeIdFault;
-pub use storage_trouble::StorageTrouble;
+pub use storage_trouble::{StorageTrouble, keeping_out};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -415,7 +415,11 @@ impl Plugin {
             format!("{healthy} of {expected} {name} healthy")
         });
         let lacking: Vec<String> = lacking.collect();
-        let said = if lacking.is_empty() { "healthy".to_owned() } else { lacking.join(", ") };
+        let said = match lacking[..] {
+            [] if nodes.expected == 0 => "healthy, and on no node".to_owned(),
+            [] => "healthy".to_owned(),
+            _ => lacking.join(", "),
+        };
         (!no_controller && !no_node, said)
     }
 

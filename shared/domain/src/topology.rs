@@ -15,17 +15,25 @@ pub fn reaches(volume: &[BTreeMap<String, String>], node: &BTreeMap<String, Stri
     volume.is_empty() || volume.iter().any(within)
 }
 
-/// The places that are within both, as each of them names the more exact one. Neither is empty.
+/// The places that are within both: each names the segments of one of `some` and of one of
+/// `others`. Two places exclude each other only by a key with two values. Neither is empty.
 pub fn common_places(
     some: &[BTreeMap<String, String>],
     others: &[BTreeMap<String, String>],
 ) -> Vec<BTreeMap<String, String>> {
-    let within = |places: &[BTreeMap<String, String>], all: &[BTreeMap<String, String>]| {
-        places.iter().filter(|one| reaches(all, one)).cloned().collect::<Vec<_>>()
-    };
-    let mut common = within(others, some);
-    let more = within(some, others);
-    common.extend(more.into_iter().filter(|one| !others.contains(one)));
+    let mut common: Vec<BTreeMap<String, String>> = Vec::new();
+    for (one, other) in some.iter().flat_map(|one| others.iter().map(move |other| (one, other))) {
+        let known = |key: &str| other.iter().find(|(known, _)| known.eq_ignore_ascii_case(key));
+        if one.iter().any(|(key, value)| known(key).is_some_and(|(_, is)| is != value)) {
+            continue;
+        }
+        let more = one.iter().filter(|(key, _)| known(key).is_none());
+        let mut both = other.clone();
+        both.extend(more.map(|(key, value)| (key.clone(), value.clone())));
+        if !common.contains(&both) {
+            common.push(both);
+        }
+    }
     common
 }
 
@@ -68,8 +76,10 @@ mod tests {
             common_places(&some, &others).iter().map(segments).collect::<Vec<_>>()
         };
         assert_eq!(common(&[&a], &[&b, &a]), ["region=r, zone=a"]);
-        assert_eq!(common(&[&region], &[&b, &a]), ["region=r, zone=a"]);
-        assert_eq!(common(&[&b, &a], &[&region]), ["region=r, zone=a"]);
+        assert_eq!(common(&[&region], &[&b, &a]), ["region=r, zone=b", "region=r, zone=a"]);
+        assert_eq!(common(&[&b, &a], &[&region]), ["region=r, zone=b", "region=r, zone=a"]);
+        let upper = BTreeMap::from([("Zone".to_owned(), "b".to_owned())]);
+        assert_eq!(common(&[&upper], &[&b]), ["zone=b"], "keys are compared without case");
         assert!(common(&[&a], &[&b]).is_empty());
     }
 

@@ -203,7 +203,6 @@ fn healthy_view(node: &NodeId, controller: bool) -> InstanceView {
             max_volumes: Some(128),
             topology: BTreeMap::from([("zone".to_owned(), "a".to_owned())]),
             capabilities,
-            storage: Vec::new(),
         }),
     };
     InstanceView {

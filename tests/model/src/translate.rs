@@ -230,7 +230,9 @@ impl Translation {
             Ask::Change { alloc, is_unmounted } => {
                 let take = self.take(alloc, Some(self.scenario.attaches != Attaches::Never));
                 let mode = if take.mode == Mode::Read { Mode::Write } else { Mode::Read };
-                Command::Change { take: Take { mode, ..take }, is_unmounted }
+                let own = record.claims[alloc].map_or(EARLIER, |claim| epoch(alloc, claim));
+                let unmounted = is_unmounted.then_some(own);
+                Command::Change { take: Take { mode, ..take }, unmounted }
             }
             Ask::Release { alloc } => {
                 Command::Release { alloc: self.allocs[alloc].clone(), epoch: None, reason }

@@ -39,7 +39,8 @@ pub async fn register_many(
 ) -> Result<AllocAnswers, Problem> {
     let ids: Vec<AllocId> = request.allocs.iter().map(|alloc| alloc.id.clone()).collect();
     let of = ManyOf { state, namespace, caller, step: super::REGISTER };
-    let work = |register| super::register(state, namespace, register, caller);
+    let work =
+        async |register, caller: Caller| super::register(state, namespace, register, &caller).await;
     let done = answer_each(of, request.allocs, |alloc| about(&alloc.id), work).await;
     Ok(AllocAnswers { answers: ids.into_iter().zip(done).map(answer).collect() })
 }
@@ -53,7 +54,7 @@ pub async fn stop_many(
 ) -> Result<AllocAnswers, Problem> {
     let ids: Vec<AllocId> = request.stops.iter().map(|stop| stop.id.clone()).collect();
     let of = ManyOf { state, namespace, caller, step: super::STOP };
-    let work = |stop| super::stop(state, namespace, stop, caller);
+    let work = async |stop, caller: Caller| super::stop(state, namespace, stop, &caller).await;
     let done = answer_each(of, request.stops, |stop| about(&stop.id), work).await;
     Ok(AllocAnswers { answers: ids.into_iter().zip(done).map(answer).collect() })
 }

@@ -169,6 +169,15 @@ impl ClaimRequest<'_> {
         let (stored, alloc_lives) = tokio::join!(stored, alloc_lives);
         drop(limit_lock);
         alloc_lives?;
+        let stored = match stored {
+            Err(TransactError::Refused(Refusal::ClaimDiffers { .. })) => {
+                match self.give_up_earlier(alloc, others).await {
+                    Ok(()) => return Ok(Reservation::Queued { until: None }),
+                    Err(error) => Err(error),
+                }
+            }
+            stored => stored,
+        };
         match stored {
             Ok(Committed { step: Step { call: Some(attempt), .. }, revision }) => {
                 Ok(Reservation::Publishing { attempt, revision })
@@ -182,15 +191,6 @@ impl ClaimRequest<'_> {
             }),
             Err(TransactError::Refused(Refusal::Busy { until, .. })) => {
                 Ok(Reservation::Queued { until: Some(until) })
-            }
-            Err(TransactError::Refused(Refusal::ClaimDiffers { .. })) => {
-                let nothing = Volume::default();
-                let take = state.volumes.mirror.read(|volumes| {
-                    let now = volumes.get(volume).map_or(&nothing, |subtree| &subtree.volume);
-                    self.wanted_claim(now, alloc, others)
-                });
-                give_up_for(state, volume, &take, (*trace, *deadline)).await?;
-                Ok(Reservation::Queued { until: None })
             }
             // The claim follows as soon as the volume is created, even without `wait`.
             Err(TransactError::Refused(refusal)) if refusal.is_of_creation() => {
@@ -209,6 +209,22 @@ impl ClaimRequest<'_> {
                 Err(problem)
             }
         }
+    }
+
+    /// Gives up the claim that the alloc has in another mode.
+    async fn give_up_earlier(
+        &self,
+        alloc: &Alloc,
+        others: Option<u64>,
+    ) -> Result<(), TransactError> {
+        let Self { state, volume, request, own, trace, deadline, .. } = self;
+        let nothing = Volume::default();
+        let take = state.volumes.mirror.read(|volumes| {
+            let now = volumes.get(volume).map_or(&nothing, |subtree| &subtree.volume);
+            self.wanted_claim(now, alloc, others)
+        });
+        let is_from_agent = own.as_ref() == Some(&request.node);
+        give_up_for(state, volume, &take, is_from_agent, (*trace, *deadline)).await
     }
 
     /// If the plugin limits the volumes of a node, the takes of this node wait for each other, so

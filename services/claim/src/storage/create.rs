@@ -231,7 +231,8 @@ async fn find_source(
             origin,
             spec: of_source,
             usable_from: snapshot.usable_from.clone(),
-            growing: snapshot.growing,
+            growing: snapshot.growing
+                || of_volume.is_some_and(|spec| spec.pending_expansion().is_some()),
             bytes,
             default_bytes,
             key,
@@ -303,7 +304,10 @@ fn build_spec(
     let is_there =
         state.volumes.mirror.read(|all| all.get(volume).is_some_and(|it| it.volume.spec.is_some()));
     let places = match request.node.as_ref().filter(|_| !first_use && !is_there) {
-        Some(node) => places_for(state, &plugin, node, &requisite)?,
+        Some(node) => {
+            let is_choice = source.is_some_and(|source| !source.usable_from.is_empty());
+            places_for(state, &plugin, node, &requisite, is_choice)?
+        }
         None => None,
     };
     let node = request.node.clone().filter(|_| places.is_some());
@@ -351,11 +355,13 @@ fn build_spec(
 
 /// Where a volume for this node may be, the node's own place first; none if the plugin tells of no
 /// places. Refused if the volume may not be there, and while it is not known where the node is.
+/// `is_choice`: one of the places will do.
 fn places_for(
     state: &State,
     plugin: &PluginId,
     node: &NodeId,
     allowed: &[Topology],
+    is_choice: bool,
 ) -> Result<Option<Vec<Topology>>, Problem> {
     let told = state.with_plugin(plugin, |plugin, _| {
         let mut controllers = plugin.instances.values().filter_map(|it| it.controller);
@@ -382,7 +388,7 @@ fn places_for(
     // A disk in several zones needs them all.
     let places = reached_first(allowed, &place);
     let is_spread = places.iter().any(|one| !reaches(std::slice::from_ref(one), &place));
-    Ok(Some(if is_spread && !is_local { places } else { vec![place] }))
+    Ok(Some(if is_spread && !is_local && !is_choice { places } else { vec![place] }))
 }
 
 /// Where the volume may be: within what is allowed, and what the plugin says of a copy's source. A

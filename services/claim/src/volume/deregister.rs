@@ -4,7 +4,7 @@ use berth_contract::code::Code;
 use berth_contract::message::volume::{Deregister, Deregistered};
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
-use berth_domain::volume::{Command, Refusal, Volume, VolumeSpec, Write};
+use berth_domain::volume::{Claims, Command, Refusal, Volume, VolumeSpec, Write};
 use berth_domain::{AllocId, Namespace, SecretsId, VolumeKey};
 
 use crate::caller::Caller;
@@ -13,6 +13,9 @@ use crate::store::mount_lookup;
 use crate::store::secrets;
 use crate::store::state::State;
 use crate::store::transact::{Committed, TransactError};
+
+/// How many claims and mounts an answer names. There may be thousands, and several volumes.
+const NAMED_MAX: usize = 16;
 
 /// Deregisters a volume. By force it closes if it is in use, and is deregistered once it is not.
 pub async fn deregister(
@@ -48,13 +51,15 @@ pub async fn deregister(
         Err(TransactError::Refused(Refusal::NoSuchVolume)) if request.force => true,
         Err(error) => return Err(state.problem(error, &volume)),
     };
-    let releasing: Vec<AllocId> = state.volumes.mirror.read(|volumes| {
+    let (claims, releasing): (usize, Vec<AllocId>) = state.volumes.mirror.read(|volumes| {
         let claims = volumes.get(&volume).map(|subtree| &subtree.volume.claims);
-        claims.map(|claims| claims.keys().cloned().collect()).unwrap_or_default()
+        let named = |claims: &Claims| claims.keys().take(NAMED_MAX).cloned().collect();
+        claims.map(|claims| (claims.len(), named(claims))).unwrap_or_default()
     });
-    let gone = is_removed && releasing.is_empty();
-    let mounts = if is_removed { Vec::new() } else { mounts };
-    Ok(Deregistered { id: request.id, gone, releasing, mounts })
+    let gone = is_removed && claims == 0;
+    let mut mounts = if is_removed { Vec::new() } else { mounts };
+    mounts.truncate(NAMED_MAX);
+    Ok(Deregistered { id: request.id, gone, claims, releasing, mounts })
 }
 
 /// Deregisters a closing volume once its last claim is gone. If this fails, or the volume may be
@@ -72,7 +77,7 @@ pub async fn finish_closing(state: &State, volume: &VolumeKey, trace: TraceConte
     let secrets = secrets::current_secrets(state, volume);
     let command = |now: &Volume| match &now.spec {
         Some(VolumeSpec { closing: Some(closing), .. }) => {
-            Ok(Command::Deregister { force: true, reason: closing.reason.clone() })
+            Ok(Command::Deregister { force: false, reason: closing.reason.clone() })
         }
         _ => Err(Problem::new(Code::NotDue, "the volume is not closing")),
     };

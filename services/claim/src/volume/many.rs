@@ -28,7 +28,8 @@ pub async fn register_many(
     register::check_plugins(state, namespace, &request.volumes)?;
     let ids: Vec<VolumeId> = request.volumes.iter().map(|volume| volume.id.clone()).collect();
     let of = ManyOf { state, namespace, caller, step: verb::VolumeRegister::STEP };
-    let work = |volume| register::register(state, namespace, volume, caller);
+    let work =
+        async |volume, caller: Caller| register::register(state, namespace, volume, &caller).await;
     let done = answer_each(of, request.volumes, |volume| about(&volume.id), work).await;
     let answers = ids.into_iter().zip(done).map(|(id, done)| match done {
         Ok(registered) => RegisterAnswer { id, registered: Some(registered), error: None },
@@ -46,7 +47,9 @@ pub async fn deregister_many(
 ) -> Result<DeregisterAnswers, Problem> {
     let ids: Vec<VolumeId> = request.volumes.iter().map(|volume| volume.id.clone()).collect();
     let of = ManyOf { state, namespace, caller, step: verb::VolumeDeregister::STEP };
-    let work = |volume| deregister::deregister(state, namespace, volume, caller);
+    let work = async |volume, caller: Caller| {
+        deregister::deregister(state, namespace, volume, &caller).await
+    };
     let done = answer_each(of, request.volumes, |volume| about(&volume.id), work).await;
     let answers = ids.into_iter().zip(done).map(|(id, done)| match done {
         Ok(deregistered) => DeregisterAnswer { id, deregistered: Some(deregistered), error: None },

@@ -118,14 +118,18 @@ fn result(answer: DeregisterAnswer) -> Result<Deregistered, Problem> {
 }
 
 fn deregistered_text(namespace: &Namespace, answer: &Deregistered) -> String {
-    let Deregistered { id, gone, releasing, mounts } = answer;
+    let Deregistered { id, gone, claims, releasing, mounts } = answer;
     if *gone {
         return format!("volume {id} is deregistered");
     }
     let allocs: Vec<&str> = releasing.iter().map(AsRef::as_ref).collect();
     let waits_for = match allocs.as_slice() {
         [] => "once nothing has it mounted".to_owned(),
-        allocs => format!("with the last claim of {}", allocs.join(", ")),
+        allocs => {
+            let more = claims.saturating_sub(allocs.len());
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            format!("with the last claim of {}{more}", allocs.join(", "))
+        }
     };
     let mounts = mounts.iter().map(|doubt| format!("\nit may be in use still: {doubt}"));
     format!(

@@ -272,6 +272,7 @@ impl Startup<'_> {
             events: events.clone(),
         });
         let requests = MountHandlers::new(Arc::clone(&mounting), &own.runs, config.place_kept);
+        let requests = Arc::new(requests);
         let unmounting = Unmounting {
             local: local.clone(),
             plugins: plugins.clone(),
@@ -297,11 +298,12 @@ impl Startup<'_> {
             controllers: hosting.executor.clone(),
             hosted: hosting.hosted.clone(),
             answers: hosting.answers.clone(),
+            requests: Arc::clone(&requests),
             bus,
         };
         let (plugins, journal) = (running.plugins.clone(), own.journal.clone());
         Handlers {
-            requests: Arc::new(requests),
+            requests,
             mounting,
             unmounting: Arc::new(unmounting),
             expanding: Arc::new(expanding),

@@ -27,7 +27,7 @@ use berth_csi::v1::volume_content_source::{SnapshotSource, Type, VolumeSource};
 use berth_csi::{CallError, Class, Remedy, v1};
 use berth_domain::Timestamp;
 use berth_domain::access::Capability;
-use berth_domain::limits::{LIST_MAX, TEXT_BYTES_MAX};
+use berth_domain::limits::{LIST_MAX, MAP_BYTES_MAX, TEXT_BYTES_MAX};
 use berth_domain::volume::storage::{OriginKind, Topology};
 use berth_domain::volume::{CallKind, CreatedVolume, CutSnapshot, MountOptions, StorageAnswer};
 use berth_service::clock;
@@ -303,6 +303,14 @@ fn places(topologies: Vec<v1::Topology>) -> Vec<Topology> {
     if fits { places } else { Vec::new() }
 }
 
+/// The same of a snapshot. A group has many, and an answer that is too large would be lost with all
+/// their ids.
+fn usable_from(topologies: Vec<v1::Topology>) -> Vec<Topology> {
+    let places = places(topologies);
+    let bytes: usize = places.iter().flatten().map(|(key, value)| key.len() + value.len()).sum();
+    if bytes <= MAP_BYTES_MAX { places } else { Vec::new() }
+}
+
 /// The volume as it is stored. What goes beyond the bounds of a record is left out, and said.
 fn created(asked: &v1::CreateVolumeRequest, made: v1::Volume) -> CreatedVolume {
     let unusable = answer::created_volume_fault(asked, &made).map(|fault| fault.to_string());
@@ -332,7 +340,7 @@ pub(super) fn cut_snapshot(snapshot: v1::Snapshot) -> CutSnapshot {
         size_bytes: bytes(snapshot.size_bytes),
         cut_at: snapshot.creation_time.and_then(|at| timestamp(at.seconds, at.nanos)),
         ready: snapshot.ready_to_use,
-        usable_from: places(snapshot.accessible_topology),
+        usable_from: usable_from(snapshot.accessible_topology),
     }
 }
 
@@ -362,7 +370,6 @@ fn timestamp(seconds: i64, nanos: i32) -> Option<Timestamp> {
 #[cfg(test)]
 mod tests {
     use berth_csi::{Code as GrpcCode, Failure, Rpc};
-    use berth_domain::limits::MAP_BYTES_MAX;
 
     use super::*;
 

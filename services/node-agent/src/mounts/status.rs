@@ -14,6 +14,7 @@ use berth_domain::{AllocId, Timestamp, VolumeKey};
 
 use super::guard;
 use super::node_faults::read_mount_table;
+use super::up::MountHandlers;
 use super::volumes::LocalVolumes;
 use crate::caller::Caller;
 use crate::controllers::{CreationAnswers, HostedControllers};
@@ -39,6 +40,7 @@ pub struct NodeStatus {
     pub hosted: HostedControllers,
     /// What controllers here answered for the names of new things.
     pub answers: CreationAnswers,
+    pub requests: Arc<MountHandlers>,
     pub bus: Bus,
 }
 
@@ -53,6 +55,8 @@ impl NodeStatus {
         let mut status = self.whole_status().await?;
         if !namespace.is_wildcard() {
             status.mounts.retain(|mount| mount.namespace == namespace);
+            let requests = status.requests.iter_mut();
+            requests.for_each(|all| all.retain(|request| request.namespace == namespace));
             status.work.retain(|work| work.namespace == namespace);
             status.storage.retain(|call| call.namespace == namespace);
             status.late.retain(|answer| answer.namespace == namespace);
@@ -76,6 +80,7 @@ impl NodeStatus {
             since: self.since,
             mounts: shown.collect(),
             strays,
+            requests: Some(self.requests.under_way()),
             work: [self.executor.under_way(), self.controllers.under_way()].concat(),
             storage: [self.executor.storage_under_way(), self.controllers.storage_under_way()]
                 .concat(),

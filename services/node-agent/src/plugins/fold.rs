@@ -125,7 +125,6 @@ mod tests {
                 node_id: None,
                 max_volumes: None,
                 topology: [].into(),
-                storage: Vec::new(),
                 capabilities: NodeCapabilities::default(),
             }),
         });

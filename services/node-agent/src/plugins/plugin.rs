@@ -14,6 +14,7 @@ use berth_csi::advertised::{ControllerCapabilities, NodeCapabilities};
 use berth_csi::rpc::Unary;
 use berth_csi::{CallError, Code, Failure, Rpc};
 use berth_domain::PluginId;
+use berth_domain::plugin::StorageTrouble;
 use berth_host::process::read_mount_namespace;
 use berth_service::clock;
 use tokio::net::UnixStream;
@@ -23,7 +24,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::call_log::PluginCallLog;
 use super::member::PluginInstance;
 use super::pool::InstancePool;
-use super::reported;
+use super::reported::{self, NodeWord};
 use super::view::InstanceView;
 use crate::fleet::events::EventPublisher;
 
@@ -31,7 +32,7 @@ use crate::fleet::events::EventPublisher;
 const PEER_WITHIN: Duration = Duration::from_secs(1);
 /// How long a call that timed out stays the call in flight. The plugin hears of its cancellation by
 /// itself: the next call for the volume must not reach the plugin first (safety rule 4).
-const CANCELLATION_ARRIVES_WITHIN: Duration = Duration::from_secs(1);
+pub(crate) const CANCELLATION_ARRIVES_WITHIN: Duration = Duration::from_secs(1);
 
 /// A plugin of this node, with all of its instances. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -62,7 +63,8 @@ impl Plugin {
 
     /// The instances that the agent reports to the registry.
     pub fn instances(&self) -> Vec<ReportedInstance> {
-        reported::report_halves(&self.id, &self.pool.halves(), self.pool.why_full())
+        let word = NodeWord { full: self.pool.why_full(), storage: self.pool.storage_troubles() };
+        reported::report_halves(&self.id, &self.pool.halves(), word)
     }
 
     /// The mount namespaces that processes of this plugin serve in, as far as they are there.
@@ -129,6 +131,16 @@ impl Plugin {
             sleep(CANCELLATION_ARRIVES_WITHIN).await;
         }
         answer
+    }
+
+    /// Stores what the plugin says of its storage, seen from this node.
+    pub(super) fn record_storage(&self, troubles: Vec<StorageTrouble>) {
+        self.pool.record_storage(troubles);
+    }
+
+    /// Whether calls of the node go to this instance.
+    pub(super) fn mounts_by(&self, member: &PluginInstance) -> bool {
+        self.pool.mounts_by(member)
     }
 
     /// The plugin has no room for a further volume on this node, as it answered to an attach.

@@ -11,12 +11,13 @@ use berth_contract::event::EventName;
 use berth_csi::Rpc;
 use berth_csi::failure::one_line;
 use berth_csi::rpc::Service;
-use berth_domain::plugin::Half;
+use berth_domain::plugin::{Half, StorageTrouble};
 use tokio::sync::watch;
 
 use super::fold::{self, InstanceCandidate};
 use super::member::{CallInFlight, PluginInstance};
 use super::room::NodeRoom;
+use super::storage_health::StorageHealth;
 use super::view::{InstanceView, PluginHalves};
 use crate::fleet::events::EventPublisher;
 
@@ -28,6 +29,7 @@ pub(crate) struct InstancePool {
     changes: watch::Sender<u64>,
     events: Option<EventPublisher>,
     room: NodeRoom,
+    storage: StorageHealth,
 }
 
 #[derive(Debug)]
@@ -53,8 +55,8 @@ impl InstancePool {
         let controller = watch::Sender::new(halves.controller.clone());
         let (all, node) = (vec![Arc::clone(&first)], Arc::clone(&first));
         let members = Mutex::new(InstanceSet { all, controller: first, node, halves });
-        let room = NodeRoom::default();
-        Arc::new(Self { members, controller, changes, events, room })
+        let (room, storage) = (NodeRoom::default(), StorageHealth::default());
+        Arc::new(Self { members, controller, changes, events, room, storage })
     }
 
     fn members(&self) -> MutexGuard<'_, InstanceSet> {
@@ -143,6 +145,23 @@ impl InstancePool {
     /// Why the plugin takes no further volume on this node.
     pub(crate) fn why_full(&self) -> Option<String> {
         self.room.why_full()
+    }
+
+    /// Stores what the plugin says of its storage, seen from this node.
+    pub(crate) fn record_storage(&self, troubles: Vec<StorageTrouble>) {
+        if self.storage.set(troubles) {
+            self.changes.send_modify(|count| *count += 1);
+        }
+    }
+
+    /// What is wrong with the storage.
+    pub(crate) fn storage_troubles(&self) -> Vec<StorageTrouble> {
+        self.storage.troubles()
+    }
+
+    /// Whether calls of the node go to this instance.
+    pub(crate) fn mounts_by(&self, member: &PluginInstance) -> bool {
+        self.members().node.key == member.key
     }
 
     /// Records that an instance mounts a volume, if the plugin has other instances. A single

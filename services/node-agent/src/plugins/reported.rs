@@ -5,24 +5,38 @@
 use berth_contract::message::registry::ReportedInstance;
 use berth_csi::Fingerprint;
 use berth_csi::advertised::ControllerCapabilities;
+use berth_csi::failure::one_line;
 use berth_domain::PluginId;
-use berth_domain::plugin::{ControllerAbilities, Half, Instance, NodeAbilities};
+use berth_domain::plugin::{ControllerAbilities, Half, Instance, NodeAbilities, StorageTrouble};
 
 use super::view::{InstanceView, PluginHalves};
 
+/// What the plugin said of this node besides its capabilities.
+#[derive(Debug, Default)]
+pub(super) struct NodeWord {
+    /// Why it takes no further volume here.
+    pub(super) full: Option<String>,
+    /// What is wrong with the storage.
+    pub(super) storage: Vec<StorageTrouble>,
+}
+
 /// Reports each half of a plugin by the instance that its calls go to. A plugin that has never
 /// answered is reported as a node instance, because its services are unknown.
-/// `full` says why the plugin takes no further volume on this node.
 pub(super) fn report_halves(
     plugin: &PluginId,
     halves: &PluginHalves,
-    full: Option<String>,
+    NodeWord { full, storage }: NodeWord,
 ) -> Vec<ReportedInstance> {
     let known = halves.controller.fingerprint.as_ref();
     let controller =
         known.and_then(|known| Some(controller_abilities(known, known.controller.as_ref()?)));
     let abilities = halves.node.fingerprint.as_ref().and_then(node_abilities);
-    let node = abilities.map(|abilities| NodeAbilities { full, ..abilities });
+    let mut of_node = half_from_view(&halves.node);
+    for trouble in &storage {
+        of_node.description =
+            one_line(&format!("{}; its storage: {}", of_node.description, trouble.said));
+    }
+    let node = abilities.map(|abilities| NodeAbilities { full, storage, ..abilities });
     let reported = |half, instance| ReportedInstance { plugin: plugin.clone(), half, instance };
     let mut reports = Vec::new();
     if let Some(controller) = controller {
@@ -31,7 +45,7 @@ pub(super) fn report_halves(
         reports.push(reported(Half::Controller, instance));
     }
     if node.is_some() || reports.is_empty() {
-        reports.push(reported(Half::Node, Instance { node, ..half_from_view(&halves.node) }));
+        reports.push(reported(Half::Node, Instance { node, ..of_node }));
     }
     reports
 }
@@ -42,7 +56,7 @@ fn half_from_view(view: &InstanceView) -> Instance {
     Instance {
         healthy: view.healthy,
         // The registry refuses a whole report if one text is too long.
-        description: berth_csi::failure::one_line(&view.description),
+        description: one_line(&view.description),
         provider: known.map(|known| known.name.clone()).unwrap_or_default(),
         version: known.map(|known| known.vendor_version.clone()).unwrap_or_default(),
         since: view.since,
@@ -95,7 +109,7 @@ fn node_abilities(known: &Fingerprint) -> Option<NodeAbilities> {
         get_storage_health: can.get_storage_health,
         max_volumes: node.max_volumes,
         full: None,
-        storage: node.storage.clone(),
+        storage: Vec::new(),
         topology: node.topology.clone(),
     })
 }
@@ -129,7 +143,6 @@ mod tests {
                 node_id: Some("i-7".to_owned()),
                 max_volumes: Some(3),
                 topology: [("zone".to_owned(), "a".to_owned())].into(),
-                storage: Vec::new(),
                 capabilities: NodeCapabilities {
                     stage_unstage_volume: true,
                     ..NodeCapabilities::default()
@@ -147,7 +160,7 @@ mod tests {
 
     fn halves(view: &InstanceView) -> Vec<(Half, Instance)> {
         let halves = PluginHalves { controller: view.clone(), node: view.clone() };
-        let reported = report_halves(&PluginId::new("p").unwrap(), &halves, None);
+        let reported = report_halves(&PluginId::new("p").unwrap(), &halves, NodeWord::default());
         reported.into_iter().map(|reported| (reported.half, reported.instance)).collect()
     }
 

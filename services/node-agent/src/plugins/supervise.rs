@@ -8,7 +8,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use berth_csi::fingerprint::ask_storage;
 use berth_csi::{Client, Code, Fingerprint, IdentifyError, identify, v1};
 use berth_domain::Timestamp;
 use berth_domain::retry::Schedule;
@@ -21,6 +20,7 @@ use tokio::time::{Instant, sleep};
 use super::member::PluginInstance;
 use super::plugin::Plugin;
 use super::process::ProcessId;
+use super::storage_health::StorageQuestion;
 use super::view::InstanceView;
 
 /// Interval of probes of an unhealthy instance.
@@ -33,9 +33,8 @@ pub(crate) const SOCKET_GRACE: Duration = Duration::from_secs(2);
 /// shortest: its limit of volumes and its capabilities may change while it runs.
 const IDENTIFY_INTERVAL: Schedule =
     Schedule { first: Duration::from_secs(300), max: Duration::from_secs(300) };
-/// Number of probes between reads of the version, which a proxy may change behind one connection,
-/// and between questions about the storage.
-const PROBES_PER_READ: u32 = 5;
+/// Number of probes between reads of the version. A proxy may change it behind one connection.
+const PROBES_PER_VERSION_READ: u32 = 5;
 
 /// The timing of probes.
 #[derive(Debug, Clone, Copy)]
@@ -59,6 +58,7 @@ pub async fn supervise(
 ) {
     let mut prober = InstanceProbe { connections: 0, probes: 0, identify_at: Instant::now() };
     let mut missing_socket = MissingSocket::default();
+    let mut storage = StorageQuestion::new(&member);
     let began = Instant::now();
     let mut wait = Duration::ZERO;
     loop {
@@ -84,6 +84,7 @@ pub async fn supervise(
         };
         record_probe(&member, seen, &plugin);
         plugin.expire_full();
+        storage.ask_if_due(&member, &plugin);
     }
     record_probe(&member, Err("the agent is stopping".to_owned()), &plugin);
 }
@@ -153,16 +154,10 @@ impl InstanceProbe {
         {
             probe(client, timeout).await?;
             self.probes += 1;
-            let reads = self.probes.is_multiple_of(PROBES_PER_READ);
-            let same = !reads || has_same_version(client, known, timeout).await;
+            let reads_version = self.probes.is_multiple_of(PROBES_PER_VERSION_READ);
+            let same = !reads_version || has_same_version(client, known, timeout).await;
             if same && client.connections() == self.connections {
-                let mut known = self.refresh(member, known, timeout).await;
-                if let Some(node) = known.node.as_mut().filter(|_| reads)
-                    && let Some(storage) = ask_storage(client, node.capabilities, timeout).await
-                {
-                    node.storage = storage;
-                }
-                return Ok(known);
+                return Ok(self.refresh(member, known, timeout).await);
             }
         }
         let before = client.connections();
@@ -253,7 +248,7 @@ fn next_view(
     match seen {
         Ok((fingerprint, process)) => InstanceView {
             healthy,
-            description: describe_ready(&fingerprint),
+            description: format!("{} {} is ready", fingerprint.name, fingerprint.vendor_version),
             since,
             fingerprint: Some(fingerprint),
             process,
@@ -266,15 +261,6 @@ fn next_view(
             process: last.process.clone(),
         },
     }
-}
-
-fn describe_ready(plugin: &Fingerprint) -> String {
-    let mut said = format!("{} {} is ready", plugin.name, plugin.vendor_version);
-    for trouble in plugin.node.iter().flat_map(|node| &node.storage) {
-        said.push_str("; its storage: ");
-        said.push_str(&trouble.said);
-    }
-    said
 }
 
 /// Refuses another driver. Another version is an upgrade. Another name is another driver: it does

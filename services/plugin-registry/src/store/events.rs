@@ -54,7 +54,10 @@ pub fn write_event(
             }
             let troubles = |it: &Instance| it.node.as_ref().map(|node| node.storage.clone());
             let now = troubles(instance).unwrap_or_default();
-            let is_news = record.and_then(troubles).unwrap_or_default() != now;
+            let last = record.and_then(troubles).unwrap_or_default();
+            let is_same = last.len() == now.len()
+                && last.iter().zip(&now).all(|(last, now)| last.is_alike(now));
+            let is_news = !is_same;
             is_news.then(|| storage_health(node, instance_key, &now, at, trace))
         }
         Write::Delete(instance_key) => Some(instance_left(node, instance_key, at, trace)),

@@ -205,6 +205,10 @@ pub struct AgentStatus {
     /// What is mounted below its directory though its journal does not know of it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub strays: Vec<String>,
+    /// Its requests for mounts that are under way, of each alloc; none from an agent that does not
+    /// tell. A volume of these may be mounted at any moment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requests: Option<Vec<MountRequests>>,
     /// What is under way for volumes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub work: Vec<WorkStatus>,
@@ -230,6 +234,20 @@ pub struct AgentStatus {
     /// What its identity lacks; none if it lacks nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub access: Option<AccessReport>,
+}
+
+/// Requests for mounts of an alloc that have not been answered, or may be repeated.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MountRequests {
+    /// The alloc's namespace.
+    pub namespace: Namespace,
+    /// The alloc.
+    pub alloc: AllocId,
+    /// The volume; absent for all of the alloc's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volume: Option<VolumeId>,
+    /// How many.
+    pub count: usize,
 }
 
 /// What runs an alloc.

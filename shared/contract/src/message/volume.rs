@@ -62,10 +62,13 @@ pub struct Deregistered {
     pub id: VolumeId,
     /// Whether it is gone; else it goes with the last of `releasing` and of `mounts`.
     pub gone: bool,
-    /// The allocs that have claims, which are released once their allocs have ended.
+    /// How many claims are left.
+    #[serde(default)]
+    pub claims: usize,
+    /// The first of the allocs that have them. A claim is released once its alloc has ended.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub releasing: Vec<AllocId>,
-    /// Where a volume that is not gone may be mounted without a claim.
+    /// The first of the places where a volume that is not gone may be mounted without a claim.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mounts: Vec<MountDoubt>,
 }

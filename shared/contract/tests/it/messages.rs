@@ -148,6 +148,7 @@ fn volumes() {
         &volume::Deregistered {
             id: sample::volume(),
             gone: false,
+            claims: 1,
             releasing: vec![sample::alloc_id()],
             mounts: vec![sample::mount_doubt()],
         },

@@ -37,6 +37,7 @@ fn many_volumes() {
     let deregistered = volume::Deregistered {
         id: id.clone(),
         gone: false,
+        claims: 1,
         releasing: vec![sample::alloc_id()],
         mounts: vec![],
     };

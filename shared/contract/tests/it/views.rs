@@ -353,6 +353,12 @@ fn agents_and_allocs() {
     reply(
         "reply-agent-status",
         &agent::AgentStatus {
+            requests: Some(vec![agent::MountRequests {
+                namespace: sample::namespace(),
+                alloc: sample::alloc_id(),
+                volume: Some(sample::volume()),
+                count: 1,
+            }]),
             node: sample::node_id(),
             boot_id: "aaae2d42".to_owned(),
             since: sample::at(0),

@@ -25,13 +25,31 @@ pub struct StorageTrouble {
 }
 
 impl StorageTrouble {
-    /// Whether it keeps a volume from the node, whichever of these uses is requested.
-    pub fn keeps_out(&self, offered: &[Capability], fs_type: Option<&str>) -> bool {
+    /// Whether both keep the same volumes out, whatever the plugin says of them.
+    pub fn is_alike(&self, other: &Self) -> bool {
+        let kind = |it: &Self| (it.unreachable, it.access, it.attachment, it.fs_type.clone());
+        kind(self) == kind(other)
+    }
+
+    /// Whether it keeps a volume from the node in this use.
+    fn keeps_out(&self, used: Capability, fs_type: Option<&str>) -> bool {
         let affected = CapabilityFilter { access: self.access, attachment: self.attachment };
         self.unreachable
             && self.fs_type.as_deref().is_none_or(|affected| fs_type == Some(affected))
-            && offered.iter().all(|one| affected.covers(*one))
+            && affected.covers(used)
     }
+}
+
+/// The trouble that keeps a volume from the node, if each of these uses has one. The node's plugin
+/// may name each kind of use in a trouble of its own.
+pub fn keeping_out<'a>(
+    troubles: &'a [StorageTrouble],
+    offered: &[Capability],
+    fs_type: Option<&str>,
+) -> Option<&'a StorageTrouble> {
+    let of = |one: &Capability| troubles.iter().find(|it| it.keeps_out(*one, fs_type));
+    let found: Option<Vec<_>> = offered.iter().map(of).collect();
+    found?.into_iter().next()
 }
 
 #[cfg(test)]
@@ -59,22 +77,27 @@ mod tests {
             fs_type: Some("nfs".to_owned()),
             ..all.clone()
         };
-        let table: [(&StorageTrouble, &[Capability], Option<&str>, bool); 11] = [
-            (&all, &[block, files], None, true),
-            (&slow, &[block], None, false),
-            (&of_blocks, &[block], None, true),
-            (&of_blocks, &[files], None, false),
-            (&of_blocks, &[block, files], None, false),
-            (&of_shared, &[files], Some("nfs"), true),
-            (&of_shared, &[block], None, false),
-            (&of_nfs, &[files], Some("nfs"), true),
-            (&of_nfs, &[files], Some("ext4"), false),
-            (&of_nfs, &[files], None, false),
-            (&of_nfs, &[block], Some("nfs"), false),
+        let each =
+            [of_blocks.clone(), StorageTrouble { attachment: Some(FileSystem), ..all.clone() }];
+        let one = std::slice::from_ref;
+        let table: [(&[StorageTrouble], &[Capability], Option<&str>, bool); 13] = [
+            (one(&all), &[block, files], None, true),
+            (one(&slow), &[block], None, false),
+            (one(&of_blocks), &[block], None, true),
+            (one(&of_blocks), &[files], None, false),
+            (one(&of_blocks), &[block, files], None, false),
+            (&each, &[block, files], None, true),
+            (&each, &[], None, false),
+            (one(&of_shared), &[files], Some("nfs"), true),
+            (one(&of_shared), &[block], None, false),
+            (one(&of_nfs), &[files], Some("nfs"), true),
+            (one(&of_nfs), &[files], Some("ext4"), false),
+            (one(&of_nfs), &[files], None, false),
+            (one(&of_nfs), &[block], Some("nfs"), false),
         ];
-        for (trouble, offered, fs_type, kept_out) in table {
-            let found = trouble.keeps_out(offered, fs_type);
-            assert_eq!(found, kept_out, "{trouble:?} {offered:?} {fs_type:?}");
+        for (troubles, offered, fs_type, kept_out) in table {
+            let found = keeping_out(troubles, offered, fs_type).is_some();
+            assert_eq!(found, kept_out, "{troubles:?} {offered:?} {fs_type:?}");
         }
     }
 }

@@ -240,12 +240,12 @@ pub fn command() -> impl Strategy<Value = Command> {
         1 => spec().prop_map(Command::Register),
         1 => (any::<bool>(), text())
             .prop_map(|(force, reason)| Command::Deregister { force, reason }),
-        4 => (take, option::of(any::<bool>())).prop_map(|(take, is_unmounted)| {
+        4 => (take, option::of(option::of(0_u64..4))).prop_map(|(take, change)| {
             let (alloc, node, mode, capability, wait, route) = take;
             let take = Take { alloc, node, mode, capability, wait, route, worker: worker() };
-            match is_unmounted {
+            match change {
                 None => Command::Take(take),
-                Some(is_unmounted) => Command::Change { take, is_unmounted },
+                Some(unmounted) => Command::Change { take, unmounted },
             }
         }),
         2 => (alloc(), name('n', 2), mode(), capability(), handle(), route()).prop_map(

@@ -123,8 +123,8 @@ fn command(world: &World, event: &Event) -> Option<Command> {
             let own = world.volume.claims.get(&alloc);
             match own.filter(|own| take.differs_from(own)) {
                 Some(own) => {
-                    let is_unmounted = own.mount.is_none();
-                    Command::Change { take, is_unmounted }
+                    let unmounted = own.mount.is_none().then_some(own.epoch);
+                    Command::Change { take, unmounted }
                 }
                 None => Command::Take(take),
             }

@@ -1,13 +1,14 @@
 //! An alloc claims again in another mode: rule 25 of `docs/claims.md`.
 
 use berth_domain::access::{AccessMode, Mode};
-use berth_domain::volume::{CallKind, Command, Refusal, State, Step, Take};
+use berth_domain::volume::{CallKind, Command, Outcome, Refusal, State, Step, Take, Write};
 
 use crate::rules::{EXCLUSIVE, taken};
-use crate::world::{World, begin, release, take};
+use crate::world::{World, alloc, begin, release, take};
 
-fn change(name: &str, node: &str, mode: Mode, is_unmounted: bool) -> Command {
-    Command::Change { take: Take { mode, ..take(name, node) }, is_unmounted }
+/// The alloc asks in this mode. `unmounted` is the claim of which its node has nothing.
+fn change(name: &str, node: &str, mode: Mode, unmounted: Option<u64>) -> Command {
+    Command::Change { take: Take { mode, ..take(name, node) }, unmounted }
 }
 
 fn read(name: &str, node: &str) -> Command {
@@ -23,14 +24,18 @@ fn rule_25_a_granted_claim_changes_its_mode_by_a_release_where_it_is_not_mounted
     world.done("a").unwrap();
     let refused = world.apply(&Command::Take(take("a", "n1"))).unwrap_err();
     assert!(matches!(refused, Refusal::ClaimDiffers { mode: Mode::Read, .. }), "{refused}");
-    let refused = world.apply(&change("a", "n1", Mode::Write, false)).unwrap_err();
+    let refused = world.apply(&change("a", "n1", Mode::Write, None)).unwrap_err();
     assert!(matches!(refused, Refusal::ClaimDiffers { .. }), "{refused}");
-    let refused = world.apply(&change("a", "n2", Mode::Write, true)).unwrap_err();
-    assert!(matches!(refused, Refusal::ClaimDiffers { .. }), "{refused}");
-    let same = world.apply(&change("a", "n1", Mode::Read, true)).unwrap();
+    let own = Some(world.claim("a").epoch);
+    let another = Some(world.claim("a").epoch + 1);
+    for (node, unmounted) in [("n2", own), ("n1", another)] {
+        let refused = world.apply(&change("a", node, Mode::Write, unmounted)).unwrap_err();
+        assert!(matches!(refused, Refusal::ClaimDiffers { .. }), "{refused}");
+    }
+    let same = world.apply(&change("a", "n1", Mode::Read, own)).unwrap();
     assert_eq!(same, Step::nothing(), "nothing differs");
 
-    world.apply(&change("a", "n1", Mode::Write, true)).unwrap();
+    world.apply(&change("a", "n1", Mode::Write, own)).unwrap();
     let claim = world.claim("a");
     assert_eq!((claim.state, claim.mode), (State::Unpublishing, Mode::Read), "it keeps its mode");
     let refused = world.apply(&Command::Take(take("a", "n1"))).unwrap_err();
@@ -52,7 +57,8 @@ fn rule_25_a_claim_is_not_given_up_for_one_that_would_be_refused() {
     world.done("a").unwrap();
     for wait in [false, true] {
         let take = Take { wait, ..take("a", "n2") };
-        let refused = world.apply(&Command::Change { take, is_unmounted: true }).unwrap_err();
+        let unmounted = Some(world.claim("a").epoch);
+        let refused = world.apply(&Command::Change { take, unmounted }).unwrap_err();
         assert!(matches!(refused, Refusal::Held { .. }), "{refused}");
     }
     assert_eq!(world.claim("a").state, State::Taken);
@@ -62,19 +68,22 @@ fn rule_25_a_claim_is_not_given_up_for_one_that_would_be_refused() {
     world.apply(&begin("writer", false)).unwrap();
     world.done("writer").unwrap();
     world.done("writer").unwrap();
-    let refused = world.apply(&change("a", "n2", Mode::Write, true)).unwrap_err();
+    let own = Some(world.claim("a").epoch);
+    let refused = world.apply(&change("a", "n2", Mode::Write, own)).unwrap_err();
     assert!(matches!(refused, Refusal::Held { .. }), "{refused}");
 }
 
 /// Rule 25: what was not granted changes without the node. A publish that may have been made is
 /// undone first, and a place in line is lost.
 #[test]
-fn rule_25_a_claim_that_was_not_granted_changes_without_its_node() {
+fn rule_25_a_claim_that_was_not_granted_changes_after_its_call_and_without_its_node() {
     let mut world = World::with(EXCLUSIVE);
     world.apply(&Command::Take(take("a", "n1"))).unwrap();
-    world.apply(&change("a", "n1", Mode::Read, false)).unwrap();
+    let refused = world.apply(&change("a", "n1", Mode::Read, None)).unwrap_err();
+    assert!(matches!(refused, Refusal::Busy { .. }), "its caller may wait for it: {refused}");
+    world.answer("a", Outcome::Failed("no".into())).unwrap();
+    world.apply(&change("a", "n1", Mode::Read, None)).unwrap();
     assert_eq!(world.claim("a").state, State::NodeDetached);
-    assert!(world.claim("a").progress.attempt.is_some(), "the publish may still be made");
     let refused = world.apply(&read("a", "n1")).unwrap_err();
     assert!(matches!(refused, Refusal::Releasing { .. }), "{refused}");
 
@@ -82,12 +91,12 @@ fn rule_25_a_claim_that_was_not_granted_changes_without_its_node() {
     for name in ["a", "b"] {
         world.apply(&Command::Take(Take { wait: true, ..take(name, "n2") })).unwrap();
     }
-    let refused = world.apply(&change("a", "n2", Mode::Read, false)).unwrap_err();
+    let refused = world.apply(&change("a", "n2", Mode::Read, None)).unwrap_err();
     assert!(
         matches!(refused, Refusal::Held { .. }),
         "who does not wait keeps the place: {refused}"
     );
     let read = Take { wait: true, mode: Mode::Read, ..take("a", "n2") };
-    let step = world.apply(&Command::Change { take: read, is_unmounted: false }).unwrap();
+    let step = world.apply(&Command::Change { take: read, unmounted: None }).unwrap();
     assert_eq!(step.write, Some(Write::DeleteClaim(alloc("a"))));
 }

@@ -146,7 +146,10 @@ fn answers(current: Option<&Attempt>) -> Vec<(String, Command)> {
 fn commands(claim: Option<&Claim>, spec: &VolumeSpec) -> Vec<(String, Command)> {
     let take = |name, node| take(name, node);
     let take_to_read = || Take { mode: Mode::Read, ..take("a1", "n1") };
-    let change = |take, is_unmounted| Command::Change { take, is_unmounted };
+    let change = |take, is_unmounted: bool| {
+        let epoch = claim.map_or(0, |claim| claim.epoch);
+        Command::Change { take, unmounted: is_unmounted.then_some(epoch) }
+    };
     let deregister = |force| Command::Deregister { force, reason: "gone".to_owned() };
     let release =
         |epoch| Command::Release { alloc: alloc("a1"), epoch, reason: "by hand".to_owned() };

@@ -49,6 +49,12 @@ impl ClaimUsers {
         Ok(ClaimUse { key, users: self.clone() })
     }
 
+    /// The claims in use, each with the number of its requests.
+    pub(super) fn list(&self) -> Vec<(UseKey, usize)> {
+        let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        counts.iter().map(|(key, count)| (key.clone(), *count)).collect()
+    }
+
     /// Keeps requests from using the claim while it is given up. `None` if a request uses it.
     pub(super) async fn lock_unused(&self, key: &UseKey) -> Option<KeyGuard<UseKey>> {
         let turn = self.locks.lock(key).await;

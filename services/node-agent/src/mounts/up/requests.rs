@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use berth_contract::message::agent::{Mount, Mounted};
+use berth_contract::message::agent::{Mount, MountRequests, Mounted};
 use berth_contract::problem::Problem;
 use berth_contract::verb::NodeAndNamespace;
 use berth_domain::VolumeKey;
@@ -38,6 +38,20 @@ impl MountHandlers {
             place_kept,
             state_dir: runs.dir().parent().unwrap_or(runs.dir()).to_owned(),
         }
+    }
+
+    /// The requests for mounts that are under way.
+    pub fn under_way(&self) -> Vec<MountRequests> {
+        let of_whole = self
+            .whole_mounts
+            .list()
+            .into_iter()
+            .map(|(namespace, alloc)| MountRequests { namespace, alloc, volume: None, count: 1 });
+        let of_one = self.claim_users.list().into_iter().map(|((volume, alloc), count)| {
+            let VolumeKey { namespace, volume } = volume;
+            MountRequests { namespace, alloc, volume: Some(volume), count }
+        });
+        of_whole.chain(of_one).collect()
     }
 
     /// Claims the volume for the alloc, and mounts it. Returns by the deadline.

@@ -97,6 +97,11 @@ pub(super) enum Joined {
 }
 
 impl WholeMounts {
+    /// The allocs whose volumes are being claimed and mounted, or may be again.
+    pub(super) fn list(&self) -> Vec<AllocKey> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
+    }
+
     /// Joins the alloc's work, or begins it.
     pub(super) fn join(
         &self,

@@ -54,9 +54,7 @@ fn decide(volume: &Volume, command: &Command, context: &Context) -> Result<Step,
             register::deregister(volume, *force, reason, context)
         }
         Command::Take(take) => claim::take(volume, take, context),
-        Command::Change { take, is_unmounted } => {
-            claim::change(volume, take, *is_unmounted, context)
-        }
+        Command::Change { take, unmounted } => claim::change(volume, take, *unmounted, context),
         Command::Recover(lost) => claim::recover(volume, lost, context),
         Command::Release { alloc, epoch, reason } => {
             claim::release(volume, alloc, *epoch, reason, context)

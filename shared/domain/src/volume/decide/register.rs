@@ -118,10 +118,13 @@ pub(super) fn deregister(
     context: &Context,
 ) -> Result<Step, Refusal> {
     let spec = volume.spec.as_ref().ok_or(Refusal::NoSuchVolume)?;
-    if !force && spec.closing.is_none() {
+    if !force {
         check_unneeded(volume, context)?;
     }
-    if volume.claims.is_empty() && context.mounts.is_empty() {
+    // The other registration of a volume keeps its mounts from other nodes.
+    let is_kept_by_other = force && !context.handle.others.is_empty();
+    let may_be_mounted = !context.mounts.is_empty() && !is_kept_by_other;
+    if volume.claims.is_empty() && !may_be_mounted {
         // Even by force: registered again, the volume could be claimed beside that call.
         if let Some(busy) = volume.busy_at_storage(context.now, &context.policy) {
             return Err(busy.refusal(None));
@@ -131,11 +134,16 @@ pub(super) fn deregister(
     if spec.closing.is_some() {
         return Ok(Step::nothing());
     }
+    if !force {
+        context.check_unmounted()?;
+        return Err(Refusal::ClaimsLive { holders: volume.claims.iter().collect() });
+    }
     let closing = Some(Closing { since: context.now, reason: reason.to_owned() });
     Ok(Step::put_spec(VolumeSpec { closing, ..spec.clone() }))
 }
 
-/// Refuses to forget a volume that something needs. Force overrides this.
+/// Refuses to forget a volume that a change at its storage needs, also one that is closing. Force
+/// overrides this.
 fn check_unneeded(volume: &Volume, context: &Context) -> Result<(), Refusal> {
     // What the operation leaves at the storage would be on no record.
     if let Some(operation) = volume.operation_at_storage(context) {
@@ -145,10 +153,5 @@ fn check_unneeded(volume: &Volume, context: &Context) -> Result<(), Refusal> {
     if let Some(unfinished) = volume.unfinished_snapshot() {
         return Err(unfinished);
     }
-    context.check_not_copied()?;
-    context.check_unmounted()?;
-    if volume.claims.is_empty() {
-        return Ok(());
-    }
-    Err(Refusal::ClaimsLive { holders: volume.claims.iter().collect() })
+    context.check_not_copied()
 }

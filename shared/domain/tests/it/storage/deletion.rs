@@ -222,6 +222,25 @@ fn deregistering_by_force_waits_for_a_call_that_may_still_act() {
     assert!(deletes_spec(&world.apply(&deregister).unwrap()));
 }
 
+/// A closing volume may be deleted, too: its record goes with that, and no earlier.
+#[test]
+fn volume_that_closes_keeps_its_record_until_its_deletion_is_over() {
+    let deregister = |force| Command::Deregister { force, reason: text("x") };
+    let mut world = World::created_volume();
+    world.grant("a", "n1");
+    world.apply(&deregister(true)).unwrap();
+    world.free("a");
+    world.delete().unwrap();
+    let refusal = world.apply(&deregister(false)).unwrap_err();
+    assert!(matches!(refusal, Refusal::OperationUnderWay { .. }), "{refusal}");
+    world.drive().unwrap();
+    world.settle(unanswered()).unwrap();
+    let refusal = world.apply(&deregister(false)).unwrap_err();
+    assert!(matches!(refusal, Refusal::OperationUnderWay { .. }), "{refusal}");
+    world.drive_again().unwrap();
+    assert!(deletes_spec(&world.settle(done()).unwrap()));
+}
+
 #[test]
 fn deregistering_keeps_a_created_volume_at_the_storage() {
     let deregister = |force| Command::Deregister { force, reason: text("x") };

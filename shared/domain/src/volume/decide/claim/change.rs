@@ -12,21 +12,27 @@ use crate::volume::{Claim, Context, Refusal, State, Step, Take, Volume};
 
 const REASON: &str = "the alloc claims it again in another mode";
 
-/// Releases a claim that differs from what its alloc asks for now. `is_unmounted` says that the
-/// node's agent has nothing of the volume for the alloc.
+/// Releases a claim that differs from what its alloc asks for now. `unmounted` is the epoch of the
+/// claim of which the node's agent has nothing.
 pub(in crate::volume) fn change(
     volume: &Volume,
     take: &Take,
-    is_unmounted: bool,
+    unmounted: Option<u64>,
     context: &Context,
 ) -> Result<Step, Refusal> {
     let differing = |own: &&Claim| own.is_wanted() && take.differs_from(own);
     let Some(own) = volume.claims.get(&take.alloc).filter(differing) else {
         return Ok(Step::nothing());
     };
-    let is_used = own.state == State::Taken && !is_unmounted;
+    // It may have been granted, or be another one, since the agent was asked.
+    let is_used = own.state == State::Taken && unmounted != Some(own.epoch);
     if is_used || own.node != take.node {
         return Err(Refusal::claim_differs(own));
+    }
+    // Whoever reserved it may wait for that call.
+    let call = volume.busy(context.now, &context.policy).filter(|_| own.state == State::Publishing);
+    if let Some(busy) = call {
+        return Err(busy.refusal(own.progress.failure.clone()));
     }
     let spec = volume.spec.as_ref().ok_or(Refusal::NoSuchVolume)?;
     let mut others = volume.clone();

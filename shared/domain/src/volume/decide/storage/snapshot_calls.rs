@@ -107,7 +107,8 @@ pub(in crate::volume) fn adopt_snapshot(
         second_id: None,
         foreign: false,
         size_bytes: (cut.size_bytes > 0).then_some(cut.size_bytes),
-        growing: spec.is_some_and(|spec| spec.pending_expansion().is_some()),
+        // It may have been cut at any time.
+        growing: true,
         cut_at: cut.cut_at,
         name: id.to_string(),
         was_ready: false,
@@ -202,6 +203,10 @@ pub(in crate::volume) fn answer_snapshot(
         return Err(Refusal::StaleAttempt);
     }
     let mut snapshot = Snapshot::clone(record);
+    // An expansion may have been requested before the plugin cut it.
+    let source = volume.spec.as_ref().filter(|spec| spec.plugin == record.plugin);
+    let grows = source.is_some_and(|spec| spec.pending_expansion().is_some());
+    snapshot.growing |= grows && record.state == SnapshotState::Creating;
     let made = match outcome {
         Outcome::Stored(answer) => find_snapshot(answer, record),
         _ => None,
