@@ -10,12 +10,9 @@ use berth_csi::{CallError, health, v1};
 use tokio::time::Instant;
 
 use super::execute::ControllerExecutor;
-use crate::plugins::CANCELLATION_ARRIVES_WITHIN;
 
 /// The longest time for the answers about health in one request.
 const ANSWERS_MAX: Duration = Duration::from_secs(2);
-/// How long a call that timed out stays the call in flight.
-const LATE: Duration = CANCELLATION_ARRIVES_WITHIN;
 /// The most volumes in a page.
 const PAGE_ENTRIES: i32 = 500;
 /// The most pages that are read. Only volumes that are not well are listed, as far as CSI says.
@@ -75,9 +72,7 @@ impl ControllerExecutor {
     }
 }
 
-/// Half of the time that is left is for the rest of the answer, and an answer that is late costs
-/// [`LATE`] more.
+/// Half of the time that is left is for the rest of the answer.
 fn time_for_health(until: Instant) -> Duration {
-    let left = until.saturating_duration_since(Instant::now());
-    ANSWERS_MAX.min((left / 2).saturating_sub(LATE))
+    ANSWERS_MAX.min(until.saturating_duration_since(Instant::now()) / 2)
 }

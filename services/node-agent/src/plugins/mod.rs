@@ -40,7 +40,6 @@ mod view;
 
 pub use member::PluginInstance;
 pub use outcome::{no_plugin, problem_from_call, problem_with_remedy};
-pub(crate) use plugin::CANCELLATION_ARRIVES_WITHIN;
 pub use plugin::{Plugin, Plugins};
 pub(crate) use supervise::SOCKET_GRACE;
 pub use supervise::{ProbeTiming, supervise};

@@ -12,7 +12,7 @@ use berth_contract::message::registry::ReportedInstance;
 use berth_contract::trace::TraceContext;
 use berth_csi::advertised::{ControllerCapabilities, NodeCapabilities};
 use berth_csi::rpc::Unary;
-use berth_csi::{CallError, Code, Failure, Rpc};
+use berth_csi::{CallError, Code, Effect, Failure, Rpc};
 use berth_domain::PluginId;
 use berth_domain::plugin::StorageTrouble;
 use berth_host::process::read_mount_namespace;
@@ -32,7 +32,7 @@ use crate::fleet::events::EventPublisher;
 const PEER_WITHIN: Duration = Duration::from_secs(1);
 /// How long a call that timed out stays the call in flight. The plugin hears of its cancellation by
 /// itself: the next call for the volume must not reach the plugin first (safety rule 4).
-pub(crate) const CANCELLATION_ARRIVES_WITHIN: Duration = Duration::from_secs(1);
+const CANCELLATION_ARRIVES_WITHIN: Duration = Duration::from_secs(1);
 
 /// A plugin of this node, with all of its instances. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -127,7 +127,8 @@ impl Plugin {
             in_flight.member.probe_requested.notify_one();
         }
         self.calls.finish_call(R::RPC, started_at, started.elapsed(), answer.as_ref().err());
-        if let Err(CallError { failure: Failure::Late { .. }, .. }) = &answer {
+        let is_late = matches!(&answer, Err(CallError { failure: Failure::Late { .. }, .. }));
+        if is_late && R::RPC.effect() != Effect::Reads {
             sleep(CANCELLATION_ARRIVES_WITHIN).await;
         }
         answer
