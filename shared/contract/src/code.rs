@@ -125,8 +125,8 @@ codes! {
         "wait for it: `berth claim status` shows the step";
     /// The alloc claims the volume elsewhere or in another mode.
     ClaimDiffers = "BERTH0109", "this alloc already claims the volume, for another node or mode",
-        "use the claim it has; where the volume is mounted, only the end of the alloc lets go of it: \
-         stop the alloc, and register another one";
+        "use the claim it has; where the volume is mounted, only the end of the alloc lets go of \
+         it: stop the alloc, and register another one";
     /// Claims remain.
     ClaimsLive = "BERTH0110", "claims on the volume remain",
         "stop the allocs named; or deregister the volume with `--force`, which closes it until they \

@@ -158,8 +158,8 @@ pub enum Command {
     /// Find volumes, allocs, plugins, nodes, snapshots and classes whose ids begin with a text
     ///
     /// Asks the services for all kinds at the same time, and shows the first 20 of each kind.
-    /// Volumes, allocs and snapshots are those of the namespace; classes those that the namespace may use. A
-    /// kind that your credentials may not list is left out, and named below the table.
+    /// Volumes, allocs and snapshots are those of the namespace; classes those that the namespace
+    /// may use. A kind that your credentials may not list is left out, and named below the table.
     Search(Search),
     /// Explain the state of a volume, alloc, node or plugin, and what to do
     ///

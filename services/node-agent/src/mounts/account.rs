@@ -209,7 +209,7 @@ fn refuse_hidden(node: &NodeId, volume: &VolumeKey) -> Problem {
     );
     let next = format!(
         "an operator sees the mount with `berth node status {node}`, ends what uses it, and takes \
-         it down with `berth node unmount {node} VOLUME`; this goes on by itself"
+         it down there; this goes on by itself"
     );
     Problem::new(Code::MountUnaccounted, message).retryable().next(next)
 }

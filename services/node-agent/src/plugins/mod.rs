@@ -35,6 +35,7 @@ pub mod record;
 mod reported;
 mod room;
 mod storage_health;
+mod storage_question;
 mod supervise;
 mod view;
 

@@ -20,7 +20,7 @@ use tokio::time::{Instant, sleep};
 use super::member::PluginInstance;
 use super::plugin::Plugin;
 use super::process::ProcessId;
-use super::storage_health::StorageQuestion;
+use super::storage_question::StorageQuestion;
 use super::view::InstanceView;
 
 /// Interval of probes of an unhealthy instance.

@@ -58,6 +58,8 @@ mod tests {
     use AccessMode::{MultiNodeMultiWriter as Shared, SingleNodeWriter as Single};
     use AttachmentMode::{BlockDevice, FileSystem};
 
+    type Row<'a> = (&'a [StorageTrouble], &'a [Capability], Option<&'a str>, bool);
+
     #[test]
     fn only_what_is_affected_in_each_use_is_kept_out() {
         let block = Capability { access: Single, attachment: BlockDevice };
@@ -80,7 +82,7 @@ mod tests {
         let each =
             [of_blocks.clone(), StorageTrouble { attachment: Some(FileSystem), ..all.clone() }];
         let one = std::slice::from_ref;
-        let table: [(&[StorageTrouble], &[Capability], Option<&str>, bool); 13] = [
+        let table: [Row<'_>; 13] = [
             (one(&all), &[block, files], None, true),
             (one(&slow), &[block], None, false),
             (one(&of_blocks), &[block], None, true),
