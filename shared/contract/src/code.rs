@@ -129,8 +129,8 @@ codes! {
          it: stop the alloc, and register another one";
     /// Claims remain.
     ClaimsLive = "BERTH0110", "claims on the volume remain",
-        "stop the allocs named; or deregister the volume with `--force`, which closes it until they \
-         have ended";
+        "stop the allocs named; or deregister the volume with `--force`, which closes it until \
+         they have ended";
     /// The update would change what may not change.
     UnsafeUpdate = "BERTH0111", "these fields cannot change",
         "stop its holders first (`berth volume status VOLUME` names them), or register a new \

@@ -23,8 +23,8 @@ pub(crate) enum Ask {
     /// `claim.take`, with the plugin's answer on whether its controller attaches; `None` if the
     /// node is full.
     Take { alloc: usize, controller: Option<bool> },
-    /// `claim.take` in the mode that the alloc's claims do not have, with what the node's agent says
-    /// of its mounts.
+    /// `claim.take` in the mode that the alloc's claims do not have, with what the node's agent
+    /// says of its mounts.
     Change { alloc: usize, is_unmounted: bool },
     /// `claim.release`.
     Release { alloc: usize },

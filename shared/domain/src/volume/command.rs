@@ -31,8 +31,8 @@ pub enum Command {
     Change {
         /// The claim that the alloc asks for.
         take: Take,
-        /// The claim of which the node's agent has nothing: its epoch. None if the agent was not asked,
-        /// or has something.
+        /// The claim of which the node's agent has nothing: its epoch. None if the agent was not
+        /// asked, or has something.
         unmounted: Option<u64>,
     },
     /// Record a claim that was lost while its node has the volume mounted, to release it.

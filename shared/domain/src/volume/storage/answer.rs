@@ -73,8 +73,8 @@ pub struct CutSnapshot {
     /// Whether a volume can be made of it (`ready_to_use`).
     #[serde(default)]
     pub ready: bool,
-    /// Where a volume that is made of it can be reached (`accessible_topology`). Empty if the plugin
-    /// does not say.
+    /// Where a volume that is made of it can be reached (`accessible_topology`). Empty if the
+    /// plugin does not say.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub usable_from: Vec<Topology>,
 }
