@@ -184,7 +184,7 @@ fn health_says_how_many_of_how_many() {
         (&[UP], &[(1, 0)], false, "0 of 1 controllers healthy"),
         (&[], &[(1, 3)], false, "0 of 1 controllers healthy, 0 of 3 nodes healthy"),
         // Only its controllers are hosted: no node instance is missing.
-        (&[CONTROLLER], &[], true, "healthy"),
+        (&[CONTROLLER], &[], true, "healthy, and on no node"),
         (&[CONTROLLER], &[(2, 0)], true, "1 of 2 controllers healthy"),
         (&[CONTROLLER_DOWN], &[], false, "0 of 1 controllers healthy"),
         (&[CONTROLLER], &[(1, 2)], false, "0 of 2 nodes healthy"),
