@@ -312,10 +312,7 @@ async fn a_hung_unmount_is_shown_as_hung_with_its_age_and_its_tries() {
 
     // A request past its deadline is dropped; a new request is served.
     world.plant(&serde_json::json!([]));
-    wait::until("the next try is let in", PATIENCE, async || {
-        world.detach("a", 7, 13).await.map_err(|problem| problem.to_string())
-    })
-    .await;
+    world.detached("the next try is let in", "a", 7, 13).await;
     wait::until("it is done, and nothing hangs", PATIENCE, async || {
         let status = world.status().await.map_err(|problem| problem.to_string())?;
         let clean = status.work.is_empty() && status.failures.is_empty();

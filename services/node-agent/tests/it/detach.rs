@@ -273,10 +273,7 @@ async fn a_detach_needs_its_plugin_and_says_so() {
     assert_eq!(by_journal.code, Code::PluginFailed, "{by_journal}");
     assert_eq!(by_journal.plugin, failed.plugin, "it is the plugin that mounted: {by_journal}");
     world.driver.restart();
-    wait::until("the plugin is back", PATIENCE, async || {
-        world.detach("a", 7, 13).await.map_err(|problem| problem.to_string())
-    })
-    .await;
+    world.detached("the plugin is back", "a", 7, 13).await;
     assert_eq!((world.mounts(), world.leftovers()), (vec![], vec![]));
     world.judge();
 }

@@ -160,10 +160,7 @@ async fn after_a_boot_what_is_mounted_at_a_callers_path_is_left_alone() {
     let second = Boot::begin(&world, "boot-2").await;
     second.run("mount", &["-t", "tmpfs", "tmpfs", path.to_str().unwrap()]);
     second.carry_with(&mut world, &["--no-attach"]).await;
-    wait::until("it is taken down", PATIENCE, async || {
-        world.detach("a", 7, 21).await.map(drop).map_err(|problem| problem.to_string())
-    })
-    .await;
+    world.detached("it is taken down", "a", 7, 21).await;
     assert!(second.mounts(world.dir.path()).contains(&path), "it is not the agent's");
     assert_eq!(world.leftovers(), [""; 0].map(std::path::PathBuf::from));
     world.judge();

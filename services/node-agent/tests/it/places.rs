@@ -214,10 +214,7 @@ async fn an_agent_that_lost_its_journal_finds_every_place() {
     fs::remove_dir_all(world.dir.join("state/journal")).unwrap();
     world.agent.restart();
     world.healthy(true).await;
-    wait::until("it is taken down", PATIENCE, async || {
-        world.detach("a", 7, 11).await.map(drop).map_err(|problem| problem.to_string())
-    })
-    .await;
+    world.detached("it is taken down", "a", 7, 11).await;
     assert_eq!((world.mounts(), world.leftovers()), (vec![], vec![]));
     assert_eq!(fs::read_dir(&path).unwrap().count(), 0);
     world.judge();

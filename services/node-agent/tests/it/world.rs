@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -254,6 +255,17 @@ impl World {
 
     pub async fn detach(&self, alloc: &str, epoch: u64, revision: u64) -> Result<Called, Problem> {
         self.call(call(CallKind::NodeDetach, alloc, epoch, revision)).await
+    }
+
+    /// Asks for the volume to be taken down, again and again, until it is. Each try is an attempt of
+    /// its own: an agent makes an attempt once.
+    pub async fn detached(&self, what: &str, alloc: &str, epoch: u64, from_revision: u64) {
+        let revision = AtomicU64::new(from_revision);
+        wait::until(what, PATIENCE, async || {
+            let revision = revision.fetch_add(1, Ordering::Relaxed);
+            self.detach(alloc, epoch, revision).await.map_err(|problem| problem.to_string())
+        })
+        .await;
     }
 
     /// Asks for the volume to be taken down until it is, or there is no time left for it.
