@@ -146,7 +146,6 @@ fn needing(kind: &str) -> &'static [&'static str] {
             "alloc.status",
             "alloc.list",
             "volume.detach",
-            "volume.deregister",
             "claim.take",
             "alloc.stop",
             "alloc.forget",
