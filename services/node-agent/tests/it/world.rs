@@ -257,8 +257,8 @@ impl World {
         self.call(call(CallKind::NodeDetach, alloc, epoch, revision)).await
     }
 
-    /// Asks for the volume to be taken down, again and again, until it is. Each try is an attempt of
-    /// its own: an agent makes an attempt once.
+    /// Asks for the volume to be taken down, again and again, until it is. Each try is an attempt
+    /// of its own: an agent makes an attempt once.
     pub async fn detached(&self, what: &str, alloc: &str, epoch: u64, from_revision: u64) {
         let revision = AtomicU64::new(from_revision);
         wait::until(what, PATIENCE, async || {
