@@ -4,7 +4,7 @@ use super::within;
 use crate::search::{MATCHES_MAX, SearchAnswer, SearchKind};
 use crate::table::Table;
 
-/// The matches, one line each, and below them what is not shown.
+/// One line for each match. Below them stands what was left out.
 pub fn search(answer: &SearchAnswer) -> String {
     let SearchAnswer { prefix, matches, more, not_allowed, .. } = answer;
     let name = within(matches.iter().filter_map(|found| found.namespace.as_ref()));

@@ -16,7 +16,7 @@ fn read(name: &str, node: &str) -> Command {
 }
 
 /// Rule 25: what is granted changes only where nothing of it is mounted, by a release and a new
-/// claim, which the controller publishes anew.
+/// claim, which the controller publishes again.
 #[test]
 fn rule_25_a_granted_claim_changes_its_mode_by_a_release_where_it_is_not_mounted() {
     let mut world = World::with(EXCLUSIVE);

@@ -2,7 +2,7 @@
 //!
 //! **Promises** that a claim never changes in place. It is released by the steps of any release,
 //! and the alloc takes a new one. So what an earlier grant allows has ended before the new claim is
-//! granted, and the controller attaches the volume anew.
+//! granted, and the controller attaches the volume again.
 //!
 //! **Never** gives a claim up that a new one would not replace now, or under a mount.
 
@@ -29,7 +29,7 @@ pub(in crate::volume) fn change(
     if is_used || own.node != take.node {
         return Err(Refusal::claim_differs(own));
     }
-    // Whoever reserved it may wait for that call.
+    // The service that reserved the claim may still wait for that call.
     let call = volume.busy(context.now, &context.policy).filter(|_| own.state == State::Publishing);
     if let Some(busy) = call {
         return Err(busy.refusal(own.progress.failure.clone()));
