@@ -13,7 +13,7 @@ mod storage_trouble;
 
 pub use controllers::ControllerChoice;
 pub use node_id::NodeIdFault;
-pub use storage_trouble::{StorageTrouble, keeping_out};
+pub use storage_trouble::{StorageTrouble, are_alike, keeping_out};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

@@ -8,7 +8,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use berth_domain::plugin::StorageTrouble;
+use berth_domain::plugin::{StorageTrouble, are_alike};
 use tokio::time::Instant;
 
 /// How long words stay that say the same.
@@ -28,9 +28,8 @@ impl StorageHealth {
     /// Stores an answer. True if it is news.
     pub(super) fn set(&self, troubles: Vec<StorageTrouble>) -> bool {
         let mut last = self.lock();
-        let is_same = last.troubles.len() == troubles.len()
-            && last.troubles.iter().zip(&troubles).all(|(last, now)| last.is_alike(now));
-        let is_kept = is_same && last.since.is_some_and(|since| since.elapsed() < WORDS_KEPT);
+        let is_kept = are_alike(&last.troubles, &troubles)
+            && last.since.is_some_and(|since| since.elapsed() < WORDS_KEPT);
         if last.troubles == troubles || is_kept {
             return false;
         }

@@ -4,7 +4,7 @@ use berth_bus::Events;
 use berth_contract::event::{Event, EventName};
 use berth_contract::service::PLUGIN_REGISTRY;
 use berth_contract::trace::TraceContext;
-use berth_domain::plugin::{Instance, Job, NodeState, StorageTrouble};
+use berth_domain::plugin::{Instance, Job, NodeState, StorageTrouble, are_alike};
 use berth_domain::proof::Proof;
 use berth_domain::{JobId, Namespace, NodeId, PluginId, Timestamp};
 use berth_telemetry::metric::EVENTS_REFUSED;
@@ -55,9 +55,7 @@ pub fn write_event(
             let troubles = |it: &Instance| it.node.as_ref().map(|node| node.storage.clone());
             let now = troubles(instance).unwrap_or_default();
             let last = record.and_then(troubles).unwrap_or_default();
-            let is_same = last.len() == now.len()
-                && last.iter().zip(&now).all(|(last, now)| last.is_alike(now));
-            let is_news = !is_same;
+            let is_news = !are_alike(&last, &now);
             is_news.then(|| storage_health(node, instance_key, &now, at, trace))
         }
         Write::Delete(instance_key) => Some(instance_left(node, instance_key, at, trace)),

@@ -40,6 +40,11 @@ impl StorageTrouble {
     }
 }
 
+/// Whether two answers of a plugin keep the same volumes out.
+pub fn are_alike(ones: &[StorageTrouble], others: &[StorageTrouble]) -> bool {
+    ones.len() == others.len() && ones.iter().zip(others).all(|(one, other)| one.is_alike(other))
+}
+
 /// The trouble that keeps a volume from the node, if each of these uses has one. The node's plugin
 /// may name each kind of use in a trouble of its own.
 pub fn keeping_out<'a>(
