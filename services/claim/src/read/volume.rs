@@ -5,7 +5,7 @@ use berth_contract::key::{self, VolumeEntry};
 use berth_contract::message::query::{Page, RefusedRequest};
 use berth_contract::message::storage::{StorageStatus, StorageWait};
 use berth_contract::message::volume::{
-    Health, ListVolumes, VolumeHolder, VolumeQuery, VolumeStatus, VolumeStub, Volumes as Listed,
+    Health, ListVolumes, VolumeQuery, VolumeStatus, VolumeStub, Volumes as Listed,
 };
 use berth_contract::problem::Problem;
 use berth_domain::access::Mode;
@@ -24,9 +24,6 @@ use crate::caller::Caller;
 use crate::store::handle;
 use crate::store::refuse;
 use crate::store::state::State;
-
-/// Holders of one volume that a list of volumes names, at most.
-const HOLDERS_LISTED_MAX: usize = 8;
 
 /// One volume with its claims and its health.
 pub async fn volume_status(
@@ -272,7 +269,6 @@ fn stub(
         writers: count_held(Mode::Write),
         releasing: releasing.into_iter().map(|state| now.claims.count(state)).sum(),
         waiting: now.claims.count(ClaimState::Waiting),
-        holders: holders(now),
         healthy,
         controllers,
         nodes: Some(nodes),
@@ -288,14 +284,6 @@ fn stub(
         create_index: spec.create_index,
         modify_index: subtree.head,
     }
-}
-
-/// The first holders of the volume, in the order of their ids.
-fn holders(now: &Volume) -> Vec<VolumeHolder> {
-    let holding = now.claims.iter().filter(|(_, claim)| claim.is_held());
-    let named = holding
-        .map(|(alloc, claim)| VolumeHolder { alloc: alloc.clone(), node: claim.node.clone() });
-    named.take(HOLDERS_LISTED_MAX).collect()
 }
 
 #[cfg(test)]

@@ -66,8 +66,7 @@ pub enum VolumeCommand {
     /// With --external the plugin is asked for all its volumes, and each is shown beside the volume
     /// of Berth that it is: known, not registered, or registered and not listed.
     ///
-    /// In a list, HOLDERS are the allocs whose claim holds the volume, and NODES the nodes of those
-    /// claims. Of many, the first few are named.
+    /// A list counts the claims of each volume. `berth claim list` names them, with their nodes.
     #[command(visible_aliases = LISTS, after_long_help = "EXAMPLES
     berth volume list
     berth volume list --plugin ebs.csi.aws.com --node n1

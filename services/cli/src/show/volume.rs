@@ -1,7 +1,5 @@
 //! Volumes: in a list, and one with its claims.
 
-use std::collections::BTreeSet;
-
 use berth_contract::hint::{namespace_option, quoted};
 use berth_contract::message::volume::{Health, Placements, VolumeDemand, VolumeStatus, VolumeStub};
 use berth_domain::volume::storage::Stage;
@@ -27,8 +25,6 @@ impl Listed for VolumeStub {
         ("WRITE", |volume, _| volume.writers.to_string()),
         ("RELEASING", |volume, _| volume.releasing.to_string()),
         ("WAITING", |volume, _| volume.waiting.to_string()),
-        ("HOLDERS", |volume, _| holders(volume)),
-        ("NODES", |volume, _| holder_nodes(volume)),
         ("NAME", |volume, _| volume.name.clone()),
     ];
     const NONE: &'static str = "no volumes";
@@ -66,25 +62,6 @@ fn judged(healthy: bool, description: &str, abnormal: Option<&str>) -> String {
         Some(words) if healthy => format!("abnormal: {words}"),
         Some(words) => format!("{of_plugin}; abnormal: {words}"),
     }
-}
-
-/// `web-0, web-1, and 3 more`
-fn holders(volume: &VolumeStub) -> String {
-    let mut named: Vec<String> =
-        volume.holders.iter().map(|holder| holder.alloc.to_string()).collect();
-    let total = volume.readers + volume.writers + volume.releasing;
-    // A service of an older version names no holders.
-    match total.saturating_sub(named.len()) {
-        more if more > 0 && !named.is_empty() => named.push(format!("and {more} more")),
-        _ => {}
-    }
-    named.join(", ")
-}
-
-fn holder_nodes(volume: &VolumeStub) -> String {
-    let nodes: BTreeSet<String> =
-        volume.holders.iter().map(|holder| holder.node.to_string()).collect();
-    nodes.into_iter().collect::<Vec<_>>().join(", ")
 }
 
 /// One volume.

@@ -14,8 +14,7 @@ use berth_contract::message::storage::{
     Capacities, Externals, FailedOperation, OperationStatus, StorageStatus, StorageWait,
 };
 use berth_contract::message::volume::{
-    Health, NodePlacement, Obstacle, Placements, VolumeDemand, VolumeHolder, VolumeStatus,
-    VolumeStub, Volumes,
+    Health, NodePlacement, Obstacle, Placements, VolumeDemand, VolumeStatus, VolumeStub, Volumes,
 };
 use berth_domain::access::{AccessMode, AttachmentMode, Capability, Mode};
 use berth_domain::plugin::{Count, Half, NodeState, UnaccountedMount};
@@ -318,10 +317,6 @@ pub fn capacities() -> Capacities {
     .unwrap()
 }
 
-fn holder(alloc: &str, node: &str) -> VolumeHolder {
-    VolumeHolder { alloc: AllocId::new(alloc).unwrap(), node: node_id(node) }
-}
-
 fn abnormal() -> String {
     "plugin ebs.csi.aws.com says that the volume is not well: a disk is dying".to_owned()
 }
@@ -342,7 +337,6 @@ pub fn volumes() -> Volumes {
         writers: 1,
         releasing: 1,
         waiting: 0,
-        holders: vec![holder("web-0", "n1"), holder("web-1", "n2")],
         healthy: true,
         controllers: Some(Count { healthy: 1, expected: 1 }),
         nodes: Some(Count { healthy: 2, expected: 2 }),
@@ -364,7 +358,6 @@ pub fn volumes() -> Volumes {
         in_use: None,
         writers: 0,
         releasing: 0,
-        holders: Vec::new(),
         healthy: false,
         abnormal: None,
         closing: false,

@@ -285,16 +285,7 @@ pub struct VolumeStatus {
     pub unreadable: Vec<UnreadableRecord>,
 }
 
-/// Who holds a volume, in a list of volumes.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct VolumeHolder {
-    /// Whose claim.
-    pub alloc: AllocId,
-    /// Where it is for.
-    pub node: NodeId,
-}
-
-/// A volume in a list: of its claims the first few holders only; no context, no parameters (A1).
+/// A volume in a list: counts of its claims only; no context, no parameters (A1).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VolumeStub {
     /// The volume.
@@ -329,9 +320,6 @@ pub struct VolumeStub {
     pub releasing: usize,
     /// Claims in line.
     pub waiting: usize,
-    /// The first few of the claims that are not in line. One that is being released still holds.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub holders: Vec<VolumeHolder>,
     /// Whether its plugin can serve it somewhere. False for a volume whose creation the storage
     /// refused.
     pub healthy: bool,

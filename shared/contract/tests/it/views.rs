@@ -99,7 +99,6 @@ fn a_volume_and_a_list_of_them() {
         writers: 1,
         releasing: 1,
         waiting: 2,
-        holders: vec![volume::VolumeHolder { alloc: sample::alloc_id(), node: sample::node_id() }],
         healthy: true,
         controllers: Some(count(1, 2)),
         nodes: Some(count(4, 5)),
