@@ -57,6 +57,7 @@ pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
         tokio::spawn(measure::count_unfinished(state.clone())),
         tokio::spawn(alloc::mark_unowned(state.clone())),
         tokio::spawn(mount_lookup::forget_reported(state.clone())),
+        tokio::spawn(storage::ask_when_due(state.clone())),
     ];
     shutdown.requested().await;
     chores.iter().for_each(JoinHandle::abort);

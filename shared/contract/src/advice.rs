@@ -83,6 +83,7 @@ impl Code {
             | Self::NodeReturning
             | Self::NodeFull
             | Self::StorageAway
+            | Self::NoRoomHere
             | Self::OutOfReach
             | Self::PluginExhausted
             | Self::NoSuchPlugin

@@ -333,6 +333,9 @@ codes! {
     StorageAway = "BERTH0239", "the node does not reach the plugin's storage, as the plugin says",
         "mend the way from the node to the storage, or use another node: \
          `berth volume placement VOLUME` shows whether there is one";
+    /// The plugin has no room for a new volume where the node is, and has room elsewhere.
+    NoRoomHere = "BERTH0240", "the plugin has no room where the node is, and has some elsewhere",
+        "use another node: `berth volume placement VOLUME` shows which fit; or make room here";
 
     // 03xx: allocs.
     /// No such alloc.

@@ -24,6 +24,7 @@ pub mod placement;
 pub mod plugin;
 pub mod proof;
 pub mod retry;
+pub mod room;
 pub mod size;
 pub mod timestamp;
 pub mod topology;

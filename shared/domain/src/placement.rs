@@ -2,7 +2,8 @@
 //!
 //! **Owns** what a node needs for a plugin's volume ([`route`]): it is ready, its clock is right,
 //! it has a healthy instance, it is in the volume's topology, it reaches the plugin's storage, and
-//! it has room for one more volume.
+//! it has room for one more volume; for one that is not created yet, the storage has room there, or
+//! nowhere else.
 //!
 //! **Promises** that a placement is decided in the same way as a claim: [`obstacles`] calls
 //! [`step`], and claims use [`route`]. The result holds for the moment only: a later claim may be
@@ -13,6 +14,7 @@ use std::time::Duration;
 
 use crate::alloc::VolumeRequest;
 use crate::plugin::{Half, Node, NodeIdFault, NodeState, Plugin, keeping_out};
+use crate::room::Rooms;
 use crate::topology::{reaches, segments};
 use crate::volume::{
     Command, Context, HandleUse, MountDoubt, NoRoute, Refusal, Route, Take, Volume, VolumeSpec,
@@ -42,6 +44,8 @@ pub struct Site<'a> {
     /// How many volumes of the plugin, in all namespaces, have a claim on the node. None if the
     /// requested volume already has a claim there: it needs no more room.
     pub volumes: Option<u64>,
+    /// Where the plugin has room for the volume. None unless this claim would have it created.
+    pub rooms: Option<&'a Rooms>,
 }
 
 /// The route of the volume to the node, or why there is none now. `ready` says which nodes are
@@ -52,7 +56,7 @@ pub fn route(
     ready: impl Fn(&NodeId) -> bool,
     margin: Duration,
 ) -> Result<Route, NoRoute> {
-    let Site { node, record, id, plugin, mounted, unreported, volumes } = site;
+    let Site { node, record, id, plugin, mounted, unreported, volumes, rooms } = site;
     check_mounts_elsewhere(spec, mounted.as_ref(), unreported)?;
     if let Some(record) = record {
         present(node, record)?;
@@ -68,7 +72,7 @@ pub fn route(
             NodeIdFault::Shared { .. } => NoRoute::SharedId(why),
         });
     }
-    let route = plugin.route(node, ready).map_err(NoRoute::Plugin)?;
+    let route = plugin.route(node, &ready).map_err(NoRoute::Plugin)?;
     let instance = plugin.instances.get(&(node.clone(), Half::Node));
     // Without abilities there is no route.
     let Some(abilities) = instance.and_then(|instance| instance.node.as_ref()) else {
@@ -103,6 +107,11 @@ pub fn route(
         return Err(NoRoute::Full(format!(
             "node {node} has no room for another volume of plugin {id} now: {why}"
         )));
+    }
+    let lacking =
+        rooms.and_then(|rooms| rooms.lacking_at(&abilities.topology, spec, plugin, ready));
+    if let Some(lacking) = lacking {
+        return Err(NoRoute::Room(format!("plugin {id} last said that it has room for {lacking}")));
     }
     Ok(route)
 }

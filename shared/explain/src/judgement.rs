@@ -38,7 +38,7 @@ pub fn judge(problem: &Problem) -> (Cause, Actor) {
         C::UnmountFailed => (Cause::MountLeft, Actor::You),
         C::OldCall => (Cause::RequestOutdated, Actor::NOBODY),
         C::StorageAway => (Cause::StorageUnreachable, operator),
-        C::PluginExhausted | C::NodeFull => (Cause::NoRoom, Actor::You),
+        C::PluginExhausted | C::NodeFull | C::NoRoomHere => (Cause::NoRoom, Actor::You),
         C::Held | C::AccessInUse => (Cause::HeldByOthers, Actor::You),
         C::Waiting | C::Releasing => (Cause::HeldByOthers, Actor::NOBODY),
         _ if code.is_of_plugin() => {

@@ -10,7 +10,7 @@ use berth_bus::Call;
 use berth_contract::message::agent::{AgentQuery, AgentStatus};
 use berth_contract::trace::TraceContext;
 use berth_contract::verb::{self, NodeAndNamespace};
-use berth_domain::volume::{CallKind, CallOwner, Command, Refusal, State as ClaimState, Take};
+use berth_domain::volume::{Command, State as ClaimState, Take};
 use berth_domain::{AllocId, Namespace, Timestamp, VolumeId, VolumeKey};
 use berth_service::clock;
 use tokio::time::Instant;
@@ -33,14 +33,15 @@ enum OnNode {
 }
 
 /// Gives up the claim that the alloc has, so that `take` can be taken, or says why it stays.
-/// `is_from_agent` says that the node's agent asks, for a mount.
+/// `is_from_agent` says that the node's agent asks, for a mount. While other requests for a mount
+/// are under way, returns when to look again.
 pub async fn give_up_for(
     state: &State,
     volume: &VolumeKey,
     take: &Take,
     is_from_agent: bool,
     (trace, deadline): (TraceContext, Instant),
-) -> Result<(), TransactError> {
+) -> Result<Option<Timestamp>, TransactError> {
     let granted = state.volumes.mirror.read(|volumes| {
         let own = volumes.get(volume)?.volume.claims.get(&take.alloc)?;
         (own.state == ClaimState::Taken).then_some(own.epoch)
@@ -49,19 +50,13 @@ pub async fn give_up_for(
     if let Some(epoch) = granted {
         match ask_node(state, volume, take, is_from_agent, (trace, deadline)).await {
             OnNode::Nothing => unmounted = Some(epoch),
-            OnNode::Requested => return Err(TransactError::Refused(wait_for_others(&take.alloc))),
+            OnNode::Requested => return Ok(Some(clock::now().after(OTHER_REQUESTS_PAUSE))),
             OnNode::Something => {}
         }
     }
     let command = Command::Change { take: take.clone(), unmounted };
     let done = state.transact_until(volume, trace, deadline, |_| Ok(command.clone())).await;
-    done.map(drop)
-}
-
-fn wait_for_others(alloc: &AllocId) -> Refusal {
-    let until: Timestamp = clock::now().after(OTHER_REQUESTS_PAUSE);
-    let (owner, call) = (CallOwner::Claim(alloc.clone()), CallKind::NodeDetach);
-    Refusal::Busy { owner, call, until, failure: None }
+    done.map(|_| None)
 }
 
 /// What the agent of the claim's node has of the volume for the alloc.

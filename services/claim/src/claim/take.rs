@@ -23,6 +23,7 @@ use berth_contract::trace::TraceContext;
 use berth_domain::access::Mode;
 use berth_domain::alloc::{Alloc, VolumeRequest};
 use berth_domain::limits::HELD_MAX;
+use berth_domain::room::Rooms;
 use berth_domain::volume::storage::Stage;
 use berth_domain::volume::{
     Attempt, CallOwner, Command, Outcome, Refusal, Route, State as ClaimState, Step,
@@ -64,7 +65,8 @@ pub async fn take(
     let own = caller.own_node();
     let volume = VolumeKey::new(namespace.clone(), request.volume.clone());
     let held_until = deadline.min(Instant::now() + HELD_MAX);
-    let claim = ClaimRequest { state, volume, request, own, trace, deadline, held_until };
+    let rooms = state.rooms_for(&volume, held_until).await;
+    let claim = ClaimRequest { state, volume, request, own, rooms, trace, deadline, held_until };
     let granted = claim.take().await;
     granted.map_err(|problem| problem.volume(&claim.volume).node(&claim.request.node))
 }
@@ -76,6 +78,8 @@ struct ClaimRequest<'a> {
     request: Take,
     /// The node that the sender acts for, if it acts for one.
     own: Option<NodeId>,
+    /// Where there is room for the volume, if this claim will have it created.
+    rooms: Option<Rooms>,
     trace: TraceContext,
     deadline: Instant,
     /// When a caller that waits is told to retry.
@@ -172,7 +176,7 @@ impl ClaimRequest<'_> {
         let stored = match stored {
             Err(TransactError::Refused(Refusal::ClaimDiffers { .. })) => {
                 match self.give_up_earlier(alloc, others).await {
-                    Ok(()) => return Ok(Reservation::Queued { until: None }),
+                    Ok(until) => return Ok(Reservation::Queued { until }),
                     Err(error) => Err(error),
                 }
             }
@@ -211,12 +215,12 @@ impl ClaimRequest<'_> {
         }
     }
 
-    /// Gives up the claim that the alloc has in another mode.
+    /// Gives up the claim that the alloc has in another mode, or returns when to look again.
     async fn give_up_earlier(
         &self,
         alloc: &Alloc,
         others: Option<u64>,
-    ) -> Result<(), TransactError> {
+    ) -> Result<Option<Timestamp>, TransactError> {
         let Self { state, volume, request, own, trace, deadline, .. } = self;
         let nothing = Volume::default();
         let take = state.volumes.mirror.read(|volumes| {
@@ -405,10 +409,9 @@ impl ClaimRequest<'_> {
 
     fn wanted_claim(&self, now: &Volume, alloc: &Alloc, others: Option<u64>) -> TakeCommand {
         let Self { state, volume, request, .. } = self;
-        let route = now
-            .spec
-            .as_ref()
-            .map_or(Ok(Route::default()), |spec| state.route(volume, spec, &request.node, others));
+        let route = now.spec.as_ref().map_or(Ok(Route::default()), |spec| {
+            state.route(volume, spec, &request.node, others, self.rooms.as_ref())
+        });
         let requested = alloc.request_for(&request.volume);
         let mode = request.mode.or(requested.map(VolumeRequest::mode));
         TakeCommand {

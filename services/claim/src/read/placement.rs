@@ -17,13 +17,15 @@ use berth_contract::problem::Problem;
 use berth_contract::record::UnreadableRecord;
 use berth_contract::verb::{self, Verb as _};
 use berth_domain::alloc::each_volume;
-use berth_domain::placement::{NewClaimant, RequestedVolume, obstacles};
+use berth_domain::placement::{NewClaimant, RequestedVolume, Site, obstacles};
 use berth_domain::plugin::Half;
+use berth_domain::room::Rooms;
 use berth_domain::volume::Context;
 use berth_domain::{AllocId, Namespace, NodeId, PluginId, VolumeId, VolumeKey, limits};
 use berth_service::newer::await_newer;
 use berth_service::page::{Page, Room, after, bytes_of, page};
 use berth_service::projection::{Instances, Nodes, Subtree, Volumes};
+use futures_util::future::join_all;
 use sha2::{Digest as _, Sha256};
 use tokio::time::{Instant, sleep};
 
@@ -94,14 +96,16 @@ async fn place(
     let room = Room { bytes, ..Room::for_page(&query.page) };
     let lookup = PlacementLookup { namespace, query, after, room };
     state.catch_up_for_placement(reader).await?;
-    let first = lookup.answer(state)?;
+    let rooms = lookup.rooms(state, deadline).await;
+    let first = lookup.answer(state, &rooms)?;
     if lookup.query.newer.than != Some(first.index) {
         return Ok(first);
     }
-    let has_changed = |seen: u64| lookup.answer(state).map_or(true, |answer| answer.index != seen);
+    let has_changed =
+        |seen: u64| lookup.answer(state, &rooms).map_or(true, |answer| answer.index != seen);
     state.wait_for_placement(reader, has_changed).await?;
     state.catch_up_for_placement(reader).await?;
-    lookup.answer(state)
+    lookup.answer(state, &lookup.rooms(state, deadline).await)
 }
 
 impl StateInner {
@@ -142,6 +146,8 @@ impl StateInner {
     }
 }
 
+type RoomsByVolume = BTreeMap<VolumeId, Rooms>;
+
 struct PlacementLookup {
     namespace: Namespace,
     query: ListPlacements,
@@ -150,15 +156,25 @@ struct PlacementLookup {
 }
 
 impl PlacementLookup {
+    /// Where there is room for those of the volumes that their first claims will have created.
+    async fn rooms(&self, state: &StateInner, deadline: Instant) -> RoomsByVolume {
+        let ids = each_volume(&self.query.volumes, self.query.index);
+        let looked = ids.into_iter().map(|(id, _)| async move {
+            let rooms = state.rooms_for(&self.key(&id), deadline).await;
+            rooms.map(|rooms| (id, rooms))
+        });
+        join_all(looked).await.into_iter().flatten().collect()
+    }
+
     /// The answer by the mirrors' present state.
-    fn answer(&self, state: &StateInner) -> Result<Placements, Problem> {
+    fn answer(&self, state: &StateInner, rooms: &RoomsByVolume) -> Result<Placements, Problem> {
         let context = state.decision_context();
         // The id of a new attempt: no alloc has it, so the newcomer has no claim.
         let alloc = AllocId::new(context.attempt.as_str())
             .map_err(|fault| Problem::new(Code::Internal, fault))?;
         let newcomer = NewClaimant { alloc, worker: state.worker.clone() };
         let incarnation = state.volumes.bucket.incarnation();
-        let view = PlacementView { lookup: self, newcomer, context, incarnation, state };
+        let view = PlacementView { lookup: self, newcomer, context, incarnation, state, rooms };
         let (page, volumes) = state.volumes.mirror.read(|volumes| {
             state.nodes.mirror.read(|nodes| {
                 state
@@ -229,6 +245,7 @@ struct PlacementView<'a> {
     /// The incarnation of the bucket of claims.
     incarnation: Incarnation,
     state: &'a StateInner,
+    rooms: &'a RoomsByVolume,
 }
 
 impl PlacementView<'_> {
@@ -264,7 +281,10 @@ impl PlacementView<'_> {
                 node,
                 |id, plugin| {
                     let unreported = &unreported[id];
-                    placement_site(volumes, nodes, plugins, unreported, &key(id), plugin, node)
+                    let rooms = self.rooms.get(id);
+                    let site =
+                        placement_site(volumes, nodes, plugins, unreported, &key(id), plugin, node);
+                    Site { rooms, ..site }
                 },
                 |id| nodes.is_ready(id),
                 &self.context,

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use berth_contract::decode::Fault;
 use berth_contract::message::storage::{Capacities, CapacityAt, ListCapacities};
-use berth_contract::message::storage_call::Question;
+use berth_contract::message::storage_call::{Answered, Question};
 use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
 use berth_domain::PluginId;
@@ -16,6 +16,7 @@ use tokio::time::Instant;
 
 use super::ability::Ability;
 use super::external::ask_controller;
+use crate::store::room_table::VolumeKind;
 use crate::store::state::State;
 
 /// How much room a plugin has: in the requested topology, or in each topology of its nodes.
@@ -40,24 +41,14 @@ pub async fn list_capacities(
         }
         (None, _) => topologies(state, &plugin),
     };
+    let kind = VolumeKind {
+        plugin: plugin.clone(),
+        capabilities: class.as_ref().map(|class| class.capabilities.clone()).unwrap_or_default(),
+        parameters: class.as_ref().map(|class| class.parameters.clone()).unwrap_or_default(),
+    };
     let mut capacities = Vec::new();
     for topology in topologies_asked.into_iter().take(LIST_MAX) {
-        let question = Question::Capacity {
-            capabilities: class
-                .as_ref()
-                .map(|class| class.capabilities.clone())
-                .unwrap_or_default(),
-            parameters: class.as_ref().map(|class| class.parameters.clone()).unwrap_or_default(),
-            topology: topology.clone(),
-        };
-        let node = topology.as_ref().and_then(|topology| {
-            let topologies = std::slice::from_ref(topology);
-            state.with_plugin(&plugin, |plugin, _| match plugin.controller_of(topologies) {
-                ControllerChoice::Only(node) => Some(node.clone()),
-                ControllerChoice::Any | ControllerChoice::Unknown => None,
-            })?
-        });
-        let answer = ask_controller(state, &plugin, node.as_ref(), question, trace, deadline).await;
+        let answer = ask_capacity(state, &kind, topology.clone(), trace, deadline).await;
         let capacity = match answer {
             Ok(answer) => CapacityAt {
                 topology,
@@ -79,6 +70,27 @@ pub async fn list_capacities(
     Ok(Capacities { plugin, capacities })
 }
 
+/// How much room the plugin has for volumes of this kind, at one place or anywhere.
+pub async fn ask_capacity(
+    state: &State,
+    kind: &VolumeKind,
+    topology: Option<Topology>,
+    trace: TraceContext,
+    deadline: Instant,
+) -> Result<Answered, Problem> {
+    let VolumeKind { plugin, capabilities, parameters } = kind.clone();
+    // Where each node has a storage of its own, only its own controller knows it.
+    let node = topology.as_ref().and_then(|topology| {
+        let topologies = std::slice::from_ref(topology);
+        state.with_plugin(&plugin, |plugin, _| match plugin.controller_of(topologies) {
+            ControllerChoice::Only(node) => Some(node.clone()),
+            ControllerChoice::Any | ControllerChoice::Unknown => None,
+        })?
+    });
+    let question = Question::Capacity { capabilities, parameters, topology };
+    ask_controller(state, &plugin, node.as_ref(), question, trace, deadline).await
+}
+
 /// The plugin that the request names, itself or by its class.
 fn name_plugin(query: &ListCapacities, class: Option<&Class>) -> Result<PluginId, Problem> {
     let fault = |problem: String| {
@@ -97,7 +109,7 @@ fn name_plugin(query: &ListCapacities, class: Option<&Class>) -> Result<PluginId
 }
 
 /// Each topology of the plugin's nodes, once; `None` if the plugin has no topology.
-fn topologies(state: &State, plugin: &PluginId) -> Vec<Option<Topology>> {
+pub fn topologies(state: &State, plugin: &PluginId) -> Vec<Option<Topology>> {
     let node_topologies = state.with_plugin(plugin, |plugin, _| {
         let of_nodes = plugin.instances.iter().filter_map(|((_, half), instance)| {
             let abilities = instance.node.as_ref().filter(|_| *half == Half::Node)?;

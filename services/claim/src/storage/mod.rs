@@ -21,6 +21,7 @@ mod external;
 mod group;
 mod listing;
 mod registered;
+mod rooms;
 mod snapshot;
 mod snapshot_id;
 
@@ -29,6 +30,7 @@ pub use class::{delete_class, list_classes, put_class};
 pub use create::create;
 pub use group::{GroupCommitted, check_members, members_of, transact_members};
 pub use listing::list_externals;
+pub use rooms::ask_when_due;
 pub use snapshot::{adopt_snapshot, create_snapshots, delete_snapshots, list_snapshots};
 pub use snapshot_id::check_ids;
 

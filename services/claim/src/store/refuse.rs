@@ -19,6 +19,7 @@ pub fn to_problem(volume: &VolumeKey, refusal: &Refusal) -> Problem {
         Refusal::Held { .. } => (Code::Held, false),
         Refusal::PluginUnready(_) => (Code::PluginUnhealthy, true),
         Refusal::Exhausted { .. } => (Code::PluginExhausted, true),
+        Refusal::NoRoomHere(_) => (Code::NoRoomHere, true),
         Refusal::NodeClock(_) => (Code::ClockSkew, true),
         Refusal::NodeAway(_) => (Code::NodeDown, true),
         Refusal::OutOfReach(_) => (Code::OutOfReach, false),

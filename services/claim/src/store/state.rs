@@ -14,6 +14,7 @@ use berth_contract::{bucket, key, stream};
 use berth_domain::limits::RUN_REGISTERED_WITHIN;
 use berth_domain::placement::{self, Site};
 use berth_domain::plugin::{ControllerChoice, Half, Plugin};
+use berth_domain::room::Rooms;
 use berth_domain::volume::{
     CallOwner, Context, HandleUse, NoRoute, Policy, Route, Volume, VolumeSpec,
 };
@@ -33,6 +34,7 @@ use crate::store::mounts::{handle_of, mounted_elsewhere, unreported};
 use crate::store::node_leases::NodeLeases;
 use crate::store::owner_leases::OwnerLeases;
 use crate::store::refuse;
+use crate::store::room_table::RoomTable;
 use crate::store::vault::Vault;
 
 /// Nodes that have not reported and are listed, at most.
@@ -72,6 +74,8 @@ pub struct StateInner {
     pub runs_seen: FirstSeen<(VolumeKey, u64)>,
     /// When this replica first used an incarnation of the bucket of nodes.
     pub nodes_seen: FirstSeen<u64>,
+    /// What plugins last said of their room.
+    pub rooms: RoomTable,
     /// What keeps the level of records from rising.
     pub level: LevelWatch,
 }
@@ -122,6 +126,7 @@ impl State {
             node_limit_locks: KeyedLocks::default(),
             runs_seen: FirstSeen::new(RUN_REGISTERED_WITHIN),
             nodes_seen: FirstSeen::new(NODES_RETURN_WITHIN),
+            rooms: RoomTable::default(),
             level: LevelWatch::default(),
         })))
     }
@@ -171,6 +176,7 @@ impl StateInner {
         spec: &VolumeSpec,
         node: &NodeId,
         other_volumes: Option<u64>,
+        rooms: Option<&Rooms>,
     ) -> Result<Route, NoRoute> {
         self.check_nodes_had_time(spec)?;
         self.nodes.mirror.read(|nodes| {
@@ -184,7 +190,7 @@ impl StateInner {
                 let suspects = self.suspects(nodes, volume, handle.as_ref());
                 let unreported = &unreported_elsewhere(nodes, incarnation, &suspects, node)[..];
                 let volumes = other_volumes;
-                let site = Site { node, record, id, plugin, mounted, unreported, volumes };
+                let site = Site { node, record, id, plugin, mounted, unreported, volumes, rooms };
                 placement::route(spec, site, |node| nodes.is_ready(node), self.policy.clock_margin)
             })
         })
@@ -375,6 +381,7 @@ pub fn placement_site<'a>(
         mounted: mounted_elsewhere(nodes, volume, handle.as_ref(), node),
         unreported,
         volumes: count_other_volumes(volumes, volume, plugin, node),
+        rooms: None,
     }
 }
 

@@ -16,7 +16,7 @@ use berth_contract::message::call::Call;
 use berth_contract::message::work::{WorkCheckpoint, WorkCheckpointed, WorkReport};
 use berth_contract::problem::Problem;
 use berth_domain::volume::{
-    Attempt, Begin, CallOwner, Command, Progress, Refusal, State as ClaimState, Volume,
+    Attempt, Begin, CallOwner, Command, Outcome, Progress, Refusal, State as ClaimState, Volume,
 };
 use berth_domain::{Namespace, SecretsId, Timestamp, VolumeKey, WorkerId};
 use berth_service::clock;
@@ -126,13 +126,26 @@ impl<'a> Turn<'a> {
                 worker: begins.then(|| self.worker.clone()),
             })
         };
-        match self.transact(command).await {
+        let recorded = self.transact(command).await;
+        if self.work.owner == CallOwner::Volume && matches!(outcome, Outcome::Exhausted(_)) {
+            self.doubt_room();
+        }
+        match recorded {
             // An answer of an old attempt changes nothing. The worker gets the present state.
             Err((_, TransactError::Refused(Refusal::StaleAttempt))) => {
                 Ok(GroupCommitted::default())
             }
             recorded => recorded.map_err(|error| self.work.problem(error)),
         }
+    }
+
+    /// The volume's plugin is asked again how much room it has.
+    fn doubt_room(&self) {
+        let OwnerWork { state, volume, .. } = &self.work;
+        state.volumes.mirror.read(|volumes| {
+            let spec = volumes.get(volume).and_then(|subtree| subtree.volume.spec.as_ref());
+            spec.map(|spec| state.rooms.doubt(&spec.plugin))
+        });
     }
 
     async fn begin(

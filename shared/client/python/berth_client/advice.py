@@ -20,7 +20,7 @@ _LISTED: dict[Advice, str] = {
     # Place the alloc on another node.
     "elsewhere": """
         BERTH0201 BERTH0203 BERTH0204 BERTH0209 BERTH0210 BERTH0212 BERTH0216 BERTH0217 BERTH0218
-        BERTH0219 BERTH0220 BERTH0222 BERTH0225 BERTH0226 BERTH0227 BERTH0239
+        BERTH0219 BERTH0220 BERTH0222 BERTH0225 BERTH0226 BERTH0227 BERTH0239 BERTH0240
     """,
     # Give the alloc up, or change what it asks for. A person may have to act first.
     "never": """

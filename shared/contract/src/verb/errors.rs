@@ -51,6 +51,7 @@ pub(super) const CLAIM_REFUSED: &[Code] = codes![
     NodeReturning,
     NodeFull,
     StorageAway,
+    NoRoomHere,
     OutOfReach,
     MountOptionsRefused,
     SharedNodeId,

@@ -100,6 +100,7 @@ struct Host {
     record: Option<Node>,
     plugin: Option<Plugin>,
     volumes: Option<u64>,
+    rooms: Option<Rooms>,
 }
 
 impl Host {
@@ -108,6 +109,7 @@ impl Host {
             record: Some(record()),
             plugin: Some(plugin(true, NodeAbilities::default())),
             volumes: Some(0),
+            rooms: None,
         }
     }
 
@@ -134,6 +136,7 @@ impl Host {
                 id: &id,
                 plugin: self.plugin.as_ref(),
                 volumes: self.volumes,
+                rooms: self.rooms.as_ref(),
             },
             ready,
             &context(),

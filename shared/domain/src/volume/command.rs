@@ -228,6 +228,8 @@ pub enum NoRoute {
     Full(String),
     /// The plugin says that the node does not reach its storage.
     Storage(String),
+    /// The plugin has no room where the node is, and has some elsewhere.
+    Room(String),
     /// The plugin gives the node an id that another node had first.
     SharedId(String),
     /// Another node has a mount of the volume that no claim covers.

@@ -65,8 +65,8 @@ impl Refusal {
     /// of the request.
     pub fn may_pass(&self) -> bool {
         use Refusal::{
-            AttachedAs, NodeAway, NodeClock, NodeFull, PlaceRefused, PluginUnready, SharedId,
-            StorageAway, Unaccounted, Unreported,
+            AttachedAs, NoRoomHere, NodeAway, NodeClock, NodeFull, PlaceRefused, PluginUnready,
+            SharedId, StorageAway, Unaccounted, Unreported,
         };
         if self.is_of_creation() {
             return true;
@@ -80,6 +80,7 @@ impl Refusal {
                 | PlaceRefused { .. }
                 | SharedId(_)
                 | StorageAway(_)
+                | NoRoomHere(_)
                 | Unaccounted(_)
                 | Unreported(_)
                 | AttachedAs { .. }
@@ -103,6 +104,7 @@ impl From<NoRoute> for Refusal {
             NoRoute::Topology(why) => Self::OutOfReach(why),
             NoRoute::Full(why) => Self::NodeFull(why),
             NoRoute::Storage(why) => Self::StorageAway(why),
+            NoRoute::Room(why) => Self::NoRoomHere(why),
             NoRoute::SharedId(why) => Self::SharedId(why),
             NoRoute::Unaccounted(why) => Self::Unaccounted(why),
             NoRoute::Unreported(why) => Self::Unreported(why),
@@ -210,6 +212,10 @@ pub enum Refusal {
     /// The plugin says that the node does not reach its storage.
     #[error("{0}")]
     StorageAway(String),
+    /// The plugin has no room for a volume that this claim would have created where the node is,
+    /// and has room where another node is.
+    #[error("{0}")]
+    NoRoomHere(String),
     /// The plugin gives the node an id that another node had first.
     #[error("{0}")]
     SharedId(String),

@@ -451,6 +451,11 @@ fn of_volumes(code: Code) -> Option<Problem> {
                 cannot be reached (PathDown): no route to 10.0.0.7";
             (Refusal::StorageAway(why.to_owned()), "claim.take")
         }
+        Code::NoRoomHere => {
+            let why = "plugin ebs.csi.aws.com last said that it has room for 1073741824 of \
+                2147483648 bytes in zone=a, and enough in zone=b";
+            (Refusal::NoRoomHere(why.to_owned()), "claim.take")
+        }
         Code::SharedNodeId => {
             let why = "plugin ebs.csi.aws.com calls node host.example \"i-0abc\", as it calls node \
                 host.other, which had the id first: give its driver on host.example an id of its \
@@ -467,7 +472,7 @@ fn of_volumes(code: Code) -> Option<Problem> {
     let problem = Problem::new(code, &refusal).at_step(step).volume(sample::key());
     // These come to be without anybody's changing the request, as the claim service says.
     let may_come = matches!(code, Code::NodeDown | Code::ClockSkew | Code::NodeFull);
-    let of_storage = matches!(code, Code::PluginExhausted | Code::StorageAway);
+    let of_storage = matches!(code, Code::PluginExhausted | Code::StorageAway | Code::NoRoomHere);
     let may_come = may_come || of_storage || code == Code::SharedNodeId;
     Some(if may_come { problem.retryable() } else { problem })
 }

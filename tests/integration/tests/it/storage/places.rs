@@ -1,6 +1,9 @@
 //! Where a volume is: where the plugin says, where its first claim is, where its caller runs.
 
 use berth_contract::code::Code;
+use berth_contract::message::volume::Placements;
+use berth_contract::verb::{self, Verb as _};
+use berth_domain::Namespace;
 use berth_domain::volume::storage::Stage;
 use berth_harness::root::or_skip;
 use berth_harness::wait;
@@ -89,6 +92,71 @@ async fn a_first_use_without_room_is_where_another_claim_is() {
     assert_eq!(status.topologies[0]["zone"], "z2", "{status:?}");
     assert!(status.storage.unwrap().failure.is_none());
     system.ended_and_deleted("b", "data").await;
+    system.assert_known().await;
+    system.judge();
+}
+
+/// A storage of its own on each node, with room for 1 MiB on the first one.
+fn with_room(node: usize) -> Vec<String> {
+    let pool = if node == 0 { 1 } else { 16 } << 20;
+    [numbered(node), vec!["--bound".to_owned(), format!("--pool-bytes={pool}")]].concat()
+}
+
+/// What the storage last said of its room decides, but only while there is room elsewhere.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_first_use_is_where_the_storage_has_room() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = start(with_room).await;
+    system.class("late", json!({"topology_policy": "first-use"})).await.unwrap();
+    for (volume, size) in [("small", "1MiB"), ("data", "2MiB"), ("huge", "32MiB")] {
+        system.create(volume, json!({"class": "late", "size": size})).await.unwrap();
+    }
+    let fits = async |volume: &str| {
+        let subject = verb::VolumePlacement::subject(&Namespace::default());
+        let request = json!({"volumes": [{"source": volume}]});
+        let answer: Placements = system.persist(&subject, &request).await.unwrap();
+        answer.nodes.into_iter().map(|node| (node.fits, node.obstacles)).collect::<Vec<_>>()
+    };
+    wait::until("the plugin's answers count", RECOVERY, || async {
+        let [(first, why), (second, _)] = &fits("data").await[..] else {
+            return Err("there are two nodes".to_owned());
+        };
+        let is_full = why.iter().all(|one| one.code == Code::NoRoomHere && one.retryable);
+        if (*first, *second, is_full) == (false, true, true) {
+            Ok(())
+        } else {
+            Err(format!("{why:?}"))
+        }
+    })
+    .await;
+    for all_fit in ["small", "huge"] {
+        let nodes = fits(all_fit).await;
+        assert!(nodes.iter().all(|(fits, _)| *fits), "{all_fit}: {nodes:?}");
+    }
+    let refused = system.run_refused("a", 0, "data").await;
+    assert_eq!((refused.code, refused.retryable), (Code::NoRoomHere, true), "{refused}");
+    assert!(refused.message.contains("enough in zone=z2"), "{refused}");
+    assert!(refused.next.contains("volume placement data"), "{refused:?}");
+    assert!(fits("small").await.iter().all(|(fits, _)| *fits), "the node is not full");
+    let creations = || system.calls().into_iter().filter(|call| call["rpc"] == "CreateVolume");
+    assert_eq!(creations().count(), 0, "the plugin was asked in vain");
+    system.stop("a").await;
+    system.run("b", 1, "data").await;
+    system.ended_and_deleted("b", "data").await;
+
+    // No place has room for it. Then the plugin decides.
+    wait::until("the plugin says no", RECOVERY, || async {
+        let refused = system.run_refused("c", 0, "huge").await;
+        let is_told = refused.code == Code::VolumeNotReady;
+        if is_told { Ok(()) } else { Err(refused.to_string()) }
+    })
+    .await;
+    assert!(creations().any(|call| call["code"] == "RESOURCE_EXHAUSTED"));
+    system.stop("c").await;
+    system.run("d", 0, "small").await;
+    system.ended_and_deleted("d", "small").await;
     system.assert_known().await;
     system.judge();
 }
