@@ -32,6 +32,17 @@ fn say_of_storage(system: &System, node: usize, text: &str) {
     assert!(said.status.success(), "{said:?}");
 }
 
+/// Waits until the registry knows that the driver of the first node says that of its storage.
+async fn await_trouble(system: &System, text: &str) -> Value {
+    let said = |node: &Value| node["abilities"]["storage"][0]["said"].to_string().contains(text);
+    await_instance(system, "n1", Half::Node, said).await
+}
+
+async fn await_well(system: &System) -> Value {
+    let is_well = |node: &Value| node["abilities"]["storage"].is_null();
+    await_instance(system, "n1", Half::Node, is_well).await
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unwell_volume_shows_in_each_view_until_it_is_well() {
     if !or_skip("real mounts") {
@@ -84,16 +95,13 @@ async fn a_node_that_does_not_reach_the_storage_gets_no_volume_and_says_why() {
     }
     system.run("a", 0, "data").await;
     say_of_storage(&system, 0, "degraded one path of two");
-    let said = |text: &'static str| {
-        move |node: &Value| node["abilities"]["storage"][0]["said"].to_string().contains(text)
-    };
-    await_instance(&system, "n1", Half::Node, said("one path of two")).await;
+    await_trouble(&system, "one path of two").await;
     system.run("slow", 0, "other").await;
     system.stop("slow").await;
     system.freed("other").await;
 
     say_of_storage(&system, 0, "no route");
-    await_instance(&system, "n1", Half::Node, said("no route")).await;
+    await_trouble(&system, "no route").await;
     system.alloc("b", 0, "other", false).await;
     let refused = system.try_mount("b", 0, "other").await.unwrap_err();
     assert_eq!((refused.code, refused.retryable), (Code::StorageAway, true), "{refused}");
@@ -111,8 +119,7 @@ async fn a_node_that_does_not_reach_the_storage_gets_no_volume_and_says_why() {
     system.settle("data").await;
 
     say_of_storage(&system, 0, "");
-    let is_well = |node: &Value| node["abilities"]["storage"].is_null();
-    await_instance(&system, "n1", Half::Node, is_well).await;
+    await_well(&system).await;
     system.mount("b", 0, "other").await.expect("the node reaches the storage again");
     let events = system.berth_prints(&["events", "--since", "10m"]).await;
     for name in ["plugin.storage-trouble", "plugin.storage-well"] {
@@ -120,6 +127,62 @@ async fn a_node_that_does_not_reach_the_storage_gets_no_volume_and_says_why() {
     }
     system.stop("b").await;
     system.settle("other").await;
+    system.judge();
+}
+
+/// For each question about the storage that its caller gave up: the probes that began meanwhile.
+fn probes_beside_questions(system: &System) -> Vec<usize> {
+    let calls = system.calls();
+    let began = |call: &Value, rpc: &str| call["entry"] == "begin" && call["rpc"] == rpc;
+    let given_up_at = |question: &Value| {
+        calls.iter().position(|call| call["entry"] == "gone" && call["seq"] == question["seq"])
+    };
+    let questions =
+        calls.iter().enumerate().filter(|(_, call)| began(call, "NodeGetStorageHealth"));
+    questions
+        .filter_map(|(at, question)| Some(&calls[at..given_up_at(question)?]))
+        .map(|meanwhile| meanwhile.iter().filter(|call| began(call, "Probe")).count())
+        .collect()
+}
+
+/// No answer says nothing of the storage, and holds up no probe.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_question_that_hangs_keeps_the_trouble_that_was_reported_and_the_plugin_healthy() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = start(1).await;
+    provision(&system, "data", &[]);
+    register(&system, "data", json!({})).await.expect("the volume is registered");
+    say_of_storage(&system, 0, "no route");
+    let reported = await_trouble(&system, "no route").await;
+
+    system.plant(0, &json!([{"rpc": "NodeGetStorageHealth", "hang": true}]));
+    let await_given_up = async |count: usize| {
+        wait::until("questions hang", SOON, || async {
+            let probes = probes_beside_questions(&system);
+            if probes.len() >= count { Ok(()) } else { Err(format!("{probes:?}")) }
+        })
+        .await;
+    };
+    await_given_up(1).await;
+    // From here on each answer would be that the storage is well.
+    say_of_storage(&system, 0, "");
+    await_given_up(2).await;
+    let probes = probes_beside_questions(&system);
+    assert!(probes.iter().all(|count| *count > 1), "{probes:?}");
+    let still = await_trouble(&system, "no route").await;
+    assert_eq!(still["healthy"], true, "{still}");
+    assert_eq!(still["since"], reported["since"], "it was never unhealthy: {still}");
+    system.alloc("a", 0, "data", false).await;
+    let refused = system.try_mount("a", 0, "data").await.unwrap_err();
+    assert_eq!(refused.code, Code::StorageAway, "{refused}");
+
+    system.plant(0, &json!([]));
+    await_well(&system).await;
+    system.mount("a", 0, "data").await.expect("the node reaches the storage again");
+    system.stop("a").await;
+    system.settle("data").await;
     system.judge();
 }
 
