@@ -163,17 +163,26 @@ fn a7_a_release_that_finds_no_room_is_retried() {
 
 /// A temporary obstacle does not cost an alloc the place whose turn has come.
 #[test]
-fn b11_a_place_is_kept_while_the_plugin_is_away() {
-    let mut world = in_line();
-    world.apply(&begin("a", false)).unwrap();
-    world.done("a").unwrap();
-    world.done("a").unwrap();
-    let away = NoRoute::Plugin("it is unhealthy".to_owned());
-    let asks = Command::Take(Take { wait: true, route: Err(away), ..take("b", "n2") });
-    let until = world.claim("b").place_until;
-    world.pass(PLACE_KEPT * 3 / 4);
-    world.apply(&asks).unwrap();
-    assert!(world.claim("b").place_until > until);
-    assert_eq!(world.claim("b").state, State::Waiting);
-    let Err(Refusal::PluginUnready(_)) = world.apply(&asks) else { panic!("{:?}", world.volume) };
+fn b11_a_place_is_kept_while_the_plugin_or_its_storage_is_away() {
+    let unhealthy = NoRoute::Plugin("it is unhealthy".to_owned());
+    let unreachable = NoRoute::Storage("no path to the storage".to_owned());
+    for away in [unhealthy, unreachable] {
+        let mut world = in_line();
+        world.apply(&begin("a", false)).unwrap();
+        world.done("a").unwrap();
+        world.done("a").unwrap();
+        let asks = Take { wait: true, route: Err(away.clone()), ..take("b", "n2") };
+        let asks = Command::Take(asks);
+        let (ticket, until) = (world.claim("b").epoch, world.claim("b").place_until);
+        world.pass(PLACE_KEPT * 3 / 4);
+        world.apply(&asks).unwrap();
+        assert!(world.claim("b").place_until > until, "{away:?}");
+        assert_eq!(world.claim("b").state, State::Waiting);
+        assert_eq!(world.apply(&asks), Err(Refusal::from(away)));
+        // An alloc that comes later is behind it also where its own node has a way.
+        world.apply(&waits("c", "n3")).unwrap();
+        assert_eq!(world.claim("c").state, State::Waiting);
+        assert!(world.apply(&waits("b", "n2")).unwrap().call.is_some());
+        assert_eq!((world.claim("b").state, world.claim("b").epoch), (State::Publishing, ticket));
+    }
 }

@@ -1,6 +1,9 @@
 //! Drivers that tell of health as CSI 1.13 has it: without the conditions of CSI 1.12.
 
+use std::time::Duration;
+
 use berth_contract::code::Code;
+use berth_domain::volume::State;
 use berth_domain::volume::storage::SnapshotState;
 use berth_harness::process::binary;
 use berth_harness::root::or_skip;
@@ -15,10 +18,13 @@ fn without_conditions(node: usize) -> Vec<String> {
     vec!["--without=condition".to_owned(), zone, "--snapshots-from=zone=z2".to_owned()]
 }
 
-async fn start(nodes: usize) -> System {
-    let call_timeout_ms = 5_000;
+fn options(nodes: usize) -> Options {
     let driver = without_conditions;
-    System::start(Options { nodes, driver, call_timeout_ms, ..Options::default() }).await
+    Options { nodes, driver, call_timeout_ms: 5_000, ..Options::default() }
+}
+
+async fn start(nodes: usize) -> System {
+    System::start(options(nodes)).await
 }
 
 /// Lets the driver of a node say that; an empty text ends it.
@@ -183,6 +189,61 @@ async fn a_question_that_hangs_keeps_the_trouble_that_was_reported_and_the_plugi
     system.mount("a", 0, "data").await.expect("the node reaches the storage again");
     system.stop("a").await;
     system.settle("data").await;
+    system.judge();
+}
+
+/// Rule 13: a place in line is kept meanwhile. An alloc that waits for no other has none.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_that_waits_is_granted_once_the_node_reaches_the_storage_again() {
+    const PLACE_KEPT: Duration = Duration::from_secs(4);
+    if !or_skip("real mounts") {
+        return;
+    }
+    let place_kept_ms = PLACE_KEPT.as_millis().try_into().unwrap();
+    let system = System::start(Options { place_kept_ms, ..options(1) }).await;
+    for id in ["held", "free"] {
+        provision(&system, id, &[]);
+        register(&system, id, json!({})).await.expect("the volume is registered");
+    }
+    system.run("holder", 0, "held").await;
+    system.alloc("next", 0, "held", false).await;
+    system.alloc("first", 0, "free", false).await;
+    let await_ticket = async |holders: usize| {
+        wait::until("the claim is in line", SOON, || async {
+            let claims = system.claims("held").await.claims;
+            let waits = claims.iter().find(|claim| claim.state == State::Waiting);
+            let ticket = waits.map(|claim| claim.epoch).filter(|_| claims.len() == holders + 1);
+            ticket.ok_or_else(|| format!("{claims:?}"))
+        })
+        .await
+    };
+    let storage_recovers = async {
+        tokio::time::sleep(PLACE_KEPT * 2).await;
+        let ticket = await_ticket(0).await;
+        assert_eq!(system.claims("free").await.claims, [], "it waits for no other");
+        say_of_storage(&system, 0, "");
+        ticket
+    };
+    let storage_fails = async {
+        let ticket = await_ticket(1).await;
+        say_of_storage(&system, 0, "no route");
+        await_trouble(&system, "no route").await;
+        system.stop("holder").await;
+        assert_eq!(await_ticket(0).await, ticket);
+        let (first, kept) =
+            tokio::join!(system.mount_in_turn("first", 0, "free"), storage_recovers);
+        assert_eq!(kept, ticket, "it kept its place in line");
+        first.expect("the node reaches the storage again");
+        ticket
+    };
+    let (next, ticket) = tokio::join!(system.mount_in_turn("next", 0, "held"), storage_fails);
+    assert_eq!(next.expect("the node reaches the storage again").epoch, ticket);
+    for alloc in ["next", "first"] {
+        system.stop(alloc).await;
+    }
+    for volume in ["held", "free"] {
+        system.settle(volume).await;
+    }
     system.judge();
 }
 
