@@ -100,3 +100,39 @@ fn rule_25_a_claim_that_was_not_granted_changes_after_its_call_and_without_its_n
     let step = world.apply(&Command::Change { take: read, unmounted: None }).unwrap();
     assert_eq!(step.write, Some(Write::DeleteClaim(alloc("a"))));
 }
+
+/// Rules 15 and 25: what the alloc has is not given up for a claim that a closing volume refuses,
+/// and the volume goes with it. An alloc that gave its claim up before gets none after.
+#[test]
+fn rule_25_a_closing_volume_refuses_the_other_mode_and_goes_with_its_last_claim() {
+    let deregister = |force| Command::Deregister { force, reason: "gone".to_owned() };
+    for is_given_up in [false, true] {
+        let mut world = taken(EXCLUSIVE, &[("a", "n1")]);
+        let granted = world.claim("a").clone();
+        let unmounted = Some(granted.epoch);
+        if is_given_up {
+            world.apply(&change("a", "n1", Mode::Read, unmounted)).unwrap();
+        }
+        world.apply(&deregister(true)).unwrap();
+        if is_given_up {
+            let refused = world.apply(&read("a", "n1")).unwrap_err();
+            assert!(matches!(refused, Refusal::Releasing { .. }), "{refused}");
+        } else {
+            for wait in [false, true] {
+                let take = Take { mode: Mode::Read, wait, ..take("a", "n1") };
+                let refused = world.apply(&Command::Change { take, unmounted }).unwrap_err();
+                assert!(matches!(refused, Refusal::Closing { .. }), "{refused}");
+            }
+            assert_eq!(world.claim("a"), &granted);
+            let again = world.apply(&Command::Take(take("a", "n1"))).unwrap();
+            assert_eq!(again, Step::nothing(), "it is granted its own claim again");
+        }
+        world.apply(&begin("a", false)).unwrap();
+        world.done("a").unwrap();
+        world.done("a").unwrap();
+        let refused = world.apply(&read("a", "n1")).unwrap_err();
+        assert!(matches!(refused, Refusal::Closing { .. }), "{refused}");
+        let step = world.apply(&deregister(false)).unwrap();
+        assert_eq!(step.write, Some(Write::DeleteSpec));
+    }
+}
