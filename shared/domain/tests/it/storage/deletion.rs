@@ -420,12 +420,22 @@ fn source_of_what_is_unfinished_keeps_its_handle() {
     assert!(matches!(refused, Err(Refusal::SnapshotUnfinished { .. })), "{refused:?}");
 }
 
-/// Under another name it could be deleted while it is copied.
+/// Under another name it could be deleted while it is copied. So a volume that closes waits for its
+/// copies, too.
 #[test]
 fn source_of_an_unfinished_copy_is_not_deregistered() {
-    let mut world = World::created_volume();
-    world.copies = vec![text("volume copy")];
     let deregister = |force| Command::Deregister { force, reason: text("asked") };
+    let mut world = World::created_volume();
+    let mut closing = world.clone();
+    world.copies = vec![text("volume copy")];
     assert!(matches!(world.apply(&deregister(false)), Err(Refusal::BeingCopied { .. })));
     assert!(deletes_spec(&world.apply(&deregister(true)).unwrap()));
+
+    closing.grant("a", "n1");
+    closing.apply(&deregister(true)).unwrap();
+    closing.free("a");
+    closing.copies = vec![text("volume copy")];
+    assert!(matches!(closing.apply(&deregister(false)), Err(Refusal::BeingCopied { .. })));
+    closing.copies.clear();
+    assert!(deletes_spec(&closing.apply(&deregister(false)).unwrap()));
 }
