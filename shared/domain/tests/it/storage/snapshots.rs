@@ -314,6 +314,38 @@ fn volume_is_not_deleted_while_a_snapshot_of_it_is_not_finished() {
     }
 }
 
+/// Rule 21: registered under another name, the source could be deleted meanwhile. So a volume that
+/// closes waits for its snapshots, too, and goes by itself once they are ready.
+#[test]
+fn volume_is_deregistered_only_by_force_while_a_snapshot_of_it_is_not_finished() {
+    let deregister = |force| Command::Deregister { force, reason: text("asked") };
+    let unfinished = |it: Result<Step, Refusal>| match it {
+        Err(Refusal::SnapshotUnfinished { snapshot, .. }) => snapshot == snapshot_id(),
+        _ => false,
+    };
+    let mut deleting = World::cut_and_polled();
+    deleting.delete_snapshot(false).unwrap();
+    for mut world in [World::cutting(), World::cut_and_polled(), deleting] {
+        assert!(unfinished(world.apply(&deregister(false))), "{:?}", world.snapshot());
+        let mut closing = world.clone();
+        assert!(deletes_spec(&world.apply(&deregister(true)).unwrap()));
+        assert!(world.volume.snapshots.contains_key(&snapshot_id()), "it is on the record still");
+
+        closing.grant("a", "n1");
+        closing.apply(&deregister(true)).unwrap();
+        closing.free("a");
+        assert!(unfinished(closing.apply(&deregister(false))), "{:?}", closing.snapshot());
+        assert!(deletes_spec(&closing.apply(&deregister(true)).unwrap()));
+    }
+    let mut world = World::cut_and_polled();
+    world.grant("a", "n1");
+    world.apply(&deregister(true)).unwrap();
+    world.free("a");
+    world.drive_snapshot_again().unwrap();
+    world.settle_snapshot(cut(true)).unwrap();
+    assert!(deletes_spec(&world.apply(&deregister(false)).unwrap()));
+}
+
 #[test]
 fn snapshot_outlives_its_volume() {
     let mut world = World::cut_and_ready();
