@@ -560,3 +560,31 @@ fn adopted_snapshot_is_where_its_own_volume_is() {
     world.apply(&Command::AdoptSnapshot { snapshot, plugin, cut, topologies, home }).unwrap();
     assert_eq!(world.snapshot().size_bytes, None, "the plugin does not say");
 }
+
+/// What a copy of it depends on. The plugin may have cut it while the volume grew, and says where a
+/// copy can be. A poll that leaves that out takes nothing back.
+#[test]
+fn adopted_snapshot_keeps_where_it_can_be_used_and_counts_as_cut_while_its_volume_grew() {
+    let cut = |ready, usable_from: &[Topology]| CutSnapshot {
+        usable_from: usable_from.to_vec(),
+        ..storage_event::cut(ready)
+    };
+    let mut world = World::created_volume();
+    let (snapshot, plugin) = (snapshot_id(), world.offered.plugin.clone());
+    let (cut_there, topologies, home) = (cut(false, &[site("b")]), vec![site("a")], None);
+    let adopt = Command::AdoptSnapshot { snapshot, plugin, cut: cut_there, topologies, home };
+    world.apply(&adopt).unwrap();
+    let assert_kept = |world: &World, usable: &str| {
+        assert!(world.snapshot().growing);
+        assert_eq!(world.snapshot().usable_from, [site(usable)]);
+        assert_eq!(world.snapshot().topologies, [site("a")], "where its deletion is called");
+    };
+    assert_kept(&world, "b");
+    for (ready, said, usable) in [(false, vec![], "b"), (true, vec![site("c")], "c")] {
+        world.drive_snapshot_again().unwrap();
+        let polled = StorageAnswer::Snapshot(cut(ready, &said));
+        world.settle_snapshot(Outcome::Stored(polled)).unwrap();
+        assert_kept(&world, usable);
+    }
+    assert_eq!(world.snapshot().state, SnapshotState::Ready);
+}
