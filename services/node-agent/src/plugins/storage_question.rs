@@ -2,6 +2,9 @@
 //!
 //! **Promises** at most one question at a time. It has a connection of its own, so one that hangs
 //! holds up neither a probe nor a call.
+//!
+//! **Never** keeps an answer beyond its process: an agent that restarts knows nothing of the
+//! storage until the first answer, and reports no trouble until then.
 
 use std::time::Duration;
 
