@@ -3,8 +3,9 @@
 use berth_contract::code::Code;
 use berth_contract::hint;
 use berth_contract::message::claim::{ClaimStatus, ClaimWait};
-use berth_contract::message::registry::NodeStatus;
-use berth_domain::plugin::Half;
+use berth_contract::message::registry::{InstanceStatus, NodeStatus};
+use berth_domain::PluginId;
+use berth_domain::plugin::{Half, keeping_out};
 use berth_domain::volume::{CallKind, State};
 
 use super::case::{Case, hangs, refused};
@@ -33,7 +34,8 @@ pub fn gone_or_away(case: &Case<'_>) -> Option<Finding> {
     }
 }
 
-/// Why the node can be granted no claim: it is not there, or the plugin is not well on it.
+/// Why the node can be granted no claim: it is not there, the plugin is not well on it, or does not
+/// reach its storage from there.
 pub fn refuses_claims(case: &Case<'_>) -> Option<Finding> {
     let node = case.node()?;
     let unlisted = node::keeps_unmount(case.facts, &case.claim.node, node);
@@ -42,7 +44,9 @@ pub fn refuses_claims(case: &Case<'_>) -> Option<Finding> {
         if node.gone.is_some() {
             return node::trouble(case.facts, node);
         }
-        agent_away(case, node).or_else(|| half_down(case, node))
+        agent_away(case, node)
+            .or_else(|| half_down(case, node))
+            .or_else(|| storage_away(case, node))
     })
 }
 
@@ -111,10 +115,22 @@ pub fn plugin_down(case: &Case<'_>) -> Option<Finding> {
     half_down(case, case.node()?.as_ref().ok().filter(|node| node.gone.is_none())?)
 }
 
+fn find_half<'a>(node: &'a NodeStatus, plugin: &PluginId) -> Option<&'a InstanceStatus> {
+    let mut halves = node.instances.iter().filter(|instance| instance.half == Half::Node);
+    halves.find(|instance| instance.plugin == *plugin)
+}
+
+/// The plugin says that the node does not reach the storage, for all that the volume offers.
+fn storage_away(case: &Case<'_>, node: &NodeStatus) -> Option<Finding> {
+    let (volume, half) = (case.volume()?, find_half(node, case.plugin_id()?)?);
+    let troubles = &half.abilities.as_ref()?.storage;
+    keeping_out(troubles, &volume.capabilities, volume.fs_type.as_deref())?;
+    instance::storage_unwell(half)
+}
+
 fn half_down(case: &Case<'_>, node: &NodeStatus) -> Option<Finding> {
     let id = case.plugin_id()?;
-    let mut halves = node.instances.iter().filter(|instance| instance.half == Half::Node);
-    match halves.find(|instance| instance.plugin == *id) {
+    match find_half(node, id) {
         Some(half) if half.healthy => None,
         unhealthy => Some(
             instance::down_on(id, &node.id, unhealthy.map(|half| &half.description[..]))

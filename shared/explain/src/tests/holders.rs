@@ -107,6 +107,20 @@ fn who_is_first_in_line_is_told_what_its_own_node_lacks() {
     assert!(also[0].contains("b is behind c in line: node n1 is down"), "{also:?}");
     let ill = |facts: &mut Facts| set_node(facts, json!({"instances": [instance("node", false)]}));
     assert_eq!(explain_first(ill).0, Cause::PluginDown);
+    let away = |facts: &mut Facts| {
+        let storage = json!([{"unreachable": true, "said": "no route"}]);
+        let abilities = json!({"external_node": "e", "controller_service": true,
+            "stage_unstage_volume": true, "storage": storage});
+        let half = with(instance("node", true), json!({"abilities": abilities}));
+        set_node(facts, json!({"instances": [half]}));
+        let offered = [Capability {
+            access: AccessMode::SingleNodeWriter,
+            attachment: AttachmentMode::FileSystem,
+        }];
+        facts.volumes.get_mut(&data()).unwrap().as_mut().unwrap().capabilities = offered.into();
+    };
+    let (cause, who, _) = explain_first(away);
+    assert_eq!((cause, &*who), (Cause::StorageUnreachable, OPERATOR));
     let (cause, who, _) = explain_first(|facts| set_plugin(facts, false));
     assert_eq!((cause, &*who), (Cause::PluginDown, OPERATOR));
     // What holds the volume shares it: its own node is all that keeps the volume from `d`.

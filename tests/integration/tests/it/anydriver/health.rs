@@ -221,6 +221,8 @@ async fn a_claim_that_waits_is_granted_once_the_node_reaches_the_storage_again()
         tokio::time::sleep(PLACE_KEPT * 2).await;
         let ticket = await_ticket(0).await;
         assert_eq!(system.claims("free").await.claims, [], "it waits for no other");
+        let why = system.berth_prints(&["why", "held"]).await;
+        assert!(why.contains("no route"), "{why}");
         say_of_storage(&system, 0, "");
         ticket
     };
