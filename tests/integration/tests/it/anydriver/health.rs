@@ -3,6 +3,9 @@
 use std::time::Duration;
 
 use berth_contract::code::Code;
+use berth_contract::message::snapshot::SnapshotsChanged;
+use berth_contract::verb::{self, Verb as _};
+use berth_domain::Namespace;
 use berth_domain::volume::State;
 use berth_domain::volume::storage::SnapshotState;
 use berth_harness::process::binary;
@@ -265,6 +268,21 @@ async fn a_snapshot_is_restored_where_the_plugin_says_that_it_can_be_used() {
     assert_eq!(refused.code, Code::BadInput, "{refused}");
     assert!(refused.to_string().contains("zone=z2 only"), "{refused}");
     system.created("copy", json!({"from": from})).await;
+
+    // The plugin lists that of a snapshot which Berth does not know, too.
+    let known = system.snapshot_is("data", "cut", SnapshotState::Ready).await;
+    let forget = json!({"volume": "data", "snapshot": "cut", "forget": true});
+    let subject = verb::SnapshotDelete::subject(&Namespace::default());
+    system.persist::<SnapshotsChanged>(&subject, &forget).await.unwrap();
+    let adopt = json!({"volume": "data", "snapshot": "adopted", "plugin": PLUGIN,
+        "external_id": known.external_id});
+    let subject = verb::SnapshotAdopt::subject(&Namespace::default());
+    system.persist::<SnapshotsChanged>(&subject, &adopt).await.unwrap();
+    let from = json!({"volume": "data", "snapshot": "adopted"});
+    let elsewhere = json!({"from": from, "topology": [{"zone": "z1"}]});
+    let refused = system.create("wrong", elsewhere).await.unwrap_err();
+    assert!(refused.to_string().contains("zone=z2 only"), "{refused}");
+
     let refused = system.run_refused("a", 0, "copy").await;
     assert_eq!(refused.code, Code::OutOfReach, "{refused}");
     system.run("b", 1, "copy").await;
