@@ -16,6 +16,7 @@ use crate::alloc::VolumeRequest;
 use crate::plugin::{Half, Node, NodeIdFault, NodeState, Plugin, keeping_out};
 use crate::room::Rooms;
 use crate::topology::{reaches, segments};
+use crate::volume::storage::Stage;
 use crate::volume::{
     Command, Context, HandleUse, MountDoubt, NoRoute, Refusal, Route, Take, Volume, VolumeSpec,
     step,
@@ -44,7 +45,7 @@ pub struct Site<'a> {
     /// How many volumes of the plugin, in all namespaces, have a claim on the node. None if the
     /// requested volume already has a claim there: it needs no more room.
     pub volumes: Option<u64>,
-    /// Where the plugin has room for the volume. None unless this claim would have it created.
+    /// Where the plugin has room for the volume. None unless its first claim has it created.
     pub rooms: Option<&'a Rooms>,
 }
 
@@ -72,7 +73,7 @@ pub fn route(
             NodeIdFault::Shared { .. } => NoRoute::SharedId(why),
         });
     }
-    let route = plugin.route(node, &ready).map_err(NoRoute::Plugin)?;
+    let route = plugin.route(node, ready).map_err(NoRoute::Plugin)?;
     let instance = plugin.instances.get(&(node.clone(), Half::Node));
     // Without abilities there is no route.
     let Some(abilities) = instance.and_then(|instance| instance.node.as_ref()) else {
@@ -108,9 +109,8 @@ pub fn route(
             "node {node} has no room for another volume of plugin {id} now: {why}"
         )));
     }
-    let lacking =
-        rooms.and_then(|rooms| rooms.lacking_at(&abilities.topology, spec, plugin, ready));
-    if let Some(lacking) = lacking {
+    let rooms = rooms.filter(|_| spec.stage() == Stage::Unused);
+    if let Some(lacking) = rooms.and_then(|rooms| rooms.lacking_at(&abilities.topology)) {
         return Err(NoRoute::Room(format!("plugin {id} last said that it has room for {lacking}")));
     }
     Ok(route)
@@ -228,9 +228,8 @@ pub fn obstacles<'a>(
             *before += 1;
         }
         let way = route(spec, site, &ready, context.policy.clock_margin);
-        // The plugin's id of the node matters, too. The call that would be made does not.
-        let external_node = way.as_ref().ok().and_then(|way| way.external_node.clone());
-        let way_in = Route { controller: false, external_node, ..Route::default() };
+        // The call that would be made does not matter.
+        let way_in = Route { controller: false, ..way.clone().unwrap_or_default() };
         if let Err(refusal) = claimed(newcomer, volume, one.request, node, way_in, context) {
             add(refusal);
         }

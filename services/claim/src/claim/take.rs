@@ -173,6 +173,9 @@ impl ClaimRequest<'_> {
         let (stored, alloc_lives) = tokio::join!(stored, alloc_lives);
         drop(limit_lock);
         alloc_lives?;
+        if let Err(TransactError::Refused(Refusal::NoRoomHere(_))) = &stored {
+            state.doubt_room(volume);
+        }
         let stored = match stored {
             Err(TransactError::Refused(Refusal::ClaimDiffers { .. })) => {
                 match self.give_up_earlier(alloc, others).await {

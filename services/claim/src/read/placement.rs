@@ -96,7 +96,7 @@ async fn place(
     let room = Room { bytes, ..Room::for_page(&query.page) };
     let lookup = PlacementLookup { namespace, query, after, room };
     state.catch_up_for_placement(reader).await?;
-    let rooms = lookup.rooms(state, deadline).await;
+    let rooms = lookup.rooms(state, reader).await;
     let first = lookup.answer(state, &rooms)?;
     if lookup.query.newer.than != Some(first.index) {
         return Ok(first);
@@ -105,7 +105,7 @@ async fn place(
         |seen: u64| lookup.answer(state, &rooms).map_or(true, |answer| answer.index != seen);
     state.wait_for_placement(reader, has_changed).await?;
     state.catch_up_for_placement(reader).await?;
-    lookup.answer(state, &lookup.rooms(state, deadline).await)
+    lookup.answer(state, &lookup.rooms(state, reader).await)
 }
 
 impl StateInner {
@@ -157,10 +157,10 @@ struct PlacementLookup {
 
 impl PlacementLookup {
     /// Where there is room for those of the volumes that their first claims will have created.
-    async fn rooms(&self, state: &StateInner, deadline: Instant) -> RoomsByVolume {
+    async fn rooms(&self, state: &StateInner, reader: Reader) -> RoomsByVolume {
         let ids = each_volume(&self.query.volumes, self.query.index);
         let looked = ids.into_iter().map(|(id, _)| async move {
-            let rooms = state.rooms_for(&self.key(&id), deadline).await;
+            let rooms = state.rooms_for(&self.key(&id), reader.until.answer).await;
             rooms.map(|rooms| (id, rooms))
         });
         join_all(looked).await.into_iter().flatten().collect()
@@ -184,7 +184,13 @@ impl PlacementLookup {
             })
         });
         let answer = Placements { index: 0, volumes, nodes: page.entries, next: page.next };
-        Ok(Placements { index: fingerprint(&answer), ..answer })
+        // Each replica has answers of its own about the room.
+        let index = if rooms.is_empty() {
+            fingerprint(&answer)
+        } else {
+            self.answer(state, &RoomsByVolume::new())?.index
+        };
+        Ok(Placements { index, ..answer })
     }
 
     fn key(&self, id: &VolumeId) -> VolumeKey {
@@ -209,8 +215,9 @@ impl PlacementLookup {
     }
 }
 
-/// A number that identifies an answer, equal at each replica. Texts do not count, because they
-/// contain times. It has 53 bits, which the numbers of every language can represent.
+/// A number that identifies an answer, equal at each replica: the room of plugins does not count.
+/// Texts do not either, because they contain times. It has 53 bits, which the numbers of every
+/// language can represent.
 fn fingerprint(answer: &Placements) -> u64 {
     let mut hash = Sha256::new();
     for VolumeDemand { volume, holding, waiting, abnormal } in &answer.volumes {

@@ -128,7 +128,7 @@ impl<'a> Turn<'a> {
         };
         let recorded = self.transact(command).await;
         if self.work.owner == CallOwner::Volume && matches!(outcome, Outcome::Exhausted(_)) {
-            self.doubt_room();
+            self.work.state.doubt_room(&self.work.volume);
         }
         match recorded {
             // An answer of an old attempt changes nothing. The worker gets the present state.
@@ -137,15 +137,6 @@ impl<'a> Turn<'a> {
             }
             recorded => recorded.map_err(|error| self.work.problem(error)),
         }
-    }
-
-    /// The volume's plugin is asked again how much room it has.
-    fn doubt_room(&self) {
-        let OwnerWork { state, volume, .. } = &self.work;
-        state.volumes.mirror.read(|volumes| {
-            let spec = volumes.get(volume).and_then(|subtree| subtree.volume.spec.as_ref());
-            spec.map(|spec| state.rooms.doubt(&spec.plugin))
-        });
     }
 
     async fn begin(

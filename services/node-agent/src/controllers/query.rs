@@ -80,7 +80,8 @@ impl ControllerExecutor {
                 };
                 let room = self.ask_plugin(request, until).await?;
                 Ok(Answered {
-                    available_bytes: Some(bytes(room.available_capacity)),
+                    // Less than nothing says nothing.
+                    available_bytes: u64::try_from(room.available_capacity).ok(),
                     max_volume_bytes: room.maximum_volume_size.map(bytes),
                     min_volume_bytes: room.minimum_volume_size.map(bytes),
                     ..Answered::default()

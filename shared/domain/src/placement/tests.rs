@@ -1,8 +1,11 @@
 //! Everything that may be wrong with a node or a volume, alone and together.
 
+use std::sync::Arc;
+
 use crate::access::{AccessMode, AttachmentMode, Capability, Mode};
 use crate::plugin::{Instance, NodeAbilities};
 use crate::proof::{Proof, ProofKind};
+use crate::room::{Capacity, Places};
 use crate::volume::{Claim, Claims, Closing, HandleUse, MountOptions, Policy, State};
 use crate::{AttemptId, Timestamp};
 
@@ -326,6 +329,34 @@ fn a_volume_is_reached_where_all_segments_of_one_topology_are() {
           node n1 is in zone=c"]
     );
     assert!(Host::with(there(zone("b"))).says(Some(&far), &writes()).is_empty());
+}
+
+/// A volume that is not created yet, whose creation the plugin refused in zone b a moment ago.
+fn unused() -> Volume {
+    let storage = serde_json::json!({"provision": {"name": "v", "requested": NOW,
+        "first_use": true, "first_claim": {"at": zone("b"), "tries": 1,
+            "next_try": NOW.after(Duration::from_secs(1))}}});
+    let storage = serde_json::from_value(storage).unwrap();
+    Volume { spec: Some(VolumeSpec { storage, ..spec(ONE) }), ..Volume::default() }
+}
+
+#[test]
+fn a_volume_of_first_use_is_placed_where_it_can_be_created() {
+    let at = |name: &str| NodeAbilities { topology: zone(name), ..NodeAbilities::default() };
+    let capacity = |bytes| Capacity { available_bytes: Some(bytes), max_volume_bytes: None };
+    let places = Places::from([(zone("a"), capacity(9)), (zone("c"), capacity(10))]);
+    let rooms = || Some(Rooms::new(10, Arc::new(places.clone()), |_| Some(zone("c"))));
+    let host = |name: &str| Host { rooms: rooms(), ..Host::with(at(name)) };
+    assert_eq!(
+        host("a").says(Some(&unused()), &writes()),
+        ["plugin csi.example last said that it has room for 9 of 10 bytes in zone=a, and for all \
+          of them in zone=c"]
+    );
+    let refused = host("b").says(Some(&unused()), &writes());
+    assert!(refused[0].contains("did not create the volume where this node is"), "{refused:?}");
+    assert_eq!(host("c").says(Some(&unused()), &writes()), Vec::<String>::new());
+    // Once it is there, its room is its own.
+    assert_eq!(host("a").says(Some(&volume(ONE)), &writes()), Vec::<String>::new());
 }
 
 /// E10: what is there counts, and what the workload itself would bring.

@@ -453,7 +453,7 @@ fn of_volumes(code: Code) -> Option<Problem> {
         }
         Code::NoRoomHere => {
             let why = "plugin ebs.csi.aws.com last said that it has room for 1073741824 of \
-                2147483648 bytes in zone=a, and enough in zone=b";
+                2147483648 bytes in zone=a, and for all of them in zone=b";
             (Refusal::NoRoomHere(why.to_owned()), "claim.take")
         }
         Code::SharedNodeId => {

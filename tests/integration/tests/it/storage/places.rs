@@ -137,7 +137,7 @@ async fn a_first_use_is_where_the_storage_has_room() {
     }
     let refused = system.run_refused("a", 0, "data").await;
     assert_eq!((refused.code, refused.retryable), (Code::NoRoomHere, true), "{refused}");
-    assert!(refused.message.contains("enough in zone=z2"), "{refused}");
+    assert!(refused.message.contains("for all of them in zone=z2"), "{refused}");
     assert!(refused.next.contains("volume placement data"), "{refused:?}");
     assert!(fits("small").await.iter().all(|(fits, _)| *fits), "the node is not full");
     let creations = || system.calls().into_iter().filter(|call| call["rpc"] == "CreateVolume");
