@@ -60,8 +60,8 @@ pub async fn mount_all(
 /// Whether the problem may end without an action of the operator.
 fn may_pass(problem: &Problem, waits: bool) -> bool {
     match problem.code {
-        // Without `--wait` the run fails immediately, and names the holders.
-        Code::Held | Code::AccessInUse | Code::Waiting => waits,
+        // Without `--wait` the run fails immediately, and names the holders, or a better place.
+        Code::Held | Code::AccessInUse | Code::Waiting | Code::NoRoomHere => waits,
         _ => problem.retryable,
     }
 }
