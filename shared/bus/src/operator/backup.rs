@@ -106,7 +106,7 @@ impl Bus {
     }
 
     /// Restores a backup with these settings. The stream must not exist. It appears at once with
-    /// all its messages, or not at all.
+    /// all its messages, or not at all, unless the servers are parted or killed meanwhile.
     pub(crate) async fn restore_stream(
         &self,
         backup: &Backup,

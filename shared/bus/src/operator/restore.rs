@@ -6,7 +6,7 @@
 //! **Promises**
 //! - No service answers from a bucket or writes to it from the first step to the last: its stream
 //!   is missing, or says that it is unfinished. A command that was killed is repeated, and
-//!   finishes.
+//!   finishes. A stream that it left without its records is restored again.
 //! - The stream is away for longer than a comparison of a process is good for
 //!   ([`CHECKED_FOR`]).
 //! - **Revisions go on above every revision that was given out before**
@@ -85,6 +85,12 @@ pub struct RestoreError {
     /// Why.
     #[source]
     pub source: Cause,
+}
+
+/// Whether the stream got the messages of the backup. Servers that are parted or killed during a
+/// restore leave a stream with its settings and no messages (seen with three servers).
+fn has_records(stream: &Description, backup: &Backup) -> bool {
+    stream.state.last_seq >= backup.last()
 }
 
 fn failed(bucket: &str, what: &'static str) -> impl Fn(Cause) -> RestoreError {
@@ -211,7 +217,7 @@ impl Bus {
         let others = || backups.found.iter().filter(|(bucket, _)| *bucket != BUCKETS.name);
         let mut due = Vec::new();
         for (bucket, backup) in others() {
-            if !self.is_restored(bucket, &known_buckets[bucket]).await? {
+            if !self.is_restored(bucket, backup, &known_buckets[bucket]).await? {
                 self.mark_unfinished(bucket, known_buckets[bucket].above(0)).await?;
                 due.push((bucket, backup));
             }
@@ -232,6 +238,10 @@ impl Bus {
             progress(RestoreStep::Restored(bucket.clone()));
         }
         for (bucket, backup) in others() {
+            if !self.is_restored(bucket, backup, &known_buckets[bucket]).await? {
+                let lacking = failed(bucket, "it lacks records of the backup");
+                return Err(lacking(Cause::new("the servers lost them while it was restored")));
+            }
             let above = known_buckets[bucket].above(backup.last());
             self.finish(bucket, known_buckets[bucket].target(), above).await?;
             progress(RestoreStep::Finished(bucket.clone()));
@@ -257,8 +267,10 @@ impl Bus {
         let found = self.find_stream(record).await;
         match found.map_err(failed(record, "its stream could not be read"))? {
             Some(stream) if unfinished_above(&stream.config).is_none() => return Ok(()),
-            Some(_) => {}
-            None => {
+            Some(stream) if has_records(&stream, backup) => {}
+            _ => {
+                let removed = self.remove(record).await;
+                removed.map_err(failed(record, "it could not be removed"))?;
                 let mut config = backup.config.clone();
                 known.target().write(&mut config, Some(above));
                 let restored = self.restore_stream(backup, &config).await;
@@ -269,10 +281,17 @@ impl Bus {
     }
 
     /// Whether an interrupted command has restored the bucket already. Writes since then must stay.
-    async fn is_restored(&self, bucket: &str, known: &KnownBefore) -> Result<bool, RestoreError> {
+    async fn is_restored(
+        &self,
+        bucket: &str,
+        backup: &Backup,
+        known: &KnownBefore,
+    ) -> Result<bool, RestoreError> {
         let stream = self.find_stream(bucket).await;
         let stream = stream.map_err(failed(bucket, "its stream could not be read"))?;
-        Ok(stream.is_some_and(|stream| Incarnation::read(&stream.config) == known.target()))
+        Ok(stream.is_some_and(|stream| {
+            Incarnation::read(&stream.config) == known.target() && has_records(&stream, backup)
+        }))
     }
 
     /// Accepts a bucket as it is now: it was restored, or set back, by another tool.

@@ -10,6 +10,7 @@ use berth_harness::dirs::Dir;
 use berth_harness::nats::{Server, raw, stock};
 use berth_harness::proxy::{Point, Proxy, Side, Wire};
 use berth_harness::wait;
+use serde_json::json;
 use tokio::time::Instant;
 
 use crate::support::{
@@ -256,6 +257,26 @@ async fn a_restore_that_is_killed_at_any_step_is_served_by_nobody_and_finishes_w
         );
         restoration.is_served().await;
     }
+}
+
+/// Seen with three servers that were parted and killed: the stream was there, and nothing in it.
+/// The repeated command took it for restored, and all volumes were lost.
+#[tokio::test]
+async fn a_stream_that_a_restore_left_without_its_records_is_restored_again() {
+    let site = Restoration::new().await;
+    let restored = restore_volumes(&site.server, site.backup.path()).await;
+    let jetstream = plain(&site.server.url()).await;
+    let stream = jetstream.get_stream("KV_berth-volumes").await.unwrap();
+    let config = stream.cached_info().config.clone();
+    jetstream.delete_stream("KV_berth-volumes").await.unwrap();
+    jetstream.create_stream(config).await.unwrap();
+    let known = json!({"incarnation": 1, "highest": 9, "target": restored.incarnation});
+    let progress = json!({ "berth-volumes": known }).to_string();
+    std::fs::write(site.backup.path().join("restoring.json"), progress).unwrap();
+    let again = restore_volumes(&site.server, site.backup.path()).await;
+    assert_eq!(again.incarnation, restored.incarnation);
+    let volumes = connect(&site.server.url()).await.bucket(&VOLUMES, 1).await.unwrap();
+    assert!(volumes.get("ns.v.spec").await.unwrap().is_some(), "the record of the backup is gone");
 }
 
 /// Whether a process that starts now refuses the bucket.
