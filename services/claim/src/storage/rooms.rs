@@ -2,6 +2,8 @@
 //! created ([`room_table`](crate::store::room_table)).
 //!
 //! **Promises** bounds: on places of a plugin, and on questions at once.
+//!
+//! **Never** asks another node's controller where each node may have a storage of its own.
 
 use std::time::Duration;
 

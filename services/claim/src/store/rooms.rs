@@ -1,4 +1,9 @@
 //! Where there is room for a volume that its first claim will have created.
+//!
+//! **Promises** that a place counts as better only if a claim there would be granted now, as
+//! [`route`](StateInner::route) decides.
+//!
+//! **Never** asks a plugin: what it last said counts.
 
 use berth_domain::plugin::Half;
 use berth_domain::room::Rooms;
