@@ -161,6 +161,34 @@ async fn a_first_use_is_where_the_storage_has_room() {
     system.judge();
 }
 
+/// A claim that waits is granted where it is once there is room: the plugin is asked again soon.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_first_use_that_waits_for_room_goes_on_when_there_is_some() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = start(with_room).await;
+    system.class("now", json!({})).await.unwrap();
+    system.class("late", json!({"topology_policy": "first-use"})).await.unwrap();
+    system.created("old", json!({"class": "now", "size": "1MiB", "node": "n1"})).await;
+    system.create("data", json!({"class": "late", "size": "1MiB"})).await.unwrap();
+    system.alloc("a", 0, "data", false).await;
+    wait::until("there is no room", RECOVERY, || async {
+        match system.try_mount("a", 0, "data").await {
+            Err(problem) if problem.code == Code::NoRoomHere => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await;
+    let (mounted, ()) = tokio::join!(system.mount_in_turn("a", 0, "data"), system.deleted("old"));
+    assert!(!mounted.unwrap().path.is_empty());
+    let status = system.volume_status("data").await.unwrap();
+    assert_eq!(status.topologies[0]["zone"], "z1", "{status:?}");
+    system.ended_and_deleted("a", "data").await;
+    system.assert_known().await;
+    system.judge();
+}
+
 /// Its caller knows where it is to be used.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_volume_for_a_node_is_created_where_the_node_is() {
