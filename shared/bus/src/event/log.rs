@@ -174,8 +174,13 @@ impl EventLog {
         filters: &[String],
         start: FeedStart,
     ) -> Result<Feed, FeedError> {
-        let follow =
-            FeedSpec { stream: &self.stream, subjects: filters, start, heartbeat: HEARTBEAT };
+        let follow = FeedSpec {
+            stream: &self.stream,
+            subjects: filters,
+            start,
+            heartbeat: HEARTBEAT,
+            keys_only_bits_per_second: None,
+        };
         Feed::open(&self.bus, follow).await
     }
 

@@ -120,6 +120,7 @@ impl Bucket {
             subjects: &[self.subject(filter)],
             start: FeedStart::LastOfEach,
             heartbeat: HEARTBEAT,
+            keys_only_bits_per_second: None,
         };
         let mut feed =
             Feed::open(&self.bus, follow).await.map_err(|error| failed(Cause::new(error)))?;

@@ -56,6 +56,8 @@ pub(crate) struct FeedSpec<'a> {
     pub(crate) subjects: &'a [String],
     pub(crate) start: FeedStart,
     pub(crate) heartbeat: Duration,
+    /// Bring no payloads, and no more than so many bits a second.
+    pub(crate) keys_only_bits_per_second: Option<u64>,
 }
 
 /// What a feed brings.
@@ -120,7 +122,7 @@ struct Created {
 
 impl Feed {
     pub(crate) async fn open(bus: &Bus, follow: FeedSpec<'_>) -> Result<Self, FeedError> {
-        let FeedSpec { stream, subjects, start, heartbeat } = follow;
+        let FeedSpec { stream, subjects, start, heartbeat, keys_only_bits_per_second } = follow;
         let connection = Watch::new(bus);
         if !bus.connected() {
             return Err(FeedError::Link);
@@ -147,6 +149,9 @@ impl Feed {
             "mem_storage": true,
             "num_replicas": 1,
         });
+        if let Some(rate) = keys_only_bits_per_second {
+            (config["headers_only"], config["rate_limit_bps"]) = (true.into(), rate.into());
+        }
         match start {
             FeedStart::LastOfEach => config["deliver_policy"] = "last_per_subject".into(),
             FeedStart::From(sequence) => {

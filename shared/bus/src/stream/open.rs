@@ -217,6 +217,9 @@ pub(crate) struct Opened {
 /// The range of a stream.
 #[derive(Debug, Deserialize)]
 pub(crate) struct StreamState {
+    /// How many messages there are.
+    #[serde(default)]
+    pub(crate) messages: u64,
     pub(crate) first_seq: u64,
     /// When the first message was stored; a time long ago if there is none.
     #[serde(default)]

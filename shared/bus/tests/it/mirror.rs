@@ -398,7 +398,7 @@ async fn a_fold_that_panicked_receives_every_key_again() {
 #[tokio::test]
 async fn consumers_do_not_pile_up() {
     let (server, _bus, bucket) = one_bucket(&STATE).await;
-    let options = MirrorOptions { resync_every: Duration::from_millis(20), ..hurried() };
+    let options = MirrorOptions { check_every: Duration::from_millis(20), ..hurried() };
     let mirror = Mirror::start(&bucket, ">", Keys::default(), options).await.unwrap();
     let stream = plain(&server.url()).await.get_stream("KV_state").await.unwrap();
     for _ in 0..20 {
@@ -420,7 +420,7 @@ async fn consumers_do_not_pile_up() {
 #[tokio::test]
 async fn a_mirror_reads_everything_again_now_and_then_without_being_stale() {
     let (_server, _bus, bucket) = one_bucket(&STATE).await;
-    let options = MirrorOptions { resync_every: Duration::from_millis(300), ..hurried() };
+    let options = MirrorOptions { check_every: Duration::from_millis(300), ..hurried() };
     let mirror = Mirror::start(&bucket, ">", Keys::default(), options).await.unwrap();
     let began = Instant::now();
     let mut count = 0;
@@ -439,8 +439,47 @@ async fn a_mirror_reads_everything_again_now_and_then_without_being_stale() {
     // Reading the same keys again is no change.
     let mut changes = mirror.subscribe();
     changes.mark_unchanged();
-    tokio::time::sleep(options.resync_every * 3).await;
+    tokio::time::sleep(options.check_every * 3).await;
     assert!(!changes.has_changed().unwrap());
+}
+
+/// Seen: a reading of all keys took 3 s, and whoever waited for the mirror gave up.
+#[tokio::test]
+async fn nobody_waits_while_all_keys_are_compared() {
+    let (server, _bus, bucket) = one_bucket(&STATE).await;
+    for key in 0..3000 {
+        set(&bucket, &format!("k{key}"), "v").await;
+    }
+    let options = MirrorOptions { check_every: Duration::from_millis(500), ..hurried() };
+    let mirror = Mirror::start(&bucket, ">", Keys::default(), options).await.unwrap();
+    let stream = plain(&server.url()).await.get_stream("KV_state").await.unwrap();
+    let is_comparing = async || stream.get_info().await.unwrap().state.consumer_count > 1;
+    let (began, mut followed) = (Instant::now(), 0);
+    while followed < 20 {
+        assert!(began.elapsed() < PATIENCE, "followed {followed} times during comparisons");
+        let before = is_comparing().await;
+        let revision = set(&bucket, "k", "v").await;
+        mirror.reach(revision, Instant::now() + PATIENCE).await.unwrap();
+        followed += u32::from(before && is_comparing().await);
+    }
+    assert_eq!(mirror.stale_since(), None);
+}
+
+/// The feed says nothing of a message that is removed by hand.
+#[tokio::test]
+async fn a_key_that_was_removed_by_hand_is_noticed() {
+    let (server, _bus, bucket) = one_bucket(&STATE).await;
+    set(&bucket, "a", "1").await;
+    set(&bucket, "b", "2").await;
+    let options = MirrorOptions { check_every: Duration::from_millis(200), ..hurried() };
+    let mirror = Mirror::start(&bucket, ">", Keys::default(), options).await.unwrap();
+    let stream = plain(&server.url()).await.get_stream("KV_state").await.unwrap();
+    stream.purge().filter("$KV.state.a").await.unwrap();
+    wait::until("it is gone here, too", PATIENCE, async || {
+        if held(&mirror, "a").is_none() { Ok(()) } else { Err("it is still there") }
+    })
+    .await;
+    agrees(&mirror, &bucket, ">").await;
 }
 
 /// Overwrites its key again and again; returns the revision of each write.
@@ -458,7 +497,7 @@ async fn a_snapshot_is_of_one_revision_while_all_keys_are_read_again() {
     // The bucket keeps one value of each key: the value that was applied last is always overwritten
     // soon.
     let (_server, _bus, bucket) = one_bucket(&LEASES).await;
-    let options = MirrorOptions { resync_every: Duration::from_millis(20), ..hurried() };
+    let options = MirrorOptions { check_every: Duration::from_millis(20), ..hurried() };
     let mirror = Mirror::start(&bucket, ">", Keys::default(), options).await.unwrap();
     let stop = Flag::new(AtomicBool::new(false));
     let keys = ["a", "b", "c"];

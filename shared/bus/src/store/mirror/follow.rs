@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use berth_domain::Timestamp;
 use futures_util::{FutureExt as _, StreamExt as _, TryStreamExt as _, stream};
-use rand::RngExt as _;
 use thiserror::Error;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
@@ -33,8 +32,8 @@ enum FollowStop {
     Read(#[from] ReadError),
     #[error("the consumer lags behind the leader, which is at {0}")]
     Lag(u64),
-    #[error("it is time to read all keys again")]
-    Resync,
+    #[error("a comparison found that the mirror differs")]
+    Differs,
     #[error("more than half of the markers' time has passed since the mirror was current")]
     Away,
     #[error(transparent)]
@@ -56,7 +55,6 @@ pub(super) struct Follower<F> {
     /// The server's time up to which nothing was missed. This host's clock is not used: a paused
     /// process or a suspended machine notices late or never.
     current_at: Timestamp,
-    resync_at: Instant,
     /// Whether the next reading must cover all keys.
     resync: bool,
     /// Multiplies the silence that is accepted. It grows with each try that did not catch up.
@@ -107,7 +105,6 @@ impl<F: Fold> Follower<F> {
             generations: standing.generations(),
             shared,
             current_at: Timestamp::default(),
-            resync_at: Instant::now(),
             resync: true,
             patience: 1,
         }
@@ -123,16 +120,11 @@ impl<F: Fold> Follower<F> {
                 Ok(Err(stop)) => stop,
                 Err(_) => FollowStop::Panic,
             };
-            if matches!(stop, FollowStop::Resync) {
-                // Nothing went wrong: the mirror still counts as current.
-                self.resync = true;
-                continue;
-            }
             if matches!(stop, FollowStop::Panic) {
                 // The fold's state is unknown after a panic, so it receives everything again.
                 self.generation = None;
             }
-            if matches!(stop, FollowStop::Away) {
+            if matches!(stop, FollowStop::Away | FollowStop::Differs) {
                 self.resync = true;
             }
             let bucket = self.shared.bucket.name();
@@ -165,7 +157,13 @@ impl<F: Fold> Follower<F> {
             // delete to count the waiting messages. The newest message of each key needs a filter.
             let whole_bucket = shared.filter == ">" && !matches!(start, FeedStart::LastOfEach);
             let subjects = if whole_bucket { &[][..] } else { &filter[..] };
-            FeedSpec { stream: &bucket.shape.stream, subjects, start, heartbeat }
+            FeedSpec {
+                stream: &bucket.shape.stream,
+                subjects,
+                start,
+                heartbeat,
+                keys_only_bits_per_second: None,
+            }
         };
         let mut feed = Feed::open(&bucket.bus, feed_from(start, heartbeat)).await?;
         if !pass.whole && self.was_away(feed.opened_at) {
@@ -188,9 +186,8 @@ impl<F: Fold> Follower<F> {
                 }
                 Ok(()) = self.generations.changed() => return Err(FollowStop::Replaced),
                 item = feed.next() => item?,
-                // Last in this list, so that the feed is known to be good until now.
-                () = sleep_until(self.resync_at), if pass.caught_up => {
-                    return Err(FollowStop::Resync);
+                () = shared.differs.notified(), if pass.caught_up => {
+                    return Err(FollowStop::Differs);
                 }
             };
             if heard.elapsed() > unheard_max {
@@ -312,7 +309,6 @@ impl<F: Fold> Follower<F> {
         if pass.whole {
             self.complete(pass.seen).await?;
             self.resync = false;
-            self.resync_at = Instant::now() + jittered(self.shared.options.resync_every);
         }
         // Only after the removal of keys that are gone. The feed brought the newest message of each
         // key, without the messages that it replaced.
@@ -387,9 +383,4 @@ impl<F> Drop for Follower<F> {
     fn drop(&mut self) {
         self.shared.bucket.shape.standing.remove_mirror(self.id);
     }
-}
-
-/// The time plus or minus up to a quarter, so that the services of a fleet do not all read at once.
-fn jittered(every: Duration) -> Duration {
-    every.mul_f64(0.75 + 0.5 * rand::rng().random::<f64>())
 }

@@ -13,7 +13,8 @@
 //! - After a gap the mirror continues where it was, if the last message that it applied is
 //!   unchanged in the stream. Otherwise all keys are read again and compared, so that deleted keys
 //!   are noticed: the bucket has another incarnation, or the gap was longer than delete markers
-//!   stay. All keys are also read again now and then without a reason; readers do not notice.
+//!   stay. All keys are also compared with the bucket now and then, beside the watch, and read again
+//!   if one differs.
 //! - Only the server's clock measures how much time has passed (decision 0022): neither a paused
 //!   process nor a suspended machine notices its pause.
 //! - A bucket that is deleted or replaced is lost ([`loss`](crate::incarnation::loss)): no endpoint
@@ -29,6 +30,7 @@
 //!
 //! **Never** keeps more than the fold does, except the revision of each live key.
 
+mod check;
 mod fold;
 mod follow;
 mod set_back;
@@ -42,7 +44,7 @@ use std::time::Duration;
 
 use berth_contract::{code::Code, problem::Problem};
 use thiserror::Error;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
 
@@ -181,12 +183,14 @@ impl<F: Fold> Mirror<F> {
             snapshots_waiting: AtomicUsize::new(0),
             progress: watch::Sender::new(progress),
             changes: watch::Sender::new(0),
+            differs: Notify::new(),
         });
         let source: Weak<MirrorShared<F>> = Arc::downgrade(&shared);
         bucket.bus.fault_sources().add(source);
-        let (follower, timed) = (Follower::new(Arc::clone(&shared)), Arc::clone(&shared));
+        let follower = Follower::new(Arc::clone(&shared));
+        let (timed, checked) = (Arc::clone(&shared), Arc::clone(&shared));
         let task = tokio::spawn(async {
-            tokio::join!(follower.run(), set_back::watch(timed));
+            tokio::join!(follower.run(), set_back::watch(timed), check::now_and_then(checked));
         });
         let mirror = Self { shared, task: Arc::new(Task(task)) };
         let mut progress = mirror.shared.progress.subscribe();

@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use super::fold::Fold;
@@ -19,8 +19,8 @@ pub struct MirrorOptions {
     pub start_within: Duration,
     /// The heartbeat interval of the watch; silence for two and a half intervals ends the watch.
     pub heartbeat: Duration,
-    /// How often all keys are read again and compared, plus or minus up to a quarter.
-    pub resync_every: Duration,
+    /// How often all keys are compared with the bucket, plus or minus up to a quarter.
+    pub check_every: Duration,
     /// How often the leader is asked whether the mirror is behind.
     pub probe_every: Duration,
 }
@@ -30,7 +30,7 @@ impl Default for MirrorOptions {
         Self {
             start_within: Duration::from_secs(30),
             heartbeat: Duration::from_secs(1),
-            resync_every: Duration::from_secs(300),
+            check_every: Duration::from_secs(300),
             probe_every: Duration::from_secs(10),
         }
     }
@@ -46,6 +46,8 @@ pub(super) struct MirrorShared<F> {
     pub(super) snapshots_waiting: AtomicUsize,
     pub(super) progress: watch::Sender<Progress>,
     pub(super) changes: watch::Sender<u64>,
+    /// A comparison found a difference: all keys have to be read again.
+    pub(super) differs: Notify,
 }
 
 /// The progress of a mirror.

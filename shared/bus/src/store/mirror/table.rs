@@ -12,13 +12,15 @@ use crate::store::read::Entry;
 pub(super) struct Table<F> {
     fold: F,
     keys: HashMap<Box<str>, KeyState>,
-    /// The current reading, or the last one.
+    /// The current reading of all keys, or the last one.
     reading: u32,
     /// Deletes that the watch has not reached. Older messages of these keys must not restore them.
     ahead: Vec<(u64, Box<str>)>,
     /// The newest revision in the fold, and the revision that the watch has reached.
     newest: u64,
     came: u64,
+    /// Whether all keys are being read, and not only compared.
+    reads_all: bool,
     /// Whether the fold has keys of two streams.
     mixed: bool,
     missed: Option<MissedValue>,
@@ -44,6 +46,15 @@ pub enum NoPicture {
     Torn(u64),
 }
 
+/// What the table knows of a message that a comparison shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Seen {
+    /// It was applied, or a newer one of its key.
+    Known,
+    /// It was not, or its key was deleted since.
+    Unknown,
+}
+
 struct KeyState {
     revision: u64,
     /// The last reading in which the key was seen.
@@ -54,7 +65,17 @@ struct KeyState {
 impl<F: Fold> Table<F> {
     pub(super) fn new(fold: F) -> Self {
         let (keys, ahead) = (HashMap::new(), Vec::new());
-        Self { fold, keys, reading: 0, ahead, newest: 0, came: 0, mixed: false, missed: None }
+        Self {
+            fold,
+            keys,
+            reading: 0,
+            ahead,
+            newest: 0,
+            came: 0,
+            reads_all: false,
+            mixed: false,
+            missed: None,
+        }
     }
 
     pub(super) fn fold(&self) -> &F {
@@ -145,14 +166,44 @@ impl<F: Fold> Table<F> {
         });
     }
 
-    /// Begins a reading of all keys. If the stream is another one than before, the known revisions
-    /// mean nothing.
+    /// Begins a reading of all keys. It ends a comparison. If the stream is another one than before,
+    /// the known revisions mean nothing.
     pub(super) fn begin(&mut self, another_stream: bool) {
+        self.reads_all = true;
         self.reading = self.reading.wrapping_add(1);
         if another_stream {
             (self.newest, self.came, self.mixed) = (0, 0, true);
             self.keys.values_mut().for_each(|key_state| key_state.revision = 0);
         }
+    }
+
+    /// Begins a reading that compares only; none while all keys are being read.
+    pub(super) fn begin_comparison(&mut self) -> Option<u32> {
+        if self.reads_all {
+            return None;
+        }
+        self.reading = self.reading.wrapping_add(1);
+        Some(self.reading)
+    }
+
+    /// Records that a comparison shows a message. None if the comparison is over.
+    pub(super) fn see(&mut self, reading: u32, key: &str, revision: u64) -> Option<Seen> {
+        if reading != self.reading {
+            return None;
+        }
+        let known = self.keys.get_mut(key).filter(|key_state| key_state.revision >= revision);
+        Some(match known {
+            Some(key_state) => {
+                key_state.reading = reading;
+                Seen::Known
+            }
+            None => Seen::Unknown,
+        })
+    }
+
+    /// The revision of a key that the fold has.
+    pub(super) fn live_revision(&self, key: &str) -> Option<u64> {
+        self.keys.get(key).filter(|key_state| key_state.live).map(|key_state| key_state.revision)
     }
 
     /// The keys up to `revision` that the reading did not show, with their known revisions. They
@@ -163,6 +214,11 @@ impl<F: Fold> Table<F> {
         };
         let unseen = self.keys.iter().filter(|(_, known)| unseen(known));
         unseen.map(|(key, key_state)| (key.clone(), key_state.revision)).collect()
+    }
+
+    /// The same of a comparison; none if it is over.
+    pub(super) fn unseen_by(&self, reading: u32, revision: u64) -> Option<Vec<(Box<str>, u64)>> {
+        (reading == self.reading).then(|| self.unseen(revision))
     }
 
     /// The live keys below a filter with a revision up to this one that are not among `entries`.
@@ -208,7 +264,7 @@ impl<F: Fold> Table<F> {
 
     /// Ends the reading: all keys of the stream were read.
     pub(super) fn complete(&mut self) {
-        self.mixed = false;
+        (self.mixed, self.reads_all) = (false, false);
     }
 }
 
@@ -360,6 +416,27 @@ mod tests {
         assert!(table.gone("b", 3) && !table.gone("b", 3));
         assert!(!table.gone("c", 3), "it was written again");
         assert_eq!(keys(&table), [("a", 2), ("c", 9)]);
+    }
+
+    #[test]
+    fn a_comparison_names_what_it_did_not_see_and_ends_when_all_keys_are_read() {
+        let mut table = Table::new(Keys::default());
+        table.begin(false);
+        assert_eq!(table.begin_comparison(), None, "all keys are being read");
+        for (key, revision) in [("a", 1), ("b", 2), ("c", 3)] {
+            table.apply(key, revision, Some(b""));
+        }
+        table.complete();
+        let reading = table.begin_comparison().unwrap();
+        assert_eq!(table.see(reading, "a", 1), Some(Seen::Known));
+        assert_eq!(table.see(reading, "b", 9), Some(Seen::Unknown), "newer than what is held");
+        assert_eq!(table.see(reading, "d", 4), Some(Seen::Unknown));
+        // Written while the comparison runs.
+        table.apply("c", 10, Some(b""));
+        assert_eq!(table.unseen_by(reading, 9), Some(vec![("b".into(), 2)]));
+        assert_eq!((table.live_revision("b"), table.live_revision("d")), (Some(2), None));
+        table.begin(false);
+        assert_eq!((table.see(reading, "a", 1), table.unseen_by(reading, 9)), (None, None));
     }
 
     #[test]
