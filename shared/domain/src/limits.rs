@@ -21,9 +21,6 @@ pub const PUBLISH_CONTEXT_BYTES_MAX: usize = 4 * MAP_BYTES_MAX;
 pub const LIST_MAX: usize = 64;
 /// The most claims of one volume.
 pub const CLAIMS_MAX: usize = 20_000;
-/// The most bytes that the allocs with a claim on one volume at one node take, as a JSON list: each
-/// call for that node carries the list. The rest of a message is for other fields.
-pub const CLAIMS_ON_NODE_BYTES_MAX: usize = MESSAGE_BYTES_MAX / 2;
 /// The most snapshots of one volume.
 pub const SNAPSHOTS_MAX: usize = 1000;
 /// The most volumes of one group of snapshots.

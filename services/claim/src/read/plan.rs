@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use berth_contract::message::call::{Call, ClaimCall, ClaimDetails};
 use berth_contract::message::claim::{Grant, Take, View};
+use berth_contract::message::digest::AllocsDigest;
 use berth_domain::access::Mode;
 use berth_domain::alloc::Alloc;
 use berth_domain::volume::{Attempt, CallKind, Claim, Handle, MountOptions, Volume, VolumeSpec};
@@ -47,14 +48,20 @@ pub fn call(
     // The registration may be for another volume by now.
     let spec = subtree.volume.spec.as_ref();
     let spec = spec.filter(|spec| spec.handle(&volume.volume).as_ref() == Some(&handle));
-    let unstaged_by = claim.unstaged_by.as_ref().filter(|_| attempt.call == CallKind::NodeDetach);
+    // Only an agent compares its mounts with its claims.
+    let is_for_agent = attempt.call == CallKind::NodeDetach;
+    let unstaged_by = claim.unstaged_by.as_ref().filter(|_| is_for_agent);
+    let beside = is_for_agent
+        .then(|| AllocSet::from_allocs(&claims_beside(&subtree.volume, alloc_id, claim)));
+    let AllocSet { listed, digest } = beside.unwrap_or_default();
     let details = ClaimDetails {
         alloc: alloc_id.clone(),
         epoch: claim.epoch,
         node: claim.node.clone(),
         external_node: claim.external_node.clone(),
         controller: None,
-        claims_beside: Some(claims_beside(&subtree.volume, alloc_id, claim)),
+        claims_beside: listed,
+        claims_beside_digest: digest,
         unstaged_by: unstaged_by.cloned(),
         by: alloc.and_then(|alloc| alloc.by.clone()),
         access: claim.access,
@@ -79,15 +86,38 @@ pub fn call(
     })
 }
 
+/// Most allocs that a message lists. More are told by their digest.
+const LISTED_MAX: usize = 256;
+
+/// Allocs as a message tells them: the list, or its digest if it is long.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct AllocSet {
+    listed: Option<BTreeSet<AllocId>>,
+    digest: Option<AllocsDigest>,
+}
+
+impl AllocSet {
+    /// The set of these allocs, which come in the order of their ids.
+    fn from_allocs(allocs: &[&AllocId]) -> Self {
+        if allocs.len() > LISTED_MAX {
+            return Self {
+                listed: None,
+                digest: Some(AllocsDigest::from_allocs(allocs.iter().copied())),
+            };
+        }
+        Self { listed: Some(allocs.iter().copied().cloned().collect()), digest: None }
+    }
+}
+
 /// The other allocs with a claim for the same node. The agent compares its mounts with them. A
 /// claim in line counts: it may be taken, with the epoch of its place in line, before the call
 /// arrives.
-fn claims_beside(volume: &Volume, alloc: &AllocId, claim: &Claim) -> BTreeSet<AllocId> {
+fn claims_beside<'a>(volume: &'a Volume, alloc: &AllocId, claim: &Claim) -> Vec<&'a AllocId> {
     let own = claim.handle();
     let is_of_same = |other: &Claim| own.is_none() || !other.is_of_other_than(own.as_ref());
     let others = volume.claims.iter().filter(|(other, _)| *other != alloc);
     let others = others.filter(|(_, other)| is_of_same(other));
-    others.filter(|(_, other)| other.node == claim.node).map(|(other, _)| other.clone()).collect()
+    others.filter(|(_, other)| other.node == claim.node).map(|(other, _)| other).collect()
 }
 
 /// The grant of a taken claim, under the name that the request uses for the volume.
@@ -99,6 +129,11 @@ pub fn grant(
     alloc: &Alloc,
     take: &Take,
 ) -> Grant {
+    // If any number may write, the agent does not compare.
+    let is_compared = !claim.access.is_for_any_writers();
+    let beside =
+        is_compared.then(|| AllocSet::from_allocs(&claims_beside(volume, &take.alloc, claim)));
+    let AllocSet { listed, digest } = beside.unwrap_or_default();
     Grant {
         epoch: claim.epoch,
         namespace: key.namespace.clone(),
@@ -113,9 +148,8 @@ pub fn grant(
         context: spec.context.clone(),
         publish_context: claim.publish_context.clone(),
         secrets: spec.secrets.clone(),
-        // If any number may write, the agent does not compare, and there may be thousands.
-        claims_beside: (!claim.access.is_for_any_writers())
-            .then(|| claims_beside(volume, &take.alloc, claim)),
+        claims_beside: listed,
+        claims_beside_digest: digest,
         expand_to: expand_to(spec),
         view: view(spec, claim, alloc, take),
         by: alloc.by.clone(),
@@ -170,7 +204,17 @@ mod tests {
         ];
         let claims = claims.into_iter().map(|(alloc, claim)| (id(alloc), claim)).collect();
         let volume = Volume { claims, ..Volume::default() };
-        let beside = BTreeSet::from([id("b"), id("c")]);
-        assert_eq!(claims_beside(&volume, &id("a"), &leaving), beside);
+        assert_eq!(claims_beside(&volume, &id("a"), &leaving), [&id("b"), &id("c")]);
+    }
+
+    #[test]
+    fn a_message_has_the_list_of_few_allocs_and_the_digest_of_many() {
+        let allocs: Vec<AllocId> =
+            (0..=LISTED_MAX).map(|at| AllocId::new(format!("a{at:03}")).unwrap()).collect();
+        let many: Vec<&AllocId> = allocs.iter().collect();
+        let few = AllocSet::from_allocs(&many[1..]);
+        assert_eq!((few.listed.map(|listed| listed.len()), few.digest), (Some(LISTED_MAX), None));
+        let digest = Some(AllocsDigest::from_allocs(&allocs));
+        assert_eq!(AllocSet::from_allocs(&many), AllocSet { listed: None, digest });
     }
 }

@@ -37,7 +37,7 @@ pub fn to_problem(volume: &VolumeKey, refusal: &Refusal) -> Problem {
         Refusal::Busy { .. } => (Code::Busy, true),
         Refusal::Releasing { .. } => (Code::Releasing, true),
         Refusal::ClaimDiffers { .. } => (Code::ClaimDiffers, false),
-        Refusal::TooManyClaims(_) | Refusal::TooManyOnNode { .. } => (Code::TooManyClaims, false),
+        Refusal::TooManyClaims(_) => (Code::TooManyClaims, false),
         Refusal::NoSuchClaim(_) => (Code::NoSuchClaim, false),
         Refusal::StaleAttempt => (Code::StaleAttempt, false),
         Refusal::NotDue { .. } => (Code::NotDue, true),

@@ -10,53 +10,18 @@
 //!
 //! **Never** unmounts: a workload may use the mount.
 
-use std::collections::BTreeSet;
+use std::collections::HashSet;
 
 use berth_contract::code::Code;
 use berth_contract::hint::volume_argument;
-use berth_contract::message::call::ClaimCall;
-use berth_contract::message::claim::Grant;
 use berth_contract::problem::Problem;
 use berth_domain::{AllocId, NodeId, VolumeKey};
 
+use super::beside::{AccountedUse, ClaimsBeside};
 use super::volumes::LocalVolumes;
 use crate::executor::PluginVolume;
 use crate::journal::JournalledUse;
 use crate::mounts::plan::VolumeOnNode;
-
-/// The other claims on the volume at this node, by the claim service.
-#[derive(Debug)]
-pub(super) struct ClaimsBeside {
-    allocs: BTreeSet<AllocId>,
-    /// The list may lack claims of later epochs.
-    until_epoch: u64,
-}
-
-impl ClaimsBeside {
-    /// The list that a detach carries.
-    pub(super) fn from_call(call: &ClaimCall) -> Option<Self> {
-        let allocs = call.details.claims_beside.as_ref()?.iter().cloned().collect();
-        Some(Self { allocs, until_epoch: call.revision })
-    }
-
-    /// The list that a grant carries. `None` if any number of allocs may write, because then
-    /// another mount is no danger.
-    pub(super) fn from_grant(grant: &Grant) -> Option<Self> {
-        let is_exclusive = !grant.access.is_for_any_writers();
-        let beside = grant.claims_beside.as_ref().filter(|_| is_exclusive)?;
-        Some(Self { allocs: beside.iter().cloned().collect(), until_epoch: grant.epoch })
-    }
-}
-
-/// What is about to be mounted, or taken down.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct AccountedUse<'a> {
-    /// The name of the volume.
-    pub(super) volume: &'a VolumeKey,
-    /// The volume itself.
-    pub(super) handle: &'a PluginVolume,
-    pub(super) alloc: &'a AllocId,
-}
 
 /// A use that no claim covers.
 struct UncoveredUse {
@@ -146,12 +111,12 @@ impl LocalVolumes {
         // For an agent that lost its journal: paths in the mount table follow from the ids.
         let paths = &self.paths;
         let others = beside.allocs.iter().chain(known.uses.keys());
-        let mut dirs: Vec<_> = others
+        let mut dirs: HashSet<_> = others
             .map(|other| paths.volume_paths(&handle.plugin, volume, other).alloc_dir)
             .collect();
         dirs.extend([place.alloc_dir.clone(), place.staging.clone()]);
         let mut mounted = table.beneath(&place.volume_dir);
-        let stray = mounted.find(|point| !dirs.iter().any(|dir| point.starts_with(dir)));
+        let stray = mounted.find(|point| !point.ancestors().any(|dir| dirs.contains(dir)));
         let Some(path) = stray else { return Ok(()) };
         let node = &self.node;
         let path = path.display();

@@ -24,6 +24,7 @@
 //! | [`NodePlugins`], [`ClaimService`] | who is called, and who is asked |
 
 mod account;
+mod beside;
 mod bind;
 mod calls;
 mod claims;

@@ -6,13 +6,15 @@ use std::sync::{Arc, Mutex};
 use berth_bus::{Bucket, Bus, EndpointSpec, Service};
 use berth_contract::bucket;
 use berth_contract::code::Code;
+use berth_contract::key;
 use berth_contract::message::claim::{Claims, ListClaims, Recover, Recovered};
 use berth_contract::message::registry::NodeReport;
 use berth_contract::message::secret::{Open, Sealed, Secrets};
 use berth_contract::problem::Problem;
+use berth_contract::record::UnreadableRecord;
 use berth_contract::verb::{self, Verb as _};
-use berth_domain::VolumeKey;
 use berth_domain::volume::State;
+use berth_domain::{AllocId, Namespace, VolumeKey};
 use berth_service::seal::seal;
 
 use crate::world::node;
@@ -27,6 +29,8 @@ struct Answers {
     is_away: bool,
     /// A list without claims: its revision, and how often it was asked for.
     unclaimed: Option<(Arc<AtomicU64>, Arc<AtomicU64>)>,
+    /// The allocs that have a claim on the volume, and how often its claims were asked for.
+    beside: (Vec<AllocId>, usize),
     /// The lost claims that were recorded.
     recovered: Vec<Recover>,
     secrets: Secrets,
@@ -44,6 +48,13 @@ impl ClaimAnswers {
     /// From now on nothing is claimed, by a list of the revision `index`.
     pub fn say_unclaimed(&self, index: &Arc<AtomicU64>, asked: &Arc<AtomicU64>) {
         self.0.lock().unwrap().unclaimed = Some((Arc::clone(index), Arc::clone(asked)));
+    }
+
+    /// From now on these allocs have a claim on the volume that is asked about. Returns how often
+    /// it was asked about before.
+    pub fn say_claimed_by(&self, allocs: &[&str]) -> usize {
+        let allocs = allocs.iter().map(|alloc| AllocId::new(*alloc).unwrap()).collect();
+        std::mem::replace(&mut self.0.lock().unwrap().beside, (allocs, 0)).1
     }
 
     /// The lost claims that were recorded, the earliest first.
@@ -110,6 +121,19 @@ impl ClaimAnswers {
     }
 
     async fn list(&self, volumes: &Bucket, status: &ListClaims) -> Result<Claims, Problem> {
+        if let Some(volume) = &status.volume {
+            let mut answers = self.0.lock().unwrap();
+            answers.beside.1 += 1;
+            let volume = VolumeKey::new(Namespace::default(), volume.clone());
+            // A claim that cannot be read counts.
+            let unreadable = answers.beside.0.iter().map(|alloc| UnreadableRecord {
+                key: key::claim(&volume, alloc),
+                code: Code::DamagedRecord,
+                error: "damaged".to_owned(),
+            });
+            let (claims, unreadable) = (Vec::new(), unreadable.collect());
+            return Ok(Claims { index: 1, incarnation: 0, claims, next: None, unreadable });
+        }
         let (is_away, unclaimed) = {
             let answers = self.0.lock().unwrap();
             (answers.is_away, answers.unclaimed.clone())

@@ -8,8 +8,9 @@ use std::time::Duration;
 use berth_contract::code::Code;
 use berth_contract::message::agent::{MountState, Unmounted};
 use berth_contract::message::claim::Grant;
+use berth_contract::message::digest::AllocsDigest;
 use berth_contract::verb::{self, Verb as _};
-use berth_domain::access::AccessMode;
+use berth_domain::access::{AccessMode, Mode};
 use berth_domain::volume::CallKind;
 use berth_harness::{namespace, root, wait};
 use serde_json::json;
@@ -115,6 +116,58 @@ async fn nothing_is_gone_while_a_mount_is_here_that_no_claim_covers() {
     // With its claim the mount delays no call.
     world.call(leave(13, &["a"])).await.unwrap();
     world.detach("a", 7, 14).await.unwrap();
+    assert_eq!((world.mounts(), world.leftovers()), (vec![], vec![]));
+    world.judge();
+}
+
+/// A volume with so many claims at a node that a message has only their digest.
+#[tokio::test]
+async fn the_list_of_many_claims_is_asked_for_only_where_the_mounts_differ_from_it() {
+    if !root::or_skip("mounts a volume") {
+        return;
+    }
+    let world =
+        World::start_with(Differences { driver: &["--no-attach"], ..Default::default() }).await;
+    let digest = |allocs: &[&str]| {
+        let allocs: Vec<_> = allocs.iter().map(|alloc| id(alloc)).collect();
+        Some(AllocsDigest::from_allocs(&allocs))
+    };
+    let granted = |alloc: &str, epoch: u64, beside: &[&str]| Grant {
+        access: AccessMode::MultiNodeReaderOnly,
+        mode: Mode::Read,
+        claims_beside_digest: digest(beside),
+        ..grant(alloc, epoch, &BTreeMap::new())
+    };
+    let leave = |alloc: &str, epoch: u64, revision: u64, beside: &[&str]| {
+        let mut call = call(CallKind::NodeDetach, alloc, epoch, revision);
+        call.details.claims_beside_digest = digest(beside);
+        call
+    };
+    world.answer_take("a", Ok(granted("a", 7, &[])));
+    world.mount("a").await.unwrap();
+    // The mount of a is all that the digest has.
+    world.answer_take("b", Ok(granted("b", 8, &["a"])));
+    world.mount("b").await.unwrap();
+    assert_eq!(world.claims.say_claimed_by(&[]), 0);
+    world.answer_take("c", Ok(granted("c", 9, &["b", "x"])));
+    let refused = world.mount("c").await.unwrap_err();
+    assert_eq!(refused.code, Code::MountUnaccounted, "{refused}");
+    assert_eq!(world.claims.say_claimed_by(&["a", "b", "x"]), 1);
+    // x has a claim and no mount: all mounts are covered.
+    world.answer_take("c", Ok(granted("c", 9, &["a", "b", "x"])));
+    world.mount("c").await.unwrap();
+    assert_eq!(world.claims.say_claimed_by(&["b", "x"]), 1);
+
+    let refused = world.call(leave("c", 9, 11, &["b", "x"])).await.unwrap_err();
+    assert_eq!(refused.code, Code::MountUnaccounted, "{refused}");
+    assert!(refused.message.contains("alloc a"), "{refused}");
+    assert_eq!(world.claims.say_claimed_by(&["a", "b"]), 1);
+    assert_eq!(world.count("NodeUnpublishVolume OK"), 0);
+    world.call(leave("c", 9, 12, &["a", "b"])).await.unwrap();
+    assert_eq!(world.claims.say_claimed_by(&["a", "x"]), 0);
+    world.call(leave("b", 8, 13, &["a", "x"])).await.unwrap();
+    assert_eq!(world.claims.say_claimed_by(&[]), 1);
+    world.call(leave("a", 7, 14, &[])).await.unwrap();
     assert_eq!((world.mounts(), world.leftovers()), (vec![], vec![]));
     world.judge();
 }

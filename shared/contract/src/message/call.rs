@@ -15,6 +15,7 @@ use berth_domain::{
 };
 use serde::{Deserialize, Serialize};
 
+use super::digest::AllocsDigest;
 use super::storage_call::StorageDetails;
 use crate::trace::TraceContext;
 use crate::{decode_leaf, decode_part, decode_struct};
@@ -85,10 +86,13 @@ pub struct ClaimDetails {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub controller: Option<NodeId>,
     /// For `agent.detach`: the other allocs with a claim on the volume at this node, when the
-    /// attempt was written. A mount of any other alloc is covered by no claim. None from an older
-    /// service.
+    /// attempt was written. A mount of any other alloc is covered by no claim. None where they are
+    /// too many to be listed, and from an older service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claims_beside: Option<BTreeSet<AllocId>>,
+    /// The same allocs, where they are too many to be listed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub claims_beside_digest: Option<AllocsDigest>,
     /// For `agent.detach`: the operator's confirmation that nothing of the volume is left on the
     /// node (rule 18). Where the plugin answers with an error as it did before, and nothing is
     /// mounted, the volume counts as unmounted.
@@ -308,6 +312,7 @@ decode_part!(ClaimDetails {
     external_node,
     controller,
     claims_beside,
+    claims_beside_digest,
     unstaged_by,
     by,
     access,

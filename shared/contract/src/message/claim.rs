@@ -18,6 +18,7 @@ use berth_domain::{
 use serde::{Deserialize, Serialize};
 
 use super::call::ClaimCall;
+use super::digest::AllocsDigest;
 use super::query::{LongPoll, Page, UnreadableRecord};
 use crate::shorten::shorten;
 use crate::{decode_leaf, decode_struct};
@@ -77,10 +78,13 @@ pub struct Grant {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secrets: Option<SecretsId>,
     /// The other allocs with a claim on the volume at this node. A mount there of any other alloc
-    /// is covered by no claim. None where any number of allocs may write, and from an older
-    /// service.
+    /// is covered by no claim. None where any number of allocs may write, where they are too many
+    /// to be listed, and from an older service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claims_beside: Option<BTreeSet<AllocId>>,
+    /// The same allocs, where they are too many to be listed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub claims_beside_digest: Option<AllocsDigest>,
     /// The size of the volume in bytes, if it was expanded at its storage and not yet on this node:
     /// the agent expands it (`NodeExpandVolume`) once it is staged. Absent if nothing is to be
     /// expanded.

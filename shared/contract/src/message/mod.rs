@@ -13,6 +13,7 @@ pub mod call;
 pub mod claim;
 pub mod class;
 pub mod collect;
+pub mod digest;
 pub mod history;
 pub mod level;
 pub mod many;

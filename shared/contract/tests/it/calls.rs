@@ -34,6 +34,7 @@ pub fn claim_call(kind: CallKind) -> ClaimCall {
         external_node: Some("i-0abc".to_owned()),
         controller: Some(sample::node_id()),
         claims_beside: Some([sample::alloc_id()].into()),
+        claims_beside_digest: Some(sample::allocs_digest()),
         unstaged_by: Some(sample::proof()),
         access: AccessMode::SingleNodeWriter,
         mode: Mode::Write,

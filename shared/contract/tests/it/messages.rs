@@ -255,6 +255,7 @@ fn claims() {
             publish_context: sample::map("device", "/dev/xvdba"),
             secrets: Some(sample::secrets_id()),
             claims_beside: Some([sample::alloc_id()].into()),
+            claims_beside_digest: Some(sample::allocs_digest()),
             expand_to: Some(20 << 30),
             view: Some(claim::View { place: 1, mode: Mode::Read, mount: sample::mount() }),
             by: Some("user.anna".to_owned()),

@@ -7,6 +7,7 @@ use berth_contract::event::{Event, EventName, PluginCall};
 use berth_contract::lease::{Holder, Leader, OwnerHolder};
 use berth_contract::message::access::AccessReport;
 use berth_contract::message::claim::Recover;
+use berth_contract::message::digest::AllocsDigest;
 use berth_contract::message::query::{LongPoll, Page, RefusedRequest};
 use berth_contract::record::UnreadableRecord;
 use berth_contract::service;
@@ -59,6 +60,10 @@ pub fn newer(than: u64) -> LongPoll {
 
 pub fn alloc_id() -> AllocId {
     AllocId::new("web-1").unwrap()
+}
+
+pub fn allocs_digest() -> AllocsDigest {
+    AllocsDigest::from_allocs([&alloc_id()])
 }
 
 pub fn job_id() -> JobId {

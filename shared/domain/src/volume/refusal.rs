@@ -280,17 +280,6 @@ pub enum Refusal {
     /// The volume has the most claims that it may have.
     #[error("the volume has {0} claims, as many as a volume may have")]
     TooManyClaims(usize),
-    /// The allocs with a claim at the node are too many, or their ids too long, for one message.
-    #[error(
-        "node {node} has {claims} claims on the volume, and a call could not name all of their \
-         allocs"
-    )]
-    TooManyOnNode {
-        /// The node.
-        node: NodeId,
-        /// Its claims on the volume.
-        claims: u32,
-    },
     /// There is no such claim.
     #[error("alloc {0} has no claim on the volume")]
     NoSuchClaim(AllocId),

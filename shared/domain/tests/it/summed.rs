@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use berth_domain::access::{AccessMode, Mode};
-use berth_domain::limits::CLAIMS_ON_NODE_BYTES_MAX;
 use berth_domain::volume::{
     CallKind, CallOwner, Claim, Claims, Command, Holders, Refusal, State, Take, Volume, invariant,
     step,
@@ -175,29 +174,6 @@ fn a_refusal_names_a_few_and_counts_the_rest() {
     let waits = Command::Take(Take { wait: true, ..take("newcomer", "n2") });
     let place = world::World::with(&[HERE]);
     assert!(step(&volume, &waits, &place.context()).unwrap().write.is_some());
-}
-
-/// A call names every alloc with a claim at its node. One claim more was on record as taken, and
-/// neither its grant nor a release at that node could be sent.
-#[test]
-fn as_many_claims_are_granted_at_a_node_as_a_call_can_name() {
-    let mut volume = fixture::volume(SHARED, []);
-    let long = |at: usize| format!("{at:05}\"\\{}", "x".repeat(200));
-    let refused = loop {
-        let next = long(volume.claims.len());
-        match asks(&volume, take(&next, "n1")) {
-            Ok(_) => volume.claims.insert(alloc(&next), in_state(State::Taken, "n1")),
-            Err(refused) => break refused,
-        };
-    };
-    let claims = u32::try_from(volume.claims.len()).unwrap();
-    assert_eq!(refused, Refusal::TooManyOnNode { node: NodeId::new("n1").unwrap(), claims });
-    let listed = serde_json::to_vec(&volume.claims.keys().collect::<Vec<_>>()).unwrap().len();
-    let room = CLAIMS_ON_NODE_BYTES_MAX - listed;
-    assert!(room < 220, "the bound is what the list takes, and {room} bytes are left");
-    assert!(asks(&volume, take(&long(claims as usize), "n2")).is_ok(), "another node has room");
-    volume.claims.remove(&alloc(&long(0)));
-    assert!(asks(&volume, take(&long(claims as usize), "n1")).is_ok(), "one has left");
 }
 
 /// Its caller is gone, and the clock that wrote it was an hour ahead.

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::unmounting::{DepartingUse, Unmounting};
 use crate::caller::{Caller, RequestContext};
 use crate::fleet::events::ExecutedCall;
-use crate::mounts::account::ClaimsBeside;
+use crate::mounts::beside::ToldClaims;
 
 impl DepartingUse {
     fn from_call(call: &ClaimCall) -> Self {
@@ -22,7 +22,7 @@ impl DepartingUse {
             epoch: call.details.epoch,
             plugin: call.plugin.clone(),
             external_id: call.external_id.clone(),
-            beside: ClaimsBeside::from_call(call),
+            beside: ToldClaims::from_call(call),
             unstaged_by: call.details.unstaged_by.clone(),
             is_journalled: false,
         }

@@ -19,7 +19,7 @@ use crate::caller::RequestContext;
 use crate::executor::{ExecutorWork, PluginVolume, VolumeExecutor, WorkTurn};
 use crate::fleet::events::{EventPublisher, UsedVolume};
 use crate::journal::{JournalledDetach, JournalledUse};
-use crate::mounts::account::{AccountedUse, ClaimsBeside};
+use crate::mounts::beside::{AccountedUse, ToldClaims};
 use crate::mounts::calls::{NodePlugins, VolumeCalls};
 use crate::mounts::claims::ClaimService;
 use crate::mounts::dirs;
@@ -51,7 +51,7 @@ pub(super) struct DepartingUse {
     pub(super) plugin: PluginId,
     pub(super) external_id: String,
     /// The other claims on this node that the caller knows. `None` if they do not matter.
-    pub(super) beside: Option<ClaimsBeside>,
+    pub(super) beside: Option<ToldClaims>,
     /// The operator's word that nothing of the volume is left here (rule 18).
     pub(super) unstaged_by: Option<Proof>,
     /// Whether it was read from the journal. If it is gone there, another request has taken it
@@ -143,7 +143,8 @@ impl Unmounting {
         if let Some(beside) = beside {
             let handle = PluginVolume::new(plugin_id, external_id);
             let accounted = AccountedUse { volume, handle: &handle, alloc };
-            self.local.check_accounted(accounted, beside, scene)?;
+            let beside = self.claims.list_beside(beside, accounted, &known, context).await?;
+            self.local.check_accounted(accounted, &beside, scene)?;
         }
         // A plugin that has not said whether it stages may have staged.
         let can = plugin.as_ref().and_then(Plugin::node);

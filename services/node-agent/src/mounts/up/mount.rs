@@ -21,7 +21,7 @@ use crate::executor::{ExecutorWork, PluginVolume, WorkTurn};
 use crate::fleet::gate::GatePass;
 use crate::host::paths::VolumePaths;
 use crate::journal::{JournalledUse, OptionsFingerprint, UseState};
-use crate::mounts::account::{AccountedUse, ClaimsBeside};
+use crate::mounts::beside::{AccountedUse, ToldClaims};
 use crate::mounts::bind;
 use crate::mounts::bind::BindPath;
 use crate::mounts::calls::GrantWithSecrets;
@@ -130,7 +130,11 @@ impl Mounting {
         let scene = VolumeOnNode { journal: &journal, mounts: &table, place: &place };
         let handle = PluginVolume::new(&plugin.id, &grant.external_id);
         let wanted = AccountedUse { volume, handle: &handle, alloc: &grant.alloc };
-        self.local.check_mountable(wanted, ClaimsBeside::from_grant(grant).as_ref(), scene)?;
+        let beside = match ToldClaims::from_grant(grant) {
+            Some(told) => Some(self.claims.list_beside(&told, wanted, &journal, context).await?),
+            None => None,
+        };
+        self.local.check_mountable(wanted, beside.as_ref(), scene)?;
         let arrival = MountInput {
             alloc: &grant.alloc,
             epoch: grant.epoch,

@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use super::fold::Fold;
 use super::state::MirrorShared;
-use super::table::Seen;
+use super::table::ComparedMessage;
 use crate::cause::{Cause, chain};
 use crate::incarnation::loss::BucketLoss;
 use crate::store::compare::CompareError;
@@ -163,12 +163,12 @@ fn see<F: Fold>(
     let seen = shared.table_mut().see(reading, key, message.sequence);
     let is_live = value(&message.headers, &message.payload).is_some();
     match seen.ok_or(NoResult::ReadAgain)? {
-        Seen::Known => {}
+        ComparedMessage::Known => {}
         // Its marker comes later, or came after the comparison began.
-        Seen::Unknown if is_live => {
+        ComparedMessage::Unknown if is_live => {
             doubts.insert(key.into());
         }
-        Seen::Unknown => {
+        ComparedMessage::Unknown => {
             doubts.remove(key);
         }
     }

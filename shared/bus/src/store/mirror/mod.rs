@@ -13,8 +13,8 @@
 //! - After a gap the mirror continues where it was, if the last message that it applied is
 //!   unchanged in the stream. Otherwise all keys are read again and compared, so that deleted keys
 //!   are noticed: the bucket has another incarnation, or the gap was longer than delete markers
-//!   stay. All keys are also compared with the bucket now and then, beside the watch, and read again
-//!   if one differs.
+//!   stay. All keys are also compared with the bucket now and then, beside the watch, and read
+//!   again if one differs.
 //! - Only the server's clock measures how much time has passed (decision 0022): neither a paused
 //!   process nor a suspended machine notices its pause.
 //! - A bucket that is deleted or replaced is lost ([`loss`](crate::incarnation::loss)): no endpoint

@@ -48,7 +48,7 @@ pub enum NoPicture {
 
 /// What the table knows of a message that a comparison shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Seen {
+pub(super) enum ComparedMessage {
     /// It was applied, or a newer one of its key.
     Known,
     /// It was not, or its key was deleted since.
@@ -166,8 +166,8 @@ impl<F: Fold> Table<F> {
         });
     }
 
-    /// Begins a reading of all keys. It ends a comparison. If the stream is another one than before,
-    /// the known revisions mean nothing.
+    /// Begins a reading of all keys. It ends a comparison. If the stream is another one than
+    /// before, the known revisions mean nothing.
     pub(super) fn begin(&mut self, another_stream: bool) {
         self.reads_all = true;
         self.reading = self.reading.wrapping_add(1);
@@ -187,7 +187,12 @@ impl<F: Fold> Table<F> {
     }
 
     /// Records that a comparison shows a message. None if the comparison is over.
-    pub(super) fn see(&mut self, reading: u32, key: &str, revision: u64) -> Option<Seen> {
+    pub(super) fn see(
+        &mut self,
+        reading: u32,
+        key: &str,
+        revision: u64,
+    ) -> Option<ComparedMessage> {
         if reading != self.reading {
             return None;
         }
@@ -195,9 +200,9 @@ impl<F: Fold> Table<F> {
         Some(match known {
             Some(key_state) => {
                 key_state.reading = reading;
-                Seen::Known
+                ComparedMessage::Known
             }
-            None => Seen::Unknown,
+            None => ComparedMessage::Unknown,
         })
     }
 
@@ -428,9 +433,13 @@ mod tests {
         }
         table.complete();
         let reading = table.begin_comparison().unwrap();
-        assert_eq!(table.see(reading, "a", 1), Some(Seen::Known));
-        assert_eq!(table.see(reading, "b", 9), Some(Seen::Unknown), "newer than what is held");
-        assert_eq!(table.see(reading, "d", 4), Some(Seen::Unknown));
+        assert_eq!(table.see(reading, "a", 1), Some(ComparedMessage::Known));
+        assert_eq!(
+            table.see(reading, "b", 9),
+            Some(ComparedMessage::Unknown),
+            "newer than what is held"
+        );
+        assert_eq!(table.see(reading, "d", 4), Some(ComparedMessage::Unknown));
         // Written while the comparison runs.
         table.apply("c", 10, Some(b""));
         assert_eq!(table.unseen_by(reading, 9), Some(vec![("b".into(), 2)]));

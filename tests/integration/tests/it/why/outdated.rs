@@ -85,6 +85,7 @@ async fn see_newer(system: &System, call: CallKind, node: usize, volume: &str) {
             external_node: Some(format!("external-{node}")),
             controller: None,
             claims_beside: None,
+            claims_beside_digest: None,
             unstaged_by: None,
             by: None,
             access: AccessMode::SingleNodeWriter,

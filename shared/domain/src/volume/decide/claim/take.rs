@@ -62,7 +62,7 @@ pub(super) fn take_new(
         return Ok(step);
     }
     if in_line.is_none() {
-        check_room(&volume.claims, take)?;
+        check_room(&volume.claims)?;
     }
     let expansion = volume.expansion_ahead(in_line);
     if expansion.is_some() || !is_admitted(volume, take, capability, in_line) {
@@ -121,17 +121,12 @@ fn behind(volume: &Volume, expansion: &Operation, context: &Context) -> Refusal 
     Refusal::Busy { owner, call, until, failure: None }
 }
 
-/// Refuses a further claim that would make a call for its node larger than may be. The claim would
-/// be on record by then, and could neither be granted nor released.
-fn check_room(claims: &Claims, take: &Take) -> Result<(), Refusal> {
+/// Refuses more claims than a volume may have.
+fn check_room(claims: &Claims) -> Result<(), Refusal> {
     if claims.len() >= limits::CLAIMS_MAX {
         return Err(Refusal::TooManyClaims(claims.len()));
     }
-    let Take { alloc, node, .. } = take;
-    match claims.on(node).filter(|on| !on.has_room_for(alloc)) {
-        Some(on) => Err(Refusal::TooManyOnNode { node: node.clone(), claims: on.count_claims() }),
-        None => Ok(()),
-    }
+    Ok(())
 }
 
 /// Rule 24: no claim is granted before the volume is ready. The first claim of a volume that is

@@ -13,7 +13,7 @@ use super::external_nodes::ExternalNodes;
 use crate::access::{Capability, Mode, admit};
 use crate::volume::call::Attempt;
 use crate::volume::record::claim::{Claim, State};
-use crate::{AllocId, NodeId, Timestamp, limits};
+use crate::{AllocId, NodeId, Timestamp};
 
 /// The counts of all claims of a volume.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -51,8 +51,6 @@ pub(in crate::volume) struct OnNode {
     pub will_unpublish: u32,
     /// Taken claims.
     pub taken: BTreeSet<AllocId>,
-    /// Bytes of a JSON list of the allocs of these claims. Calls for the node carry that list.
-    pub listed_bytes: usize,
     /// Claims with a node call as attempt, by its deadline.
     pub calls: BTreeSet<(Timestamp, AllocId)>,
 }
@@ -87,10 +85,6 @@ impl Summary {
         let unnamed = claim.external_node.is_none();
         change.count_if(unnamed && claim.will_unpublish(), &mut on.will_unpublish);
         change.member_if(*state == State::Taken, &mut on.taken, || alloc.clone());
-        match change {
-            Change::Comes => on.listed_bytes += listed_bytes(alloc),
-            Change::Goes => on.listed_bytes -= listed_bytes(alloc),
-        }
         change.member_if(at_node, &mut on.calls, call);
         if **on == OnNode::default() {
             self.nodes.remove(node);
@@ -132,28 +126,11 @@ impl OnNode {
         self.counts.holding().sum()
     }
 
-    /// How many claims of this node there are, also in line.
-    pub fn count_claims(&self) -> u32 {
-        self.held() + self.counts.waiting().sum()
-    }
-
-    /// Whether a call can still name every alloc of this node if this one has a claim, too.
-    pub fn has_room_for(&self, alloc: &AllocId) -> bool {
-        self.listed_bytes + listed_bytes(alloc) <= limits::CLAIMS_ON_NODE_BYTES_MAX
-    }
-
     /// How many claims of this node may use the attachment ([`Claim::is_in_use`]).
     pub fn in_use(&self) -> u32 {
         let detached = |mode| self.counts.number(State::NodeDetached, mode);
         self.held() - detached(Mode::Read) - detached(Mode::Write)
     }
-}
-
-/// Bytes of the alloc in a JSON list: quotes, a comma, and a backslash before some characters.
-fn listed_bytes(alloc: &AllocId) -> usize {
-    let text = alloc.as_str();
-    let escaped = text.bytes().filter(|byte| matches!(byte, b'"' | b'\\')).count();
-    text.len() + escaped + 3
 }
 
 /// Claims counted by state and mode.
