@@ -5,7 +5,8 @@
 //! **Promises**
 //!
 //! - that a caller gets a reading that began after its call;
-//! - that readings run off the async threads, one at a time, with a rest between two of them;
+//! - that readings run off the async threads, one at a time. While several callers wait, there is a
+//!   rest between two readings, in which further callers join them. A lone caller never rests;
 //! - that a reading that hangs holds one thread, and its callers get an error within
 //!   [`READING_MAX`]; later callers get the error at once.
 //!
@@ -22,9 +23,9 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::pool::{HostOperation, HostPool};
 
-/// The rest after a reading is this many times as long as the reading took.
+/// The rest after a reading, while several callers wait, is this many times as long as the reading took.
 const REST_FACTOR: u32 = 8;
-/// The longest rest: shorter than a caller that unmounts one volume would notice.
+/// The longest rest: a caller in a crowd waits longer for its turn than that.
 const REST_MAX: Duration = Duration::from_millis(25);
 
 /// How long a reading may take.
@@ -48,7 +49,7 @@ pub(crate) struct SharedReading<T> {
     /// The number of callers before it began.
     pub(crate) asked: u64,
     value: Arc<T>,
-    /// The next reading begins after this time.
+    /// The next reading begins after this time if several callers wait for it.
     rest_until: Instant,
 }
 
@@ -68,7 +69,11 @@ impl<T: Send + Sync + 'static> SharedReadings<T> {
             if ticket < reading.asked {
                 return Ok(Arc::clone(&reading.value));
             }
-            sleep_until(reading.rest_until).await;
+            // Callers that came later wait for the lock. The longer the rest, the more of them share
+            // the next reading.
+            if self.asked.load(Ordering::SeqCst) > ticket + 1 {
+                sleep_until(reading.rest_until).await;
+            }
         }
         let (asked, began) = (self.asked.load(Ordering::SeqCst), Instant::now());
         let operation = HostOperation::new("read", SHARE, self.source);
@@ -78,5 +83,45 @@ impl<T: Send + Sync + 'static> SharedReadings<T> {
         let rest_until = Instant::now() + (began.elapsed() * REST_FACTOR).min(REST_MAX);
         *last = Some(SharedReading { asked, value: Arc::clone(&value), rest_until });
         Ok(value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+
+    use tokio::time::timeout;
+
+    use super::*;
+
+    const BLINK: Duration = Duration::from_millis(50);
+
+    /// Readings of which the last one has just ended, with a rest until then.
+    fn resting_until(rest_until: Instant) -> SharedReadings<usize> {
+        let last = SharedReading { asked: 0, value: Arc::new(0), rest_until };
+        SharedReadings { last: Mutex::new(Some(last)), ..SharedReadings::new("/test/readings") }
+    }
+
+    #[tokio::test]
+    async fn a_lone_caller_reads_at_once() {
+        let readings = resting_until(Instant::now() + Duration::from_secs(3600));
+        assert_eq!(*readings.read(|| Ok::<_, io::Error>(1)).await.unwrap(), 1);
+        assert_eq!(*readings.read(|| Ok::<_, io::Error>(2)).await.unwrap(), 2);
+    }
+
+    #[tokio::test]
+    async fn in_a_crowd_there_is_a_rest_and_one_reading_serves_all() {
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        let read = || Ok::<_, io::Error>(COUNT.fetch_add(1, Ordering::SeqCst));
+        let readings = resting_until(Instant::now() + BLINK * 4);
+        let under_way = readings.last.lock().await;
+        let all = async { tokio::join!(readings.read(read), readings.read(read)) };
+        tokio::pin!(all);
+        assert!(timeout(BLINK, &mut all).await.is_err(), "another reading is under way");
+        drop(under_way);
+        assert!(timeout(BLINK, &mut all).await.is_err(), "there is no rest");
+        let (one, other) = all.await;
+        assert_eq!((*one.unwrap(), *other.unwrap()), (0, 0));
+        assert_eq!(COUNT.load(Ordering::SeqCst), 1);
     }
 }

@@ -6,8 +6,9 @@
 //! the table out. Since Linux 5.8 no reading misses a mount that stays. Before that, two equal
 //! readings in a row are needed; otherwise everything that any of several readings has counts as
 //! mounted. What cannot be read is an error, never an absence (unknown is in use). Concurrent
-//! callers share a reading that began after all of their calls. Between two readings there is a
-//! rest: a table with many volumes is long, and the kernel unmounts nothing while it is read.
+//! callers share a reading that began after all of their calls. While several callers wait, there is
+//! a rest between two readings: a table with many volumes is long, and the kernel unmounts nothing
+//! while it is read.
 //!
 //! **Never** touches a mount point: a `stat` on a dead mount hangs for ever.
 
