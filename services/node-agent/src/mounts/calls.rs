@@ -4,6 +4,7 @@
 //! the mount table or the device node. A plugin's OK is not enough.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use berth_contract::code::Code;
 use berth_contract::message::claim::Grant;
@@ -16,7 +17,7 @@ use berth_domain::access::{AttachmentMode, Capability, Mode};
 use berth_domain::proof::Proof;
 use berth_domain::volume::SecretCall;
 use berth_domain::{PluginId, Timestamp};
-use berth_host::HostPool;
+use berth_host::{HostPool, MountTable};
 
 use super::node_faults::{local_problem, read_mount_table};
 use super::unstaged::RefusedPaths;
@@ -133,12 +134,13 @@ impl VolumeCalls {
         Ok(())
     }
 
+    /// Returns the mount table, read after the plugin's answer.
     pub(super) async fn publish(
         &self,
         staging: Option<&Path>,
         target: &Path,
         using: &GrantWithSecrets<'_>,
-    ) -> Result<(), NotPublished> {
+    ) -> Result<Arc<MountTable>, NotPublished> {
         let at = |problem: Problem| NotPublished::Failed(problem.at_step("node.publish"));
         check_deadline(self.deadline).map_err(at)?;
         self.refused.forget_refusal(target);
@@ -163,19 +165,17 @@ impl VolumeCalls {
                 _ => NotPublished::Failed(problem),
             });
         }
+        let table = read_mount_table(Code::MountFailed).await.map_err(at)?;
         // In a bare directory or file a workload would write to the host's own disk.
         let lacking = match using.grant.attachment {
-            AttachmentMode::FileSystem => {
-                let table = read_mount_table(Code::MountFailed).await.map_err(at)?;
-                (!table.has(target)).then_some("nothing is mounted")
-            }
+            AttachmentMode::FileSystem => (!table.has(target)).then_some("nothing is mounted"),
             AttachmentMode::BlockDevice => {
                 let found = dirs::is_block_device(&self.host, target).await;
                 let found = found.map_err(local_problem(Code::MountFailed)).map_err(at)?;
                 (!found).then_some("there is no block device")
             }
         };
-        let Some(lacking) = lacking else { return Ok(()) };
+        let Some(lacking) = lacking else { return Ok(table) };
         let message = format!(
             "plugin {} answered NodePublishVolume with OK, but {lacking} at {}",
             self.plugin.id,

@@ -237,6 +237,7 @@ impl HolderCheck<'_> {
         if self.contents.is_empty() {
             return Ok(Vec::new());
         }
+        tracing::debug!("the mount tables of all processes are read");
         let read = timeout(READ_MAX, HostMounts::read()).await;
         let read = read.map_err(|_| {
             let message = format!(

@@ -26,6 +26,7 @@ mod mounting;
 mod others;
 mod places;
 mod plugins;
+mod readings;
 mod reboot;
 mod secrets;
 mod trusted;

@@ -10,32 +10,32 @@ use berth_contract::hint::namespace_option;
 use berth_contract::message::claim::Grant;
 use berth_contract::problem::Problem;
 use berth_domain::{NodeId, Timestamp};
+use berth_host::MountTable;
 use berth_service::clock;
 
 use crate::host::paths::VolumePaths;
 use crate::journal::Disk;
 use crate::mounts::health::{self, MountHealths, ProbeAnswer};
-use crate::mounts::node_faults::read_mount_table;
 
 /// Time before the caller's deadline at which the agent answers that a mount hangs.
 const ANSWER_BEFORE_DEADLINE: Duration = Duration::from_millis(500);
 
 /// Refuses while the grant's mount is dead, hangs, or has another disk behind it than `was`. A
-/// mount that cannot be probed counts as healthy. Returns the disk behind the mount.
+/// mount that cannot be probed counts as healthy. Returns the disk behind the mount. The table was
+/// read after the last call of the plugin.
 pub(super) async fn check_alive(
     healths: &MountHealths,
     node: &NodeId,
     grant: &Grant,
-    place: &VolumePaths,
+    (place, table): (&VolumePaths, &MountTable),
     was: Option<&Disk>,
     deadline: Timestamp,
 ) -> Result<Option<Disk>, Problem> {
-    let table = read_mount_table(Code::MountFailed).await?;
     let left = deadline.since(clock::now()).saturating_sub(ANSWER_BEFORE_DEADLINE);
     let patience = health::PROBE_TIMEOUT.min(left);
     let looked = {
         let at = (&grant.plugin, place.target.as_path());
-        healths.probe_mount(at, grant.attachment, &table, was, patience)
+        healths.probe_mount(at, grant.attachment, table, was, patience)
     };
     let (why, is_final) = match looked.await {
         ProbeAnswer::Well(disk) => return Ok(disk),

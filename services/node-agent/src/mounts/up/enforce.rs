@@ -42,11 +42,11 @@ struct RequiredFlags {
 }
 
 /// Checks the mount of a grant, and sets what the plugin left out. Returns what it left out, in
-/// words.
+/// words. The table was read after the last call of the plugin.
 pub(super) async fn enforce_flags(
     host: &VolumeHost,
     grant: &Grant,
-    place: &VolumePaths,
+    (place, table): (&VolumePaths, &MountTable),
 ) -> Result<Vec<String>, Problem> {
     let options = grant.mount.clone();
     let wanted = RequiredFlags {
@@ -55,7 +55,11 @@ pub(super) async fn enforce_flags(
         options,
     };
     let (plugin, target) = (grant.plugin.clone(), place.target.clone());
-    let checked = host.run("set mount flags", move || wanted.enforce_flags(&target));
+    let found = table.top_at(&target).cloned();
+    if let Some(found) = found.as_ref().filter(|found| wanted.is_met_by(found)) {
+        return Ok(wanted.left_out(found, Flags::empty()));
+    }
+    let checked = host.run("set mount flags", move || wanted.enforce_flags(&target, found));
     checked.await.map_err(local_problem(Code::MountFailed))?.map_err(|why| {
         let said = format!(
             "plugin {plugin} answered NodePublishVolume with OK, but at {} {why}",
@@ -69,9 +73,9 @@ pub(super) async fn enforce_flags(
 pub(super) async fn enforce_after_publish(
     caller: &VolumeCalls,
     grant: &Grant,
-    place: &VolumePaths,
+    (place, table): (&VolumePaths, &MountTable),
 ) -> Result<Vec<String>, Problem> {
-    let problem = match enforce_flags(&caller.host, grant, place).await {
+    let problem = match enforce_flags(&caller.host, grant, (place, table)).await {
         Ok(left_out) => {
             for remark in &left_out {
                 let (volume, alloc, plugin) = (&grant.volume, &grant.alloc, &grant.plugin);
@@ -89,19 +93,20 @@ pub(super) async fn enforce_after_publish(
 }
 
 impl RequiredFlags {
-    fn enforce_flags(&self, target: &Path) -> Result<Vec<String>, String> {
+    /// Whether it is a mount with all flags, so that nothing is to be done.
+    fn is_met_by(&self, found: &Mount) -> bool {
+        !self.is_device && missing_flags(found, self.required_flags()).is_empty()
+    }
+
+    fn enforce_flags(&self, target: &Path, found: Option<Mount>) -> Result<Vec<String>, String> {
         if self.is_device {
             return if self.is_read_only { check_device(target) } else { Ok(Vec::new()) };
         }
         let unknown = |error| format!("it is not known what is mounted: {error}");
         let asked = self.required_flags();
-        let table = MountTable::read_blocking().map_err(unknown)?;
-        let found = table.top_at(target).ok_or("nothing is mounted any more")?;
-        let missing = missing_flags(found, asked);
-        if missing.is_empty() {
-            return Ok(self.left_out(found, missing));
-        }
-        let flags = flags::add_flags(flags::mount_flags(found), asked);
+        let found = found.ok_or("nothing is mounted any more")?;
+        let missing = missing_flags(&found, asked);
+        let flags = flags::add_flags(flags::mount_flags(&found), asked);
         let remount = MsFlags::MS_BIND | MsFlags::MS_REMOUNT | flags;
         let none = None::<&Path>;
         let set = mount(none, target, none, remount, none);
@@ -109,7 +114,7 @@ impl RequiredFlags {
         let now = table.top_at(target).ok_or("nothing is mounted any more")?;
         let still = missing_flags(now, asked) & PROTECTS;
         if still.is_empty() {
-            return Ok(self.left_out(found, missing));
+            return Ok(self.left_out(&found, missing));
         }
         let why = set.err().map(|errno| format!(" ({errno})")).unwrap_or_default();
         Err(format!("{} is missing, and cannot be set{why}", flags::flag_names(still)))

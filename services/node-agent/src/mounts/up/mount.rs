@@ -15,7 +15,7 @@ use berth_service::clock;
 use tokio::time::Instant;
 
 use super::enforce;
-use super::mounting::{Mounting, Publication};
+use super::mounting::{Mounting, Publication, PublishedUse};
 use crate::caller::RequestContext;
 use crate::executor::{ExecutorWork, PluginVolume, WorkTurn};
 use crate::fleet::gate::GatePass;
@@ -150,9 +150,9 @@ impl Mounting {
             let boot_id = &self.local.boot_id;
             let entry = journal.uses.get(&grant.alloc).filter(|entry| entry.boot_id == *boot_id);
             let was = entry.and_then(|entry| entry.disk.as_ref());
-            self.check_alive(grant, &place, was, context.deadline).await?;
+            self.check_alive(grant, (&place, &table), was, context.deadline).await?;
             // An earlier version of the agent may have mounted it.
-            enforce::enforce_flags(&host, grant, &place).await?;
+            enforce::enforce_flags(&host, grant, (&place, &table)).await?;
         } else {
             let secrets = self.read_secrets(volume, grant, context).await?;
             let entry = self.intent(grant, &place, &calls);
@@ -169,11 +169,10 @@ impl Mounting {
                 self.local.binds.remove_binds(&host, &place).await?;
             }
             let publication = Publication { volume, place: &place, calls: &calls, began };
-            let (left_out, disk) =
+            let PublishedUse { left_out, disk, table } =
                 self.publish_granted(&caller, &granted, publication, context).await?;
             let (state, since) = (UseState::Published, clock::now());
             let mut published = JournalledUse { state, disk, left_out, since, ..entry };
-            let table = read_mount_table(Code::MountFailed).await?;
             let known = self.local.journal.volume(volume).uses.remove(&grant.alloc);
             published.expansion = known.and_then(|known| known.expansion);
             published.contents = holders::shown_contents(&table, &place, Some(&published));

@@ -2,11 +2,14 @@
 //!
 //! **Promises** that a volume is journalled as staged before it is published.
 
+use std::sync::Arc;
+
 use berth_contract::code::Code;
 use berth_contract::message::claim::Grant;
 use berth_contract::message::secret::Secrets;
 use berth_contract::problem::Problem;
 use berth_domain::{AllocId, PluginId, Timestamp, VolumeKey};
+use berth_host::MountTable;
 use berth_service::clock;
 use tokio::time::Instant;
 
@@ -23,7 +26,7 @@ use crate::mounts::calls::{GrantWithSecrets, NodePlugins, NotPublished, VolumeCa
 use crate::mounts::claims::ClaimService;
 use crate::mounts::expand::expand_pending;
 use crate::mounts::health::MountHealths;
-use crate::mounts::node_faults::local_problem;
+use crate::mounts::node_faults::{local_problem, read_mount_table};
 use crate::mounts::plan::NodeCall;
 use crate::mounts::volumes::LocalVolumes;
 
@@ -68,6 +71,16 @@ pub(super) struct Publication<'a> {
     pub(super) began: Instant,
 }
 
+/// A use that is mounted, and answers.
+pub(super) struct PublishedUse {
+    /// What the plugin left out, in words.
+    pub(super) left_out: Vec<String>,
+    /// The disk behind the mount.
+    pub(super) disk: Option<Disk>,
+    /// The mount table, read after the last call of the plugin.
+    pub(super) table: Arc<MountTable>,
+}
+
 /// The use that is being mounted: its intent is in the journal.
 #[derive(Clone, Copy)]
 struct JournalledIntent<'a> {
@@ -102,22 +115,21 @@ impl Mounting {
     pub(super) async fn check_alive(
         &self,
         grant: &Grant,
-        place: &VolumePaths,
+        at: (&VolumePaths, &MountTable),
         was: Option<&Disk>,
         deadline: Timestamp,
     ) -> Result<Option<Disk>, Problem> {
-        alive::check_alive(&self.healths, &self.local.node, grant, place, was, deadline).await
+        alive::check_alive(&self.healths, &self.local.node, grant, at, was, deadline).await
     }
 
-    /// Makes the calls of a grant's plan, and checks what they have published. Returns what the
-    /// plugin left out, and the disk behind the mount.
+    /// Makes the calls of a grant's plan, and checks what they have published.
     pub(super) async fn publish_granted(
         &self,
         caller: &VolumeCalls,
         granted: &GrantWithSecrets<'_>,
         publication: Publication<'_>,
         context: RequestContext,
-    ) -> Result<(Vec<String>, Option<Disk>), Problem> {
+    ) -> Result<PublishedUse, Problem> {
         let Publication { volume, place, calls, began } = publication;
         let (grant, journal) = (granted.grant, &self.local.journal);
         let record = JournalledIntent { journal, volume, alloc: &grant.alloc };
@@ -127,26 +139,29 @@ impl Mounting {
         let used =
             UsedVolume { volume, alloc: &grant.alloc, plugin: &caller.plugin.id, took, calls };
         self.events.publish_mount(used, brought.as_ref().err(), context.trace);
-        brought?;
-        if !stages {
+        let mut table = brought?;
+        if !stages && grant.expand_to.is_some() {
             let at = (place.target.as_path(), None);
             expand_pending(journal, caller, (volume, grant), at, &granted.secrets).await;
+            table = read_mount_table(Code::MountFailed).await?;
         }
-        let left_out = enforce::enforce_after_publish(caller, grant, place).await?;
-        let disk = self.check_alive(grant, place, None, context.deadline).await?;
-        Ok((left_out, disk))
+        let at = (place, &*table);
+        let left_out = enforce::enforce_after_publish(caller, grant, at).await?;
+        let disk = self.check_alive(grant, at, None, context.deadline).await?;
+        Ok(PublishedUse { left_out, disk, table })
     }
 }
 
 impl VolumeCalls {
     /// Makes the calls that publish a use. Its intent is in the journal. That the volume is staged
-    /// is journalled before it is published.
+    /// is journalled before it is published. Returns the mount table, read after the last call.
     async fn bring_up(
         &self,
         calls: &[NodeCall],
         using: &GrantWithSecrets<'_>,
         record: &JournalledIntent<'_>,
-    ) -> Result<(), Problem> {
+    ) -> Result<Arc<MountTable>, Problem> {
+        let mut table = None;
         let staged_here = calls.iter().any(|call| matches!(call, NodeCall::Stage { .. }));
         for call in calls {
             match call {
@@ -160,21 +175,26 @@ impl VolumeCalls {
                 NodeCall::Publish { staging, target } => {
                     let staging = staging.as_deref();
                     let published = self.publish(staging, target, using).await;
-                    match (published, staging) {
+                    let published = match (published, staging) {
                         (Err(NotPublished::Unstaged(_)), Some(staging)) if !staged_here => {
                             // The plan took the volume for staged, because another alloc uses the
                             // staging. It was unmounted by other means.
                             self.stage(staging, using).await?;
                             record.write_staged().await?;
-                            self.publish(Some(staging), target, using).await?;
+                            self.publish(Some(staging), target, using).await?
                         }
                         (published, _) => published?,
-                    }
+                    };
+                    table = Some(published);
                 }
                 NodeCall::Unpublish { target } => self.unpublish(target).await?,
                 NodeCall::Unstage { staging } => self.unstage(staging).await?,
             }
         }
-        Ok(())
+        // A plan ends with a publication.
+        match table {
+            Some(table) => Ok(table),
+            None => read_mount_table(Code::MountFailed).await,
+        }
     }
 }

@@ -24,11 +24,11 @@ use berth_host::MountTable;
 use berth_service::clock;
 use tokio::time::Instant;
 
-use super::mounting::{Mounting, Publication};
+use super::mounting::{Mounting, Publication, PublishedUse};
 use crate::caller::{Caller, RequestContext};
 use crate::executor::{ExecutorWork, PluginVolume, WorkTurn};
 use crate::fleet::gate::GatePass;
-use crate::journal::{Disk, JournalledUse, OptionsFingerprint, UseState};
+use crate::journal::{JournalledUse, OptionsFingerprint, UseState};
 use crate::mounts::calls::GrantWithSecrets;
 use crate::mounts::health::{PROBE_TIMEOUT, ProbeAnswer};
 use crate::mounts::holders;
@@ -211,8 +211,7 @@ impl Mounting {
         }
         // From here on a killed agent leaves intents, and a caller that asks again gets the mount.
         for (alloc, ..) in &allocs {
-            self.journal_republished(volume, alloc, &known.uses, UseState::Intent, (None, None))
-                .await?;
+            self.journal_republished(volume, alloc, &known.uses, None).await?;
         }
         drop(entered);
         let began = Instant::now();
@@ -229,16 +228,10 @@ impl Mounting {
             let (grant, place) =
                 (granted.grant, self.local.paths.volume_paths(&plugin.id, volume, alloc));
             let publication = Publication { volume, place: &place, calls, began };
-            let (_, disk) = self.publish_granted(&caller, granted, publication, context).await?;
+            let published = self.publish_granted(&caller, granted, publication, context).await?;
             let options = plan.restages().then_some(&grant.mount);
-            self.journal_republished(
-                volume,
-                alloc,
-                &known.uses,
-                UseState::Published,
-                (options, disk),
-            )
-            .await?;
+            self.journal_republished(volume, alloc, &known.uses, Some((published, options)))
+                .await?;
             let path = target.to_string_lossy().into_owned();
             let trace = context.trace.trace_id();
             tracing::info!(%volume, %alloc, path, trace, "mounted again");
@@ -252,10 +245,12 @@ impl Mounting {
         volume: &VolumeKey,
         alloc: &AllocId,
         uses: &BTreeMap<AllocId, JournalledUse>,
-        state: UseState,
-        (options, disk): (Option<&MountOptions>, Option<Disk>),
+        published: Option<(PublishedUse, Option<&MountOptions>)>,
     ) -> Result<(), Problem> {
         let Some(entry) = uses.get(alloc) else { return Ok(()) };
+        let (published, options) = published.unzip();
+        let options = options.flatten();
+        let state = if published.is_some() { UseState::Published } else { UseState::Intent };
         let mount = options.map_or_else(|| entry.mount.clone(), MountOptions::summary);
         let options =
             options.map(|options| OptionsFingerprint::salted_hash(options, rand::random()));
@@ -264,11 +259,12 @@ impl Mounting {
         // The old staging is undone first.
         let staged = false;
         let since = clock::now();
+        let disk = None;
         let mut entry =
             JournalledUse { state, staged, options, mount, disk, boot_id, since, ..entry.clone() };
-        if state == UseState::Published {
+        if let Some(PublishedUse { disk, table, .. }) = published {
             let place = self.local.paths.volume_paths(&entry.plugin, volume, alloc);
-            let table = read_mount_table(Code::MountFailed).await?;
+            entry.disk = disk;
             entry.contents = holders::shown_contents(&table, &place, Some(&entry));
         }
         let written = self.local.journal.write_use(volume, alloc, entry).await;
