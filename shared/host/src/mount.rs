@@ -160,10 +160,17 @@ impl MountContent {
     /// root. NFS lists every root as `/`, and distinguishes its directories by the source.
     pub fn is_shown_by(&self, mount: &Mount) -> bool {
         mount.device == self.device
-            && Path::new(&*mount.root.to_string_lossy()).starts_with(&self.root)
+            && is_at_or_below(&mount.root.to_string_lossy(), &self.root)
             && (!self.fs_type.starts_with("nfs")
                 || Path::new(&*mount.source.to_string_lossy()).starts_with(&self.source))
     }
+}
+
+/// As [`Path::starts_with`], for paths as the kernel writes them. Several times faster: it is asked
+/// of each mount of each namespace.
+fn is_at_or_below(path: &str, dir: &str) -> bool {
+    let within = path.strip_prefix(dir.strip_suffix('/').unwrap_or(dir));
+    within.is_some_and(|within| within.is_empty() || within.starts_with('/'))
 }
 
 fn number(field: &[u8]) -> Option<u64> {
@@ -233,10 +240,13 @@ mod tests {
             ("31 22 8:1 /b/data /data rw - ext4 /dev/other-name rw", true),
             ("31 22 8:1 /b/data/part /data rw - ext4 /dev/sda1 rw", true),
             ("32 22 8:1 /b/database /data rw - ext4 /dev/sda1 rw", false),
+            ("32 22 8:1 /b/data//deleted /data rw - ext4 /dev/sda1 rw", true),
             ("33 22 8:2 /b/data /data rw - ext4 /dev/sdb1 rw", false),
         ] {
             assert_eq!(ours.is_shown_by(&parse(line)), shows, "{line}");
         }
+        let whole = parse("22 1 8:1 / / rw - ext4 /dev/sda1 rw").content();
+        assert!(whole.is_shown_by(&parse("31 22 8:1 /b/data /data rw - ext4 /dev/sda1 rw")));
         let ours = parse("30 22 0:50 / /s/target rw - nfs4 server:/export/a rw").content();
         for (source, shows) in
             [("server:/export/a", true), ("server:/export/a/b", true), ("server:/export/ab", false)]

@@ -12,10 +12,11 @@
 //!
 //! **Never** touches a mount point: a `stat` on a dead mount hangs for ever.
 
-use std::collections::BTreeMap;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::fs;
 use std::io;
+use std::iter;
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
@@ -59,9 +60,9 @@ static MISSES_NO_MOUNT: LazyLock<bool> = LazyLock::new(|| {
 pub struct MountTable {
     /// In the kernel's order: of two mounts at one path the later one lies on top.
     mounts: Vec<Mount>,
-    /// The topmost mount at each path. Compared byte by byte, which is several times faster than as
-    /// paths.
-    points: BTreeMap<OsString, usize>,
+    /// Their indices, by path; of those at one path the topmost last. Paths are compared byte by
+    /// byte, which is several times faster than as paths.
+    by_point: Vec<usize>,
 }
 
 impl MountTable {
@@ -118,9 +119,28 @@ impl MountTable {
         &self.mounts
     }
 
+    /// The mounts at exactly this path, the topmost last.
+    pub fn all_at(&self, path: &Path) -> impl DoubleEndedIterator<Item = &Mount> {
+        self.indexed(self.range_at(path))
+    }
+
     /// The topmost mount at exactly this path.
     pub fn top_at(&self, path: &Path) -> Option<&Mount> {
-        self.points.get(path.as_os_str()).and_then(|index| self.mounts.get(*index))
+        self.all_at(path).next_back()
+    }
+
+    /// The mounts at this directory and below it.
+    pub fn within(&self, dir: &Path) -> impl Iterator<Item = &Mount> {
+        self.all_at(dir).chain(self.indexed(self.range_beneath(dir)))
+    }
+
+    /// The mounts that are neither at this directory nor below it.
+    pub fn outside(&self, dir: &Path) -> impl Iterator<Item = &Mount> {
+        // A path that begins with the directory's, and goes on with a byte before the slash, lies
+        // between the two ranges.
+        let (at, beneath) = (self.range_at(dir), self.range_beneath(dir));
+        let ranges = [0..at.start, at.end..beneath.start, beneath.end..self.by_point.len()];
+        ranges.into_iter().flat_map(|range| self.indexed(range))
     }
 
     /// The directory that the topmost mount at this path shows, if it was deleted. The mount still
@@ -170,19 +190,48 @@ impl MountTable {
 
     /// Whether a mount lies at exactly this path.
     pub fn has(&self, path: &Path) -> bool {
-        self.points.contains_key(path.as_os_str())
+        !self.range_at(path).is_empty()
     }
 
-    /// The mounts below this directory, without a mount at the directory itself.
-    pub fn beneath<'a>(&'a self, dir: &'a Path) -> impl Iterator<Item = &'a Path> {
-        // Paths below the directory begin with it and a slash, so they are adjacent in the map.
-        let mut below = dir.as_os_str().to_owned();
-        if dir != Path::new("/") {
-            below.push("/");
-        }
-        let points = self.points.range(below..).map(|(point, _)| Path::new(point));
-        points.take_while(move |point| point.starts_with(dir)).filter(move |point| *point != dir)
+    /// The paths of mounts below this directory, each once, without the directory itself.
+    pub fn beneath(&self, dir: &Path) -> impl Iterator<Item = &Path> {
+        let mut mounts = self.indexed(self.range_beneath(dir)).peekable();
+        iter::from_fn(move || {
+            let point = mounts.next()?.point.as_path();
+            while mounts.next_if(|next| bytes(&next.point) == bytes(point)).is_some() {}
+            Some(point)
+        })
     }
+
+    fn range_at(&self, path: &Path) -> Range<usize> {
+        let start = self.count_before(|point| point < bytes(path));
+        start..self.count_before(|point| point <= bytes(path))
+    }
+
+    /// Paths below the directory begin with it and a slash, so they are adjacent.
+    fn range_beneath(&self, dir: &Path) -> Range<usize> {
+        let dir = bytes(dir).strip_suffix(b"/").unwrap_or(bytes(dir));
+        // `0` is the byte after the slash.
+        let (first, after) = ([dir, b"/"].concat(), [dir, b"0"].concat());
+        self.count_before(|point| point <= &*first)..self.count_before(|point| point < &*after)
+    }
+
+    /// The number of mounts whose paths come before the others.
+    fn count_before(&self, comes_before: impl Fn(&[u8]) -> bool) -> usize {
+        let is_before = |index: &usize| {
+            self.mounts.get(*index).is_some_and(|mount| comes_before(bytes(&mount.point)))
+        };
+        self.by_point.partition_point(is_before)
+    }
+
+    fn indexed(&self, range: Range<usize>) -> impl DoubleEndedIterator<Item = &Mount> {
+        let indices = self.by_point.get(range).unwrap_or_default();
+        indices.iter().filter_map(|index| self.mounts.get(*index))
+    }
+}
+
+fn bytes(path: &Path) -> &[u8] {
+    path.as_os_str().as_bytes()
 }
 
 /// The location of a mount, whatever namespace it is seen from.
@@ -209,9 +258,10 @@ impl MountPlace {
 impl FromIterator<Mount> for MountTable {
     fn from_iter<I: IntoIterator<Item = Mount>>(mounts: I) -> Self {
         let mounts: Vec<Mount> = mounts.into_iter().collect();
-        let points = mounts.iter().enumerate();
-        let points = points.map(|(index, mount)| (mount.point.clone().into_os_string(), index));
-        Self { points: points.collect(), mounts }
+        let mut indexed: Vec<(usize, &Mount)> = mounts.iter().enumerate().collect();
+        // Stable: mounts at one path keep their order.
+        indexed.sort_by(|(_, one), (_, other)| bytes(&one.point).cmp(bytes(&other.point)));
+        Self { by_point: indexed.into_iter().map(|(index, _)| index).collect(), mounts }
     }
 }
 
@@ -266,6 +316,34 @@ mod tests {
         let table = MountTable::parse(lines.as_bytes()).unwrap();
         assert!(table.top_at(Path::new("/s")).unwrap().is_read_only());
         assert_eq!(table.mounts().len(), 2);
+        let ids: Vec<u64> = table.all_at(Path::new("/s")).map(|mount| mount.id).collect();
+        assert_eq!(ids, [30, 31]);
+        assert_eq!(table.beneath(Path::new("/")).count(), 1, "one path");
+    }
+
+    #[test]
+    fn each_mount_is_within_a_directory_or_outside_of_it() {
+        let points = ["/s/a/x", "/s/a", "/", "/s/a b", "/s/a0", "/s/a", "/s/a-b/y", "/s", "/t"];
+        let mount = |point: &str| Mount { point: point.into(), ..Mount::default() };
+        let table: MountTable = points.map(mount).into_iter().collect();
+        for dir in ["/", "/s", "/s/a", "/s/a b", "/s/b", "/t", "/u"].map(Path::new) {
+            let mut within: Vec<&Path> = table.within(dir).map(|one| one.point.as_path()).collect();
+            let mut outside: Vec<&Path> =
+                table.outside(dir).map(|one| one.point.as_path()).collect();
+            assert!(within.iter().all(|point| point.starts_with(dir)), "{dir:?}: {within:?}");
+            assert!(!outside.iter().any(|point| point.starts_with(dir)), "{dir:?}: {outside:?}");
+            let mut beneath: Vec<&Path> = table.beneath(dir).collect();
+            beneath.extend(table.has(dir).then_some(dir));
+            let unique = |points: &mut Vec<&Path>| {
+                points.sort();
+                points.dedup();
+            };
+            assert_eq!(within.len() + outside.len(), points.len(), "{dir:?}");
+            unique(&mut within);
+            unique(&mut outside);
+            beneath.sort();
+            assert_eq!(beneath, within, "{dir:?}");
+        }
     }
 
     #[test]

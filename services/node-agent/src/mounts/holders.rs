@@ -98,10 +98,8 @@ impl LocalVolumes {
         let root = self.paths.root();
         // A device number that another volume has by now does not identify this volume.
         let is_of_another = |content: &MountContent| {
-            let mut points = table.mounts().iter().filter(|mount| content.is_shown_by(mount));
-            points.any(|mount| {
-                mount.point.starts_with(root) && !mount.point.starts_with(&place.volume_dir)
-            })
+            let mut shown = table.within(root).filter(|mount| content.is_shown_by(mount));
+            shown.any(|mount| !mount.point.starts_with(&place.volume_dir))
         };
         contents.retain(|content| !is_of_another(content));
         let others = RemainingUses::count_remaining(
@@ -111,19 +109,15 @@ impl LocalVolumes {
             table,
             place,
         );
-        let is_ours = |point: &Path| {
-            point.starts_with(&place.alloc_dir)
-                || (others == RemainingUses::None && point.starts_with(&place.staging))
-        };
-        let ours = table.mounts().iter().filter(|mount| is_ours(&mount.point));
+        let staging = (others == RemainingUses::None).then(|| table.within(&place.staging));
+        let ours = table.within(&place.alloc_dir).chain(staging.into_iter().flatten());
         let mut places: Vec<MountPlace> = ours.filter_map(|one| table.place_of(one)).collect();
         let binds = self.binds.paths_of_volume(host, place).await?;
         let own = binds.iter().filter_map(|path| table.top_at(path));
         places.extend(own.filter_map(|one| table.place_of(one)));
-        let points = table.mounts().iter().map(|mount| &mount.point);
+        let of_other_nodes = table.outside(root).map(|mount| &mount.point);
         let of_other_nodes =
-            points.filter(|point| !point.starts_with(root) && is_within(point, &place.volume_dir));
-        let of_other_nodes = of_other_nodes.cloned().collect();
+            of_other_nodes.filter(|point| is_within(point, &place.volume_dir)).cloned().collect();
         let points = [&place.target, &place.staging].into_iter().chain(&binds);
         let own_points = points.filter_map(|point| Some((point.clone(), lies_upon(table, point)?)));
         let own_points = own_points.collect();
@@ -343,8 +337,7 @@ pub(super) fn shown_contents(
     entry: Option<&JournalledUse>,
 ) -> Vec<MountContent> {
     let target = entry.map_or(&place.target, |entry| &entry.target);
-    let mounts = table.mounts().iter();
-    let ours = mounts.filter(|mount| mount.point == *target || mount.point == place.staging);
+    let ours = table.all_at(&place.staging).chain(table.all_at(target));
     let mut contents: Vec<MountContent> = ours.map(berth_host::Mount::content).collect();
     // The device node is mounted, and another process may mount a file system on the device.
     let block = entry.filter(|entry| entry.attachment == AttachmentMode::BlockDevice);
@@ -358,9 +351,9 @@ pub(super) fn shown_contents(
 
 /// Whether a path contains the last two names of `dir`: a process may have another root directory.
 fn is_within(point: &Path, dir: &Path) -> bool {
-    let names: Vec<_> = dir.iter().rev().take(2).collect();
-    let parts: Vec<_> = point.iter().collect();
-    parts.windows(2).any(|pair| pair.iter().rev().eq(names.iter()))
+    let mut names = dir.iter().rev();
+    let (Some(last), Some(before)) = (names.next(), names.next()) else { return false };
+    point.iter().zip(point.iter().skip(1)).any(|pair| pair == (before, last))
 }
 
 #[cfg(test)]
