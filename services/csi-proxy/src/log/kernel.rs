@@ -1,12 +1,13 @@
 //! The kernel's mounts at the paths of a node call.
 //!
-//! Owns: reading the mount table for the `end` lines of the log. Promises: the driver is not asked,
-//! so the judge can find its false reports. Never: decides anything.
+//! Owns: asking the kernel what is mounted, for the `end` lines of the log. Promises: the driver is
+//! not asked, so the judge can find its false reports. Never: decides anything.
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use berth_host::identity::is_mount_point;
 use berth_host::{DeviceNumber, Mount, MountTable};
 use serde::{Deserialize, Serialize};
 
@@ -44,11 +45,14 @@ pub struct BlockDevice {
 }
 
 /// The mounts at these paths. `None` if the mount table cannot be read; the judge reports that.
+///
+/// The table has a line for each mount of the host. It is read once, and only where the kernel says
+/// that a path is a mount point: after an unpublish or unstage none should be.
 pub(super) fn observe_mounts<'a>(
     paths: impl IntoIterator<Item = &'a str>,
 ) -> Option<Vec<PathMounts>> {
-    let table = MountTable::read_blocking().ok()?;
-    Some(paths.into_iter().map(|path| mounts_at(path, table.mounts())).collect())
+    let mut table = None;
+    paths.into_iter().map(|path| mounts_at(path, &mut table)).collect()
 }
 
 /// Suffix of a root in the mount table, for a directory that was removed while it is mounted.
@@ -67,15 +71,23 @@ pub(super) fn observe_deleted() -> Option<Vec<PathMounts>> {
     Some(deleted.map(describe).collect())
 }
 
-fn mounts_at(path: &str, table: &[Mount]) -> PathMounts {
+fn mounts_at(path: &str, table: &mut Option<MountTable>) -> Option<PathMounts> {
     let path = path.to_owned();
     let Some(canonical) = without_links(Path::new(&path)) else {
         // A missing path has no mounts.
-        return PathMounts { path, mounts: Vec::new(), block_device: None };
+        return Some(PathMounts { path, mounts: Vec::new(), block_device: None });
     };
-    let mounts =
-        table.iter().filter(|mount| mount.point == canonical).map(describe_mount).collect();
-    PathMounts { path, mounts, block_device: block_device(&canonical) }
+    // An older kernel does not tell it of a path, and a dead mount answers with an error.
+    let mounts = if matches!(is_mount_point(&canonical), Ok(Some(false))) {
+        Vec::new()
+    } else {
+        let table = match table {
+            Some(table) => table,
+            None => table.insert(MountTable::read_blocking().ok()?),
+        };
+        table.all_at(&canonical).map(describe_mount).collect()
+    };
+    Some(PathMounts { path, mounts, block_device: block_device(&canonical) })
 }
 
 /// The path in the mount table's form. Its last component may be missing, or be a mount point.
@@ -120,7 +132,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let paths = [dir.path().to_path_buf(), dir.path().join("missing/below")];
         for path in paths.map(|path| path.to_str().unwrap().to_owned()) {
-            assert_eq!(observe_mounts([&*path]).unwrap()[0].mounts, []);
+            let mut table = None;
+            assert_eq!(mounts_at(&path, &mut table).unwrap().mounts, []);
+            assert!(table.is_none(), "the table of the whole host is read for it");
         }
     }
 }
