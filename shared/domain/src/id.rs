@@ -184,6 +184,13 @@ impl VolumeKey {
     pub fn new(namespace: Namespace, volume: VolumeId) -> Self {
         Self { namespace, volume }
     }
+
+    /// The first possible key of the namespace's volumes whose ids begin with the prefix.
+    pub fn first_of(namespace: Namespace, prefix: &str) -> Self {
+        // No id is empty, or begins with a control character: none is less than a space.
+        let first = if prefix.is_empty() { " " } else { prefix };
+        Self { namespace, volume: VolumeId(first.into()) }
+    }
 }
 
 impl fmt::Display for VolumeKey {
@@ -210,6 +217,16 @@ mod tests {
         for ok in ["x", "ebs.csi.aws.com", "a/b c", "データ", "*", ">", &"x".repeat(256)] {
             assert_eq!(VolumeId::new(ok).unwrap().as_str(), ok);
         }
+    }
+
+    #[test]
+    fn no_volume_of_a_namespace_is_before_its_first_possible_key() {
+        let key = |id: &str| VolumeKey::new(Namespace::default(), VolumeId::new(id).unwrap());
+        for id in [" ", "!", "a", "データ"] {
+            assert!(VolumeKey::first_of(Namespace::default(), "") <= key(id), "{id}");
+        }
+        assert!(key("aa") < VolumeKey::first_of(Namespace::default(), "ab"));
+        assert!(VolumeKey::first_of(Namespace::default(), "ab") <= key("ab"));
     }
 
     #[test]

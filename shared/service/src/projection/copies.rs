@@ -10,7 +10,7 @@ use berth_domain::{SnapshotId, VolumeKey};
 pub type CopySource = (VolumeKey, Option<SnapshotId>);
 
 /// The copies under way, by their source.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub struct Copies(BTreeMap<CopySource, BTreeSet<VolumeKey>>);
 
 impl Copies {

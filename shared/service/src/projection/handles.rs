@@ -7,11 +7,11 @@ use berth_domain::VolumeKey;
 use berth_domain::volume::{Handle, HandleOwner};
 
 /// All handles that a key or a spec names.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub struct Handles(HashMap<Handle, HandleEntry>);
 
 /// The volumes and the key of one handle.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub struct HandleEntry {
     /// The handle's key, if there is one.
     pub guard: Option<HandleGuard>,

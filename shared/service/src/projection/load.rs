@@ -8,7 +8,7 @@ use berth_domain::{AllocId, NodeId, PluginId};
 
 /// How many volumes of each plugin have a claim that holds them, or may hold them, by node. A
 /// volume counts once per node, however many claims it has there, in whichever namespace it is.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub struct Load(HashMap<PluginId, HashMap<NodeId, u64>>);
 
 impl Load {

@@ -1,7 +1,7 @@
 //! The volumes bucket, as volumes.
 //!
 //! **Owns** how the keys of a volume combine into its spec, claims and snapshots, and the indexes
-//! over all volumes (load, handles, copies, classes).
+//! over all volumes (what is used and unfinished, load, handles, copies, classes).
 //!
 //! **Promises** that the indexes agree with the volumes after each change, and that an unreadable
 //! record counts as unreadable, and not as absent.
@@ -14,22 +14,23 @@ use std::ops::Bound;
 use berth_bus::Fold;
 use berth_contract::key::{VolumeEntry, parse_volume};
 use berth_contract::level::Level;
-use berth_contract::record::{self, RecordError, UnreadableRecord};
-use berth_contract::trace::TraceContext;
-use berth_contract::trail::Trail;
+use berth_contract::record;
 use berth_domain::volume::storage::{Operation, Snapshot};
 use berth_domain::volume::{
-    Claim, Handle, HandleUse, OtherClaim, Policy, State, Volume, VolumeSpec, name_in,
+    CallOwner, Claim, Handle, HandleUse, OtherClaim, Policy, State, Volume, VolumeSpec, name_in,
 };
-use berth_domain::{AllocId, NodeId, PluginId, SnapshotId, Timestamp, VolumeKey, limits};
+use berth_domain::{AllocId, Namespace, NodeId, PluginId, Timestamp, VolumeKey, limits};
 
 use super::change_log::ChangeLog;
 use super::classes::Classes;
 use super::copies::Copies;
 use super::handles::Handles;
+use super::listed;
 use super::load::{Load, NodeChange};
 use super::lost::LostClaims;
+use super::subtree::{Subtree, Traced};
 use super::time_bounds::TimeBounds;
+use super::volume_index::{ClaimKey, RecordFacts, VolumeIndex};
 use crate::clock;
 use crate::process::chain;
 
@@ -40,8 +41,7 @@ pub struct Volumes {
     subtrees: BTreeMap<VolumeKey, Box<Subtree>>,
     /// The volumes with a record that cannot be read.
     unreadable: BTreeSet<VolumeKey>,
-    /// The claims whose record names no node.
-    without_node: BTreeSet<(VolumeKey, AllocId)>,
+    index: VolumeIndex,
     load: Load,
     handles: Handles,
     copies: Copies,
@@ -85,34 +85,6 @@ impl ClaimChange {
     }
 }
 
-/// One volume's subtree.
-#[derive(Debug, Default, Clone)]
-pub struct Subtree {
-    /// The newest revision seen below the volume. It guards writes.
-    pub head: u64,
-    /// The volume.
-    pub volume: Volume,
-    /// The trace of each claim that has one on record.
-    traces: BTreeMap<AllocId, Box<Traced>>,
-    /// The trace of the last change of the spec (`None`), and of each snapshot that is not at rest.
-    storage_traces: BTreeMap<Option<SnapshotId>, String>,
-    /// How many claims that hold the volume were granted for each handle. It is one, the volume's
-    /// own, unless its registration was lost.
-    claimed: BTreeMap<Handle, usize>,
-    /// Records of the volume that this version cannot read, by key. While there are any, the volume
-    /// is read-only.
-    pub unreadable: BTreeMap<String, UnreadableRecord>,
-}
-
-/// How the trace of a claim is known.
-#[derive(Debug, Clone)]
-enum Traced {
-    /// By the spans of the whole claim.
-    Trail(Trail),
-    /// By the trace of its last change, if no spans are recorded.
-    Change(String),
-}
-
 impl Volumes {
     /// The claims that were deleted by hand.
     pub fn lost(&self) -> &LostClaims {
@@ -138,10 +110,34 @@ impl Volumes {
     pub fn iter_from(
         &self,
         first: Option<&VolumeKey>,
-    ) -> impl Iterator<Item = (&VolumeKey, &Subtree)> {
+    ) -> impl Iterator<Item = (&VolumeKey, &Subtree)> + use<'_> {
         let first = first.map_or(Bound::Unbounded, Bound::Included);
         let range = self.subtrees.range((first, Bound::Unbounded));
         range.map(|(key, subtree)| (key, subtree.as_ref()))
+    }
+
+    /// The subtrees of a namespace, of all for `*`, whose ids begin with the prefix, from this
+    /// volume on. Others are not read.
+    pub fn iter_listed<'a>(
+        &'a self,
+        namespace: &'a Namespace,
+        prefix: &'a str,
+        first: Option<&VolumeKey>,
+    ) -> impl Iterator<Item = (&'a VolumeKey, &'a Subtree)> {
+        let start = listed::start(namespace, prefix, first);
+        listed::cut(namespace, prefix, self.iter_from(start.as_ref()))
+    }
+
+    /// As [`iter_listed`](Self::iter_listed), only the volumes that allocs use.
+    pub fn iter_used<'a>(
+        &'a self,
+        namespace: &'a Namespace,
+        prefix: &'a str,
+        first: Option<&VolumeKey>,
+    ) -> impl Iterator<Item = (&'a VolumeKey, &'a Subtree)> {
+        let start = listed::start(namespace, prefix, first);
+        let used = self.index.used_from(start.as_ref());
+        listed::cut(namespace, prefix, used.filter_map(|key| self.get_key_value(key)))
     }
 
     /// The volumes with a record that cannot be read.
@@ -150,8 +146,17 @@ impl Volumes {
     }
 
     /// The claims whose record names no node: an older version wrote them.
-    pub fn claims_without_node(&self) -> impl Iterator<Item = &(VolumeKey, AllocId)> {
-        self.without_node.iter()
+    pub fn claims_without_node(&self) -> impl Iterator<Item = &ClaimKey> {
+        let first = NodeId::new(record::NODE_UNKNOWN).ok();
+        let nodes = first.into_iter().flat_map(|first| self.index.nodes_from(&first));
+        let alike = nodes.take_while(|node| node.as_str().starts_with(record::NODE_UNKNOWN));
+        let unknown = alike.filter(|node| record::is_node_unknown(node));
+        unknown.flat_map(|node| self.index.claims_on(node, None))
+    }
+
+    /// The volumes by what a reader looks for.
+    pub fn index(&self) -> &VolumeIndex {
+        &self.index
     }
 
     /// The last changes.
@@ -270,15 +275,33 @@ impl Volumes {
         self.subtrees.is_empty()
     }
 
+    /// The volume's id as it is stored, so that its text is there once.
+    fn stored_key(&self, volume: VolumeKey) -> VolumeKey {
+        if let Some((stored, _)) = self.subtrees.get_key_value(&volume) {
+            return stored.clone();
+        }
+        let before = self.subtrees.range(..&volume).next_back();
+        match before.filter(|(before, _)| before.namespace == volume.namespace) {
+            Some((before, _)) => VolumeKey::new(before.namespace.clone(), volume.volume),
+            None => volume,
+        }
+    }
+
     fn change(
         &mut self,
         volume: VolumeKey,
-        claim: Option<AllocId>,
+        owner: CallOwner,
         revision: u64,
         change: impl FnOnce(&mut Subtree) -> NodeChange,
     ) {
+        let volume = self.stored_key(volume);
         let subtree = self.subtrees.entry(volume.clone()).or_default();
+        let indexed_before = RecordFacts::read(&subtree.volume, &owner);
         let before = subtree.plugin().cloned();
+        let claim = match &owner {
+            CallOwner::Claim(alloc) => Some(alloc.clone()),
+            CallOwner::Volume | CallOwner::Snapshot(_) => None,
+        };
         let facts = |subtree: &Subtree| {
             let claim = subtree.volume.claims.get(claim.as_ref()?)?;
             Some((claim.node.clone(), claim.state))
@@ -296,18 +319,8 @@ impl Volumes {
         self.newer = (self.newer + subtree.count_newer()).saturating_sub(newer_before);
         let changed_claim = claim.clone();
         let claim_after = facts(subtree);
-        let lacks_node = |facts: &Option<(NodeId, State)>| {
-            facts.as_ref().is_some_and(|(node, _)| record::is_node_unknown(node))
-        };
-        let (lacked_node, lacks_node) = (lacks_node(&claim_before), lacks_node(&claim_after));
-        if let Some(alloc) = claim.as_ref().filter(|_| lacked_node != lacks_node) {
-            let claim = (volume.clone(), alloc.clone());
-            if lacks_node {
-                self.without_node.insert(claim);
-            } else {
-                self.without_node.remove(&claim);
-            }
-        }
+        let indexed = RecordFacts::read(&subtree.volume, &owner);
+        self.index.record_change(&volume, &owner, &indexed_before, &indexed);
         let changed = VolumeChange {
             volume: volume.clone(),
             plugin: before.clone().or_else(|| subtree.plugin().cloned()),
@@ -348,7 +361,7 @@ impl Fold for Volumes {
             Some(VolumeEntry::Spec(volume)) => {
                 let read = record::read::<VolumeSpec>(value);
                 let bounds = self.bounds;
-                self.change(volume, None, revision, |subtree| {
+                self.change(volume, CallOwner::Volume, revision, |subtree| {
                     let Some(record) = subtree.readable(key, read) else {
                         return NodeChange::default();
                     };
@@ -369,7 +382,15 @@ impl Fold for Volumes {
                 self.lost.record_claim(&volume, &alloc);
                 let read = record::read::<Claim>(value);
                 let bounds = self.bounds;
-                self.change(volume, Some(alloc.clone()), revision, |subtree| {
+                let owner = CallOwner::Claim(alloc.clone());
+                let read = read.map(|mut record| {
+                    assign_unknown_node(&mut record.body, &alloc);
+                    if let Some(node) = self.index.stored_node(&record.body.node) {
+                        record.body.node = node.clone();
+                    }
+                    record
+                });
+                self.change(volume, owner, revision, |subtree| {
                     let Some(record) = subtree.readable(key, read) else {
                         return NodeChange::default();
                     };
@@ -377,7 +398,6 @@ impl Fold for Volumes {
                     if claim.epoch == 0 {
                         claim.epoch = revision;
                     }
-                    assign_unknown_node(&mut claim, &alloc);
                     bounds.bound_claim(&mut claim, clock::now());
                     let trail = record.trail.map(Traced::Trail);
                     match trail.or(record.trace.map(Traced::Change)) {
@@ -390,7 +410,8 @@ impl Fold for Volumes {
             Some(VolumeEntry::Snapshot(volume, id)) => {
                 let read = record::read::<Snapshot>(value);
                 let bounds = self.bounds;
-                self.change(volume, None, revision, |subtree| {
+                let owner = CallOwner::Snapshot(id.clone());
+                self.change(volume, owner, revision, |subtree| {
                     let Some(record) = subtree.readable(key, read) else {
                         return NodeChange::default();
                     };
@@ -424,15 +445,18 @@ impl Fold for Volumes {
 
     fn delete(&mut self, key: &str, revision: u64) {
         match parse_volume(key) {
-            Some(VolumeEntry::Spec(volume)) => self.change(volume, None, revision, |subtree| {
-                subtree.unreadable.remove(key);
-                subtree.keep_trace(None, None);
-                subtree.volume.spec = None;
-                NodeChange::default()
-            }),
+            Some(VolumeEntry::Spec(volume)) => {
+                self.change(volume, CallOwner::Volume, revision, |subtree| {
+                    subtree.unreadable.remove(key);
+                    subtree.keep_trace(None, None);
+                    subtree.volume.spec = None;
+                    NodeChange::default()
+                });
+            }
             Some(VolumeEntry::Claim(volume, alloc)) => {
                 let (lost, name) = (self.lost.clone(), volume.clone());
-                self.change(volume, Some(alloc.clone()), revision, |subtree| {
+                let owner = CallOwner::Claim(alloc.clone());
+                self.change(volume, owner, revision, |subtree| {
                     if let Some(claim) = subtree.volume.claims.get(&alloc) {
                         lost.record_deletion(&name, &alloc, claim);
                     }
@@ -442,7 +466,8 @@ impl Fold for Volumes {
                 });
             }
             Some(VolumeEntry::Snapshot(volume, id)) => {
-                self.change(volume, None, revision, |subtree| {
+                let owner = CallOwner::Snapshot(id.clone());
+                self.change(volume, owner, revision, |subtree| {
                     subtree.unreadable.remove(key);
                     subtree.keep_trace(Some(id.clone()), None);
                     subtree.volume.snapshots.remove(&id);
@@ -464,98 +489,6 @@ impl Fold for Volumes {
     }
 }
 
-impl Subtree {
-    /// The number of its records that older versions cannot read.
-    fn count_newer(&self) -> usize {
-        let is_newer = |spec: &VolumeSpec| record::schema_of_spec(spec) > record::SCHEMA;
-        let spec = self.volume.spec.as_ref().is_some_and(is_newer);
-        usize::from(spec) + self.volume.snapshots.len()
-    }
-
-    /// The trace of a claim's last change.
-    pub fn trace(&self, alloc: &AllocId) -> Option<String> {
-        Some(match self.traces.get(alloc)?.as_ref() {
-            Traced::Trail(trail) => trail.now().trace_id(),
-            Traced::Change(trace) => trace.clone(),
-        })
-    }
-
-    /// The spans of a claim that are on record.
-    pub fn trail(&self, alloc: &AllocId) -> Option<Trail> {
-        match self.traces.get(alloc)?.as_ref() {
-            Traced::Trail(trail) => Some(*trail),
-            Traced::Change(_) => None,
-        }
-    }
-
-    /// A context within the trace of the volume's operation, or of a snapshot's calls.
-    pub fn storage_trace(&self, snapshot: Option<&SnapshotId>) -> Option<TraceContext> {
-        TraceContext::resume(self.storage_traces.get(&snapshot.cloned())?)
-    }
-
-    fn keep_trace(&mut self, of: Option<SnapshotId>, trace: Option<String>) {
-        match trace {
-            Some(trace) => drop(self.storage_traces.insert(of, trace)),
-            None => drop(self.storage_traces.remove(&of)),
-        }
-    }
-
-    /// The unreadable record that makes the volume read-only here, if there is one.
-    pub fn first_unreadable(&self) -> Option<&UnreadableRecord> {
-        self.unreadable.values().next()
-    }
-
-    /// The handle that the alloc's claim was granted for, while it holds the volume.
-    fn claimed_handle(&self, alloc: Option<&AllocId>) -> Option<Handle> {
-        self.volume.claims.get(alloc?).filter(|claim| claim.is_held())?.handle()
-    }
-
-    fn count_claimed(&mut self, before: Option<Handle>, after: Option<Handle>) {
-        if before == after {
-            return;
-        }
-        if let Some(before) = before
-            && let Some(count) = self.claimed.get_mut(&before)
-        {
-            *count -= 1;
-            if *count == 0 {
-                self.claimed.remove(&before);
-            }
-        }
-        if let Some(after) = after {
-            *self.claimed.entry(after).or_default() += 1;
-        }
-    }
-
-    /// The handles that claims were granted for and the volume does not have.
-    fn stray_handles(&self, own: Option<&Handle>) -> Vec<Handle> {
-        self.claimed.keys().filter(|handle| Some(*handle) != own).cloned().collect()
-    }
-
-    fn plugin(&self) -> Option<&PluginId> {
-        self.volume.spec.as_ref().map(|spec| &spec.plugin)
-    }
-
-    fn readable<T>(
-        &mut self,
-        key: &str,
-        read: Result<record::Record<T>, RecordError>,
-    ) -> Option<record::Record<T>> {
-        match read {
-            Ok(record) => {
-                self.unreadable.remove(key);
-                Some(record)
-            }
-            Err(error) => {
-                let unreadable = error.unreadable_at(key);
-                tracing::error!(key, error = unreadable.error, "the volume is read-only here");
-                self.unreadable.insert(key.to_owned(), unreadable);
-                None
-            }
-        }
-    }
-}
-
 fn operation_of(spec: &mut VolumeSpec) -> Option<&mut Operation> {
     spec.storage.as_mut()?.operation.as_mut()
 }
@@ -574,5 +507,7 @@ fn assign_unknown_node(claim: &mut Claim, alloc: &AllocId) {
     }
 }
 
+#[cfg(test)]
+mod indexes;
 #[cfg(test)]
 mod tests;

@@ -227,6 +227,13 @@ impl VolumeSpec {
         self.capacity_bytes.max(self.pending_expansion().map(|it| it.required_bytes))
     }
 
+    /// The bytes that the volume counts for in a quota: the requested size until the plugin has
+    /// answered, or the size that it is to grow to.
+    pub fn counted_bytes(&self) -> u64 {
+        let required_bytes = self.provision().map_or(0, |provision| provision.required_bytes);
+        self.bytes_after_expansion().unwrap_or_default().max(required_bytes)
+    }
+
     /// This spec with another home.
     #[must_use]
     pub fn at_home(&self, home: Option<NodeId>) -> Self {
