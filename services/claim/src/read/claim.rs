@@ -12,7 +12,7 @@ use berth_domain::{AllocId, Namespace, PluginId, VolumeKey};
 use berth_explain::{Holders, WaitReason};
 use berth_service::clock;
 use berth_service::page::{Room, after, page};
-use berth_service::projection::{Nodes, Subtree, VolumeChange, Volumes};
+use berth_service::projection::{ClaimKey, Nodes, Subtree, VolumeChange, Volumes};
 
 use super::records::ReplyRecords;
 use super::wait::{ClaimContext, VolumeQueue, waits_on_node};
@@ -23,6 +23,9 @@ use crate::store::state::{State, StateInner};
 
 /// A claim, by its volume and alloc.
 type ClaimRef<'a> = (&'a VolumeKey, &'a AllocId);
+
+/// A claim with its volume.
+type ClaimOf<'a> = (&'a VolumeKey, &'a Subtree, &'a AllocId, &'a Claim);
 
 /// Claims of a namespace that match the query.
 pub async fn list_claims(
@@ -38,9 +41,6 @@ pub async fn list_claims(
     })?;
     let reader = Reader::new(query.newer, deadline);
     let show_page = |volumes: &Volumes| {
-        let later = |(volume, alloc): &ClaimRef<'_>| {
-            after.as_ref().is_none_or(|(v, a)| (*volume, *alloc) > (v, a))
-        };
         // Claims of one volume follow each other, so its line is built only once.
         let last: RefCell<Option<ShownVolume<'_>>> = RefCell::new(None);
         let records = ReplyRecords::new(state);
@@ -53,8 +53,7 @@ pub async fn list_claims(
             last.as_ref()?.show_claim(alloc)
         };
         let room = Room::for_page(&query.page);
-        let first = after.as_ref().map(|(volume, _)| volume);
-        let matching = matching(volumes, namespace, &query, first).filter(later).take(room.keys());
+        let matching = matching(volumes, namespace, &query, after.as_ref()).take(room.keys());
         let token = |(volume, alloc): &ClaimRef<'_>| key::claim(volume, alloc);
         let page = page(matching, room, show, token);
         (page, first_unreadable(unreadable(volumes, namespace, &query)))
@@ -105,41 +104,65 @@ fn unreadable<'a>(
     })
 }
 
-/// The claims that match the query, by volume and alloc, from this volume on.
+/// The claims that match the query, by volume and alloc, after this claim.
 fn matching<'a>(
     volumes: &'a Volumes,
     namespace: &'a Namespace,
     query: &'a ListClaims,
-    first: Option<&VolumeKey>,
+    after: Option<&'a ClaimKey>,
 ) -> impl Iterator<Item = ClaimRef<'a>> {
-    let wanted = query.volume.as_ref().filter(|_| !namespace.is_wildcard());
-    let wanted = wanted.map(|volume| VolumeKey::new(namespace.clone(), volume.clone()));
-    let wanted_subtree = wanted.as_ref().and_then(|key| volumes.get_key_value(key));
-    let all_subtrees = wanted.is_none().then(|| volumes.iter_from(first)).into_iter().flatten();
-    wanted_subtree
-        .into_iter()
-        .chain(all_subtrees)
-        .filter(|(key, _)| namespace.covers(&key.namespace))
-        .filter(|(key, _)| query.volume.as_ref().is_none_or(|volume| *volume == key.volume))
-        .filter(|(key, _)| key.volume.as_str().starts_with(&query.prefix))
-        .filter(|(_, subtree)| {
-            let spec = subtree.volume.spec.as_ref();
-            query.plugin.as_ref().is_none_or(|id| spec.is_none_or(|spec| spec.plugin == *id))
-        })
-        .flat_map(|(key, subtree)| {
-            let claims = &subtree.volume.claims;
-            let wanted = query.alloc.as_ref().and_then(|alloc| claims.get_key_value(alloc));
-            let all_claims = query.alloc.is_none().then(|| claims.iter()).into_iter().flatten();
-            wanted.into_iter().chain(all_claims).map(move |(alloc, claim)| ((key, alloc), claim))
-        })
-        .filter(|(_, claim)| {
-            query.node.as_ref().is_none_or(|node| claim.node == *node)
-                && query.state.is_none_or(|state| claim.state == state)
-                && (query.plugin.is_none()
-                    || claim.plugin.is_none()
-                    || claim.plugin == query.plugin)
-        })
-        .map(|(claim_ref, _)| claim_ref)
+    let claims = candidates(volumes, namespace, query, after);
+    let later = claims.filter(move |(volume, _, alloc, _)| {
+        after.is_none_or(|(last_volume, last)| (*volume, *alloc) > (last_volume, last))
+    });
+    let matching = later.filter(|(key, subtree, alloc, claim)| {
+        let spec = subtree.volume.spec.as_ref();
+        let is_of_plugin = |id: &PluginId| {
+            spec.is_none_or(|spec| spec.plugin == *id)
+                && claim.plugin.as_ref().is_none_or(|granted| granted == id)
+        };
+        namespace.covers(&key.namespace)
+            && query.volume.as_ref().is_none_or(|volume| *volume == key.volume)
+            && key.volume.as_str().starts_with(&query.prefix)
+            && query.alloc.as_ref().is_none_or(|queried| queried == *alloc)
+            && query.node.as_ref().is_none_or(|node| claim.node == *node)
+            && query.state.is_none_or(|state| claim.state == state)
+            && query.plugin.as_ref().is_none_or(is_of_plugin)
+    });
+    matching.map(|(key, _, alloc, _)| (key, alloc))
+}
+
+/// The claims that the query can mean: those of a node, of a volume, or of all volumes with claims.
+fn candidates<'a>(
+    volumes: &'a Volumes,
+    namespace: &'a Namespace,
+    query: &'a ListClaims,
+    after: Option<&'a ClaimKey>,
+) -> Box<dyn Iterator<Item = ClaimOf<'a>> + 'a> {
+    let of_volume = |(key, subtree): (&'a VolumeKey, &'a Subtree)| {
+        let claims = &subtree.volume.claims;
+        let one = query.alloc.as_ref().map(|alloc| claims.get_key_value(alloc));
+        let all = query.alloc.is_none().then(|| claims.iter()).into_iter().flatten();
+        let meant = one.flatten().into_iter().chain(all);
+        meant.map(move |(alloc, claim)| (key, subtree, alloc, claim))
+    };
+    match (&query.volume, &query.node) {
+        (Some(volume), _) if !namespace.is_wildcard() => {
+            let key = VolumeKey::new(namespace.clone(), volume.clone());
+            Box::new(volumes.get_key_value(&key).into_iter().flat_map(of_volume))
+        }
+        (_, Some(node)) => {
+            let claims = volumes.index().claims_on(node, after);
+            Box::new(claims.filter_map(|(key, alloc)| {
+                let subtree = volumes.get(key)?;
+                Some((key, subtree, alloc, subtree.volume.claims.get(alloc)?))
+            }))
+        }
+        _ => {
+            let first = after.map(|(volume, _)| volume);
+            Box::new(volumes.iter_used(namespace, &query.prefix, first).flat_map(of_volume))
+        }
+    }
 }
 
 /// All claims of one alloc. An alloc has claims only on volumes that it requested.

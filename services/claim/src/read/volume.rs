@@ -1,5 +1,7 @@
 //! `volume.status` and `volume.list`.
 
+use std::collections::BTreeSet;
+
 use berth_contract::code::Code;
 use berth_contract::key::{self, VolumeEntry};
 use berth_contract::message::query::{Page, RefusedRequest};
@@ -190,9 +192,7 @@ pub async fn list_volumes(
     let reader = Reader::new(query.newer, deadline);
     let show_page = |volumes: &Volumes| {
         let room = Room::for_page(&query.page);
-        let matching = volumes
-            .iter_from(after.as_ref())
-            .filter(|(key, _)| namespace.covers(&key.namespace))
+        let matching = candidates(volumes, namespace, &query, after.as_ref())
             .filter(|(key, _)| after.as_ref().is_none_or(|after| *key > after))
             .filter(|(key, subtree)| matches(&query, key, subtree))
             .map(|(key, _)| key)
@@ -217,6 +217,27 @@ pub async fn list_volumes(
         state.snapshot(reader, &state.volumes, concerns, show_page).await?;
     let volumes = page.entries.into_iter().flatten().collect();
     Ok(Listed { index, volumes, next: page.next, unreadable })
+}
+
+/// The volumes that the query can mean: those with claims on a node, those with claims, or all.
+fn candidates<'a>(
+    volumes: &'a Volumes,
+    namespace: &'a Namespace,
+    query: &'a ListVolumes,
+    first: Option<&'a VolumeKey>,
+) -> Box<dyn Iterator<Item = (&'a VolumeKey, &'a Subtree)> + 'a> {
+    let ListVolumes { prefix, node, state, .. } = query;
+    match (node, state) {
+        (Some(node), _) => {
+            let claims = volumes.index().claims_on(node, None).map(|(key, _)| key);
+            let keys: BTreeSet<&VolumeKey> =
+                claims.filter(|key| first.is_none_or(|first| *key >= first)).collect();
+            let there = keys.into_iter().filter(|key| namespace.covers(&key.namespace));
+            Box::new(there.filter_map(|key| volumes.get_key_value(key)))
+        }
+        (None, Some(_)) => Box::new(volumes.iter_used(namespace, prefix, first)),
+        (None, None) => Box::new(volumes.iter_listed(namespace, prefix, first)),
+    }
 }
 
 /// Whether the change may affect what the query lists: the entry of a volume counts its claims.

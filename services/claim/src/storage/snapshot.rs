@@ -18,7 +18,7 @@ use berth_contract::problem::Problem;
 use berth_domain::limits::UNREADABLE_MAX;
 use berth_domain::volume::storage::{Snapshot, SnapshotWish};
 use berth_domain::volume::{Command, CutSnapshot, Handle, Volume};
-use berth_domain::{Namespace, SnapshotId, VolumeKey};
+use berth_domain::{Namespace, SnapshotId, VolumeId, VolumeKey};
 use berth_service::clock;
 use berth_service::page::{Room, after, page};
 use berth_service::projection::Volumes;
@@ -292,7 +292,9 @@ pub async fn list_snapshots(
     };
     let show_page = |volumes: &Volumes| {
         let room = Room::for_page(&query.page);
-        let all = volumes.iter_from(after.as_ref().map(|(volume, _)| volume));
+        let first = after.as_ref().map(|(volume, _)| volume);
+        let of_volume = query.volume.as_ref().map_or("", VolumeId::as_str);
+        let all = volumes.iter_listed(namespace, of_volume, first);
         let wanted = all
             .flat_map(|(volume, subtree)| {
                 let of_plugin = subtree.volume.snapshots.iter().filter(|(_, snapshot)| {
