@@ -23,7 +23,6 @@ use berth_service::projection::Volumes;
 use berth_service::record_table::retry_lost_races;
 use tokio::time::Instant;
 
-use crate::store::class_guard::count_uses;
 use crate::store::secrets::open_given;
 use crate::store::state::State;
 
@@ -127,15 +126,15 @@ pub async fn delete_class(
 
 /// The volumes of the class, in words; none if it has none.
 fn describe_users(volumes: &Volumes, id: &ClassId) -> Option<String> {
+    if !volumes.index().class_uses(&Namespace::wildcard()).contains_key(id) {
+        return None;
+    }
     let of_class = volumes.iter().filter(|(_, subtree)| {
         let spec = subtree.volume.spec.as_ref();
         let class = spec.and_then(|spec| spec.provision()?.class.as_ref());
         class == Some(id)
     });
     let users: Vec<&VolumeKey> = of_class.map(|(key, _)| key).collect();
-    if users.is_empty() {
-        return None;
-    }
     let named: Vec<String> = users.iter().take(NAMED_MAX).map(ToString::to_string).collect();
     let more = users.len().saturating_sub(NAMED_MAX);
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
@@ -188,7 +187,7 @@ fn list_page(
     let unreadable = matching().filter_map(|(_, stored)| stored.class.as_ref().err());
     let unreadable = unreadable.filter(|_| shows_unreadable).take(UNREADABLE_MAX).cloned();
     let unreadable: Vec<UnreadableRecord> = unreadable.collect();
-    let class_uses = count_uses(volumes, namespace);
+    let class_uses = volumes.index().class_uses(namespace);
     let room = Room::for_page(&query.page).beside(&unreadable);
     let listed = matching()
         .filter_map(|(id, stored)| Some((id, stored.revision, stored.class.as_ref().ok()?)))

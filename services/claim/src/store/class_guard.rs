@@ -5,13 +5,11 @@
 //! **Promises** that what was checked still holds at the moment of the write: the batch also writes
 //! the source of a copy unchanged, under its guard, and the guard of the quota.
 
-use std::collections::BTreeMap;
-
 use berth_contract::code::Code;
 use berth_contract::hint;
 use berth_contract::problem::Problem;
 use berth_contract::record::UnreadableRecord;
-use berth_domain::class::{ClassRefusal, ClassUse};
+use berth_domain::class::ClassRefusal;
 use berth_domain::volume::storage::{Origin, SnapshotState, Stage};
 use berth_domain::volume::{CallOwner, Command, Step, Volume, VolumeSpec, Write};
 use berth_domain::{ClassId, Namespace, VolumeKey};
@@ -55,7 +53,7 @@ pub fn check_command(
                 let checked = class_record.size(Some(*required_bytes));
                 checked.map_err(|refusal| refuse_by_class(id, &volume.namespace, &refusal))?;
             }
-            let more = required_bytes.saturating_sub(size_of(spec));
+            let more = required_bytes.saturating_sub(spec.counted_bytes());
             check_quota(volumes, volume, spec, 0, more)
         }
         _ => Ok(()),
@@ -99,7 +97,7 @@ fn check_quota(
     if class.quota.is_unlimited() {
         return Ok(());
     }
-    let used = class_use(volumes, id, &volume.namespace);
+    let used = volumes.index().class_use(id, &volume.namespace);
     let checked = class.check_quota(used, more_volumes, more);
     checked.map_err(|refusal| refuse_by_class(id, &volume.namespace, &refusal))
 }
@@ -126,33 +124,6 @@ pub fn refuse_by_class(id: &ClassId, namespace: &Namespace, refusal: &ClassRefus
     Problem::new(code, format!("class {id}: {refusal}")).next(next)
 }
 
-/// What a namespace uses of a class.
-pub fn class_use(volumes: &Volumes, class: &ClassId, namespace: &Namespace) -> ClassUse {
-    count_uses(volumes, namespace).remove(class).unwrap_or_default()
-}
-
-/// What a namespace uses of each class; for `*`, what all use together.
-pub fn count_uses(volumes: &Volumes, namespace: &Namespace) -> BTreeMap<ClassId, ClassUse> {
-    let mut uses: BTreeMap<ClassId, ClassUse> = BTreeMap::new();
-    let covered = volumes.iter().filter(|(key, _)| namespace.covers(&key.namespace));
-    for spec in covered.filter_map(|(_, subtree)| subtree.volume.spec.as_ref()) {
-        let class = spec.provision().and_then(|provision| provision.class.clone());
-        if let Some(class) = class {
-            let of_class = uses.entry(class).or_default();
-            of_class.volumes += 1;
-            of_class.bytes = of_class.bytes.saturating_add(size_of(spec));
-        }
-    }
-    uses
-}
-
-/// The bytes that a volume counts for: the requested size until the plugin has answered, or the
-/// size that it is to grow to.
-fn size_of(spec: &VolumeSpec) -> u64 {
-    let required_bytes = spec.provision().map_or(0, |provision| provision.required_bytes);
-    spec.bytes_after_expansion().unwrap_or_default().max(required_bytes)
-}
-
 /// The writes beside a creation or an expansion: its source unchanged, and the guard of its quota.
 pub fn quota_guard(
     volumes: &Volumes,
@@ -168,13 +139,13 @@ pub fn quota_guard(
     let id = spec.provision()?.class.as_ref()?;
     let class = volumes.classes().get(id)?.class.as_ref().ok()?;
     let namespace = volume.namespace.clone();
-    let used = class_use(volumes, id, &namespace);
+    let used = volumes.index().class_use(id, &namespace);
     (!class.quota.is_unlimited()).then(|| SideWrite::Quota(id.clone(), namespace, used))
 }
 
 #[cfg(test)]
 mod tests {
-    use berth_domain::class::SizeLimits;
+    use berth_domain::class::{ClassUse, SizeLimits};
 
     use super::*;
 

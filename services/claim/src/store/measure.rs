@@ -118,19 +118,13 @@ impl AnsweredChange {
     }
 }
 
-/// Counts the claims in line and the changes of the storage under way, at intervals.
+/// Reports how many claims are in line, and how many changes of the storage are under way, at
+/// intervals.
 pub async fn count_unfinished(state: State) {
     loop {
         let (waiting, changes) = state.volumes.mirror.read(|volumes| {
-            volumes.iter().fold((0, 0), |(waiting, changes), (_, subtree)| {
-                let volume = &subtree.volume;
-                let in_line = volume.claims.count(ClaimState::Waiting);
-                let operation = volume.spec.as_ref().and_then(|spec| spec.operation());
-                let snapshots =
-                    volume.snapshots.values().filter(|snapshot| snapshot.call().is_some());
-                let of_storage = usize::from(operation.is_some()) + snapshots.count();
-                (waiting + in_line, changes + of_storage)
-            })
+            let index = volumes.index();
+            (index.count_waiting(), index.count_storage_changes())
         });
         CLAIMS_WAITING.set(waiting as u64, []);
         STORAGE_CHANGES_UNDER_WAY.set(changes as u64, []);
