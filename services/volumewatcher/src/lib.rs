@@ -19,6 +19,7 @@ mod drive;
 mod due;
 mod early;
 mod newer;
+mod scan;
 mod view;
 mod wake;
 mod watch;

@@ -13,8 +13,8 @@ use berth_bus::Mirror;
 use berth_contract::trace::TraceContext;
 use berth_domain::plugin::Half;
 use berth_domain::volume::NextStorageCall;
-use berth_domain::volume::{CallOwner, Claim, State, Volume, VolumeSpec};
-use berth_domain::{AllocId, NodeId, PluginId, VolumeKey};
+use berth_domain::volume::{CallOwner, Claim, State, Volume};
+use berth_domain::{AllocId, NodeId, PluginId, Timestamp, VolumeKey};
 use berth_service::clock;
 use berth_service::first_seen::FirstSeen;
 use berth_service::projection::{Allocs, Nodes};
@@ -22,6 +22,7 @@ use berth_service::reconcile::Next;
 
 use crate::due::{Due, Executor, VolumeLook, WorkFacts};
 use crate::early::EarlyTries;
+use crate::scan;
 use crate::watch::{
     ClaimKey, WatchedAllocs, WatchedChange, WatchedInstances, WatchedNodes, WatchedVolumes, WorkKey,
 };
@@ -97,26 +98,45 @@ impl WatchView {
         .unwrap_or_default()
     }
 
-    /// All work that is due.
-    pub fn all_due(&self) -> Vec<WorkKey> {
+    /// The due work among all that is unfinished, and among the volumes that allocs use, from the
+    /// given one on: as many as one scan looks at. Also where the next scan begins; none if this
+    /// one came to the last volume.
+    pub fn due_from(&self, first: Option<&VolumeKey>) -> (Vec<WorkKey>, Option<VolumeKey>) {
         let now = clock::now();
-        let mut due_work = Vec::new();
-        self.for_each_busy(|volume, found, allocs, nodes| {
-            due_work.extend(self.storage_due(volume, found, allocs));
-            let known =
-                |alloc: &AllocId, claim: &Claim| claim_facts(allocs, nodes, volume, alloc, claim);
-            let Some(look) = VolumeLook::new(found, now) else { return };
-            for (alloc, claim) in &found.claims {
-                let stays = matches!(claim.state, State::Taken | State::Waiting);
-                if stays && is_due(&look.due(&CallOwner::Claim(alloc.clone()), known(alloc, claim)))
-                {
-                    due_work.push(claim_key(volume, alloc));
-                }
-            }
-            let going = look.may_go_on(known).into_iter();
-            due_work.extend(going.map(|alloc| claim_key(volume, alloc)));
+        let (mut due_work, mut next) = (Vec::new(), None);
+        self.allocs.read(|WatchedAllocs { allocs, .. }| {
+            self.nodes.read(|WatchedNodes { nodes, .. }| {
+                self.volumes.read(|WatchedVolumes { volumes, .. }| {
+                    let slice = scan::Slice::read(volumes, first);
+                    for (key, subtree) in slice.volumes() {
+                        self.add_due((key, &subtree.volume), allocs, nodes, now, &mut due_work);
+                    }
+                    next = slice.next;
+                });
+            });
         });
-        due_work
+        (due_work, next)
+    }
+
+    fn add_due(
+        &self,
+        (key, volume): (&VolumeKey, &Volume),
+        allocs: &Allocs,
+        nodes: &Nodes,
+        now: Timestamp,
+        due_work: &mut Vec<WorkKey>,
+    ) {
+        due_work.extend(self.storage_due(key, volume, allocs));
+        let known = |alloc: &AllocId, claim: &Claim| claim_facts(allocs, nodes, key, alloc, claim);
+        let Some(look) = VolumeLook::new(volume, now) else { return };
+        for (alloc, claim) in &volume.claims {
+            let stays = matches!(claim.state, State::Taken | State::Waiting);
+            if stays && is_due(&look.due(&CallOwner::Claim(alloc.clone()), known(alloc, claim))) {
+                due_work.push(claim_key(key, alloc));
+            }
+        }
+        let going = look.may_go_on(known).into_iter();
+        due_work.extend(going.map(|alloc| claim_key(key, alloc)));
     }
 
     /// The work with a failed call that may have waited for this change.
@@ -155,15 +175,13 @@ impl WatchView {
 
     /// The claims on a node that counts as gone.
     pub fn left_behind(&self, node: &NodeId) -> Vec<WorkKey> {
-        let mut work_keys = Vec::new();
         if !self.nodes.read(|watched| is_gone(&watched.nodes, node)) {
-            return work_keys;
+            return Vec::new();
         }
-        self.for_each_busy(|volume, found, _, _| {
-            let there = found.claims.iter().filter(|(_, claim)| claim.node == *node);
-            work_keys.extend(there.map(|(alloc, _)| claim_key(volume, alloc)));
-        });
-        work_keys
+        self.volumes.read(|watched| {
+            let there = watched.volumes.index().claims_on(node, None);
+            there.map(|(volume, alloc)| claim_key(volume, alloc)).collect()
+        })
     }
 
     /// The plugins whose controller is hosted on a node.
@@ -206,20 +224,6 @@ impl WatchView {
         })
     }
 
-    /// Calls `visit` with each volume that has claims, or that may have work.
-    fn for_each_busy(&self, mut visit: impl FnMut(&VolumeKey, &Volume, &Allocs, &Nodes)) {
-        self.allocs.read(|allocs| {
-            self.nodes.read(|nodes| {
-                self.volumes.read(|volumes| {
-                    let busy = volumes.volumes.iter().filter(|(_, of)| is_busy(&of.volume));
-                    for (volume, subtree) in busy {
-                        visit(volume, &subtree.volume, &allocs.allocs, &nodes.nodes);
-                    }
-                });
-            });
-        });
-    }
-
     /// The volume's operation and its snapshots, if they are due.
     fn storage_due(&self, key: &VolumeKey, volume: &Volume, allocs: &Allocs) -> Vec<WorkKey> {
         let Some(look) = VolumeLook::new(volume, clock::now()) else { return Vec::new() };
@@ -257,17 +261,6 @@ impl WatchView {
 
 fn claim_key(volume: &VolumeKey, alloc: &AllocId) -> WorkKey {
     (volume.clone(), CallOwner::Claim(alloc.clone()))
-}
-
-/// Whether the volume may have work, now or after a change.
-fn is_busy(volume: &Volume) -> bool {
-    let of_spec = |spec: &VolumeSpec| {
-        let provision = spec.provision();
-        spec.operation().is_some() || provision.is_some_and(|created| created.for_alloc.is_some())
-    };
-    !volume.claims.is_empty()
-        || volume.spec.as_ref().is_some_and(of_spec)
-        || volume.snapshots.values().any(|snapshot| snapshot.call().is_some())
 }
 
 /// The plugin that the next call of the work goes to, and the node if it goes to an agent. None if

@@ -3,7 +3,8 @@
 //! **Owns** the lookup from a change in a mirror to the claims that may go on, and the periodic
 //! scan.
 //!
-//! **Promises** that a lost wake-up delays a claim by one scan at most.
+//! **Promises** that a lost wake-up delays work by one pass of scans at most. One scan is a pass,
+//! unless allocs use more volumes than one scan looks at.
 //!
 //! **Never** works on a claim.
 
@@ -62,13 +63,21 @@ fn try_early(view: &WatchView, claims: Vec<WorkKey>) {
     }
 }
 
-/// Wakes every claim that is due, once in each interval. Never returns.
+/// Wakes what is due: all of it at first, and a part in each interval. Never returns.
 pub async fn rescan(view: Arc<WatchView>, waker: Waker<WorkKey>, interval: Duration) {
+    let (mut first, mut is_first_pass) = (None, true);
     loop {
-        for claim in view.all_due() {
-            waker.wake(claim);
+        let (due_work, next) = view.due_from(first.as_ref());
+        for work in due_work {
+            waker.wake(work);
         }
-        // With jitter, so that several watchers do not scan at the same moment.
-        tokio::time::sleep(clock::jittered(interval)).await;
+        is_first_pass &= next.is_some();
+        first = next;
+        if is_first_pass {
+            tokio::task::yield_now().await;
+        } else {
+            // With jitter, so that several watchers do not scan at the same moment.
+            tokio::time::sleep(clock::jittered(interval)).await;
+        }
     }
 }
