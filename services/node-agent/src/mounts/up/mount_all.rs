@@ -110,7 +110,7 @@ impl MountHandlers {
         let note = ClaimsBefore::of_alloc(&self.state_dir, namespace, alloc);
         let mut before = None;
         loop {
-            let done = self.try_whole(work, &note, &mut before, trace).await;
+            let done = Box::pin(self.try_whole(work, &note, &mut before, trace)).await;
             match done {
                 Err(problem) if keeps_progress(&problem, *wait) => work.answer(Err(problem)),
                 Err(problem) => {
