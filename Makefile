@@ -105,12 +105,12 @@ storm: setup-chaos nats-server build ## two schedulers in a storm of kills: SECO
 BENCH_PROGRAMS := berth-bench berth-claim berth-plugin-registry berth-volumewatcher berth-gc \
 	berth-node-agent berth-csi-dev berth-fleet
 
-# 15 minutes, with BENCH=quick three; mounting needs root.
+# 15 minutes, with BENCH=quick three; mounting needs root. PART=comparisons takes 25.
 bench: setup-bench nats-server ## measure: claims beside raw writes and a bare service, mounts, size
 	$(call section,release build)
 	cargo build $(CARGO_LOCKED) --release $(addprefix -p ,$(BENCH_PROGRAMS)) --bins
 	$(call section,measure)
-	target/release/berth-bench run $(if $(filter quick,$(BENCH)),--quick)
+	target/release/berth-bench run $(if $(filter quick,$(BENCH)),--quick) $(addprefix --part ,$(PART))
 
 # PROFILE=dev takes what `make build` has built.
 PROFILE ?= release

@@ -34,6 +34,8 @@ pub enum Part {
     Fleet,
     /// Many volumes: memory, start-up, registering.
     Size,
+    /// Requests among many volumes while the services compare their mirrors; 25 minutes.
+    Comparisons,
 }
 
 /// One row. Rates are in operations per second, times in microseconds.

@@ -162,8 +162,13 @@ impl Site {
 
     /// Starts the claim service and the registry, and waits until both answer.
     pub async fn start_claims(&mut self) -> Result<(), Fatal> {
+        self.start_claims_with("").await
+    }
+
+    /// Starts them with these fields of the claim service's configuration.
+    pub async fn start_claims_with(&mut self, fields: &str) -> Result<(), Fatal> {
         self.service(&Role::PluginRegistry, "")?;
-        self.service(&Role::Claim, "")?;
+        self.service(&Role::Claim, fields)?;
         let list = verb::ClaimStatus::subject(&Namespace::default());
         for subject in [list, verb::PluginStatus::subject(&())] {
             self.answers(&subject).await;

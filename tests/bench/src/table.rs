@@ -9,7 +9,7 @@ use crate::nomad::{self, Figure};
 use crate::row::{AIM, Part, Row};
 use crate::shares;
 
-const PARTS: [(Part, &str); 10] = [
+const PARTS: [(Part, &str); 11] = [
     (Part::Claims, "claims, each on its own volume"),
     (Part::Releases, "claims and releases, until free, each on its own volume"),
     (Part::Shared, "claims on one shared volume, one after another"),
@@ -20,6 +20,7 @@ const PARTS: [(Part, &str); 10] = [
     (Part::Storage, "volumes at their storage, with agent and driver"),
     (Part::Fleet, "a fleet of agents with one plugin each"),
     (Part::Size, "many volumes"),
+    (Part::Comparisons, "many volumes, while mirrors are compared with their buckets"),
 ];
 const HEAD: [&str; 11] = [
     "",
@@ -219,6 +220,15 @@ pub fn markdown(rows: &[Row], machine: Option<&Machine>) -> String {
                     _ => row.per_second.map_or(String::new(), rate),
                 };
                 format!("| {} | {figure} |", row.name)
+            })
+            .collect(),
+    );
+    table(
+        "| while mirrors are compared | p50 / p99 | p99 in quiet | refused |",
+        rows_of(Part::Comparisons)
+            .map(|row| {
+                let quiet = row.limit_p99_us.map_or(String::new(), ms);
+                format!("| {} | {} ms | {quiet} ms | 0 |", row.name, times(row))
             })
             .collect(),
     );

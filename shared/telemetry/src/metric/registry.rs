@@ -64,6 +64,11 @@ registry! {
     /// Deleted keys that were purged, with their history, once their markers were old.
     Counter KEYS_PURGED = "berth.keys.purged", "{key}", [bucket];
 
+    /// Comparisons of the keys in memory with those of the bucket, every five minutes or so.
+    /// `result` is `same`, `differs` (all keys are read again then), or `none` where none could be
+    /// made.
+    Counter MIRROR_COMPARISONS = "berth.mirror.comparisons", "{comparison}", [bucket, result];
+
     /// How far the process's clock is from nats-server's, in milliseconds, ahead or behind.
     /// Services measure it; agents measure theirs against the registry's.
     Gauge CLOCK_SKEW = "berth.clock.skew", "ms", [];

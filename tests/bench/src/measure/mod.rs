@@ -1,6 +1,7 @@
 //! The measurements, one module each.
 
 mod claims;
+mod comparisons;
 mod fleet;
 mod jobs;
 mod line;
@@ -68,6 +69,8 @@ pub struct Effort {
     pub volumes: usize,
     /// How often each service starts over that many volumes.
     pub starts: usize,
+    /// How often mirrors are compared while requests are measured.
+    pub comparisons: usize,
 }
 
 impl Effort {
@@ -89,6 +92,7 @@ impl Effort {
             flips: Duration::from_secs(60),
             volumes: 100_000,
             starts: 3,
+            comparisons: 3,
         }
     }
 
@@ -110,6 +114,7 @@ impl Effort {
             flips: Duration::from_secs(10),
             volumes: 10_000,
             starts: 1,
+            comparisons: 1,
         }
     }
 
@@ -170,6 +175,11 @@ pub async fn all(effort: &Effort, parts: &[Part], servers: Option<u32>) -> Resul
     if wanted(Part::Size) {
         tell(&format!("{:?}: many volumes", began.elapsed()));
         rows.extend(size::measure(effort).await?);
+    }
+    // Longer than all the others together.
+    if parts.contains(&Part::Comparisons) {
+        tell(&format!("{:?}: comparisons of mirrors", began.elapsed()));
+        rows.push(comparisons::measure(effort).await?);
     }
     tell(&format!("{:?}: done", began.elapsed()));
     Ok(rows)

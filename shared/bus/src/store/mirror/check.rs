@@ -11,6 +11,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use berth_telemetry::metric::{BUCKETS, MIRROR_COMPARISONS};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use rand::RngExt as _;
 use thiserror::Error;
@@ -70,7 +71,14 @@ pub(super) async fn now_and_then<F: Fold>(shared: Arc<MirrorShared<F>>) -> Infal
     let bucket = shared.bucket.name();
     loop {
         sleep(jittered(shared.options.check_every)).await;
-        match compare(&shared).await {
+        let compared = compare(&shared).await;
+        let result = match &compared {
+            Ok(different) if different.is_empty() => "same",
+            Ok(_) => "differs",
+            Err(_) => "none",
+        };
+        MIRROR_COMPARISONS.add(1, [BUCKETS.label(bucket), result.into()]);
+        match compared {
             Ok(different) if different.is_empty() => {}
             Ok(different) => {
                 tracing::warn!(bucket, ?different, "the mirror differs; all keys are read again");
