@@ -45,7 +45,7 @@ const NAMED_MAX: usize = 4;
 pub(super) struct HolderCheck<'a> {
     node: &'a NodeId,
     volume: &'a VolumeKey,
-    place: &'a VolumePaths,
+    place: VolumePaths,
     /// The bind mounts of the volume at callers' paths.
     binds: Vec<PathBuf>,
     contents: Vec<MountContent>,
@@ -78,7 +78,7 @@ impl LocalVolumes {
         host: &VolumeHost,
         volume: &'a VolumeKey,
         alloc: &AllocId,
-        scene: VolumeOnNode<'a>,
+        scene: VolumeOnNode<'_>,
     ) -> Result<HolderCheck<'a>, Problem> {
         let VolumeOnNode { journal: known, mounts: table, place } = scene;
         let boot_id = &self.boot_id;
@@ -124,7 +124,7 @@ impl LocalVolumes {
         Ok(HolderCheck {
             node: &self.node,
             volume,
-            place,
+            place: place.clone(),
             binds,
             contents,
             places,
@@ -159,24 +159,26 @@ impl RemainingUses {
 }
 
 impl HolderCheck<'_> {
+    /// Lists the mounts that survive the agent's unmounts. Changes nothing.
+    pub(super) async fn list_surviving(&self) -> Result<Vec<Holder>, Problem> {
+        let holders = self.list_holders().await?.into_iter();
+        Ok(holders.filter(|one| self.survives_unmount(one)).collect())
+    }
+
     /// Refuses, before anything is unmounted, while a process has a mount that survives the agent's
     /// unmounts. Copies of the agent's mounts are unmounted, if there is nothing else.
     pub(super) async fn check_before(
         &self,
         host: &VolumeHost,
         plugin: &Plugin,
+        mut surviving: Vec<Holder>,
     ) -> Result<(), Problem> {
-        let surviving = async || -> Result<Vec<Holder>, Problem> {
-            let holders = self.list_holders().await?.into_iter();
-            Ok(holders.filter(|one| self.survives_unmount(one)).collect())
-        };
-        let mut holders = surviving().await?;
         let mut in_use = Vec::new();
-        if self.are_copies(&holders, plugin).await {
-            in_use = unmount_copies(host, holders).await?;
-            holders = surviving().await?;
+        if self.are_copies(&surviving, plugin).await {
+            in_use = unmount_copies(host, surviving).await?;
+            surviving = self.list_surviving().await?;
         }
-        self.refuse_held(holders, &in_use)
+        self.refuse_held(surviving, &in_use)
     }
 
     /// Refuses, after the agent's mounts are gone, while a process still has the volume. Copies

@@ -11,18 +11,21 @@ use berth_contract::problem::Problem;
 use berth_contract::verb::{self, Verb as _};
 use berth_domain::proof::Proof;
 use berth_domain::{AllocId, PluginId, VolumeKey};
-use berth_host::{Mount, MountTable};
+use berth_host::{Holder, Mount, MountTable};
 use berth_service::runs::Runs;
 use tokio::time::Instant;
 
 use crate::caller::RequestContext;
 use crate::executor::{ExecutorWork, PluginVolume, VolumeExecutor, WorkTurn};
 use crate::fleet::events::{EventPublisher, UsedVolume};
-use crate::journal::{JournalledDetach, JournalledUse};
+use crate::host::paths::VolumePaths;
+use crate::host::pool::VolumeHost;
+use crate::journal::{JournalledDetach, JournalledUse, VolumeUses};
 use crate::mounts::beside::{AccountedUse, ToldClaims};
 use crate::mounts::calls::{NodePlugins, VolumeCalls};
 use crate::mounts::claims::ClaimService;
 use crate::mounts::dirs;
+use crate::mounts::holders::HolderCheck;
 use crate::mounts::node_faults::{local_problem, read_mount_table};
 use crate::mounts::plan::{self, DetachInput, NodeCall, VolumeOnNode};
 use crate::mounts::runs;
@@ -57,6 +60,16 @@ pub(super) struct DepartingUse {
     /// Whether it was read from the journal. If it is gone there, another request has taken it
     /// down.
     pub(super) is_journalled: bool,
+}
+
+/// A use that is to be taken down, before the first unmount.
+struct PreparedTakeDown<'a> {
+    calls: Vec<NodeCall>,
+    plugin: Plugin,
+    host: VolumeHost,
+    departing: HolderCheck<'a>,
+    /// The mounts that the agent's unmounts would leave.
+    surviving: Vec<Holder>,
 }
 
 /// Whether the journal names a mount of another volume, under another claim of the alloc: nothing
@@ -116,9 +129,9 @@ impl Unmounting {
             epoch,
             plugin: plugin_id,
             external_id,
-            beside,
             unstaged_by,
             is_journalled,
+            ..
         } = leaving;
         let epoch = *epoch;
         let journal = &self.local.journal;
@@ -127,44 +140,30 @@ impl Unmounting {
         if *is_journalled && !known.uses.contains_key(alloc) {
             return Ok(());
         }
-        // Written first: the handler of a grant that is on its way must find it (rule 10).
-        if known.detached.get(alloc).is_none_or(|known| known.epoch < epoch) {
-            let written =
-                journal.write_detach(volume, alloc, JournalledDetach { epoch, done: false }).await;
-            written.map_err(local_problem(Code::UnmountFailed))?;
-        }
         let place = self.local.paths.volume_paths(plugin_id, volume, alloc);
-        let table = read_mount_table(Code::UnmountFailed).await?;
-        let scene = VolumeOnNode { journal: &known, mounts: &table, place: &place };
-        if known.uses.get(alloc).is_some_and(|entry| is_of_another_volume(leaving, entry)) {
-            tracing::info!(%volume, %alloc, epoch, "another volume of that name stays mounted");
-            return Ok(());
-        }
-        if let Some(beside) = beside {
-            let handle = PluginVolume::new(plugin_id, external_id);
-            let accounted = AccountedUse { volume, handle: &handle, alloc };
-            let beside = self.claims.list_beside(beside, accounted, &known, context).await?;
-            self.local.check_accounted(accounted, &beside, scene)?;
-        }
-        // A plugin that has not said whether it stages may have staged.
-        let can = plugin.as_ref().and_then(Plugin::node);
-        let stages = can.is_none_or(|can| can.stage_unstage_volume);
-        let calls = plan::plan_detach(scene, DetachInput { alloc, epoch, stages })
-            .map_err(|newer| Problem::new(Code::OldCall, newer))?;
-        if calls.is_empty() {
-            return Ok(());
-        }
-        runs::check_not_running(&self.runs, volume, alloc).await?;
-        let plugin = plugin.ok_or_else(|| no_plugin(plugin_id))?;
-        let noted = known.uses.get(alloc);
-        let noted = noted.filter(|entry| entry.boot_id == self.local.boot_id);
-        check_not_foreign(&calls, noted, &table)?;
-        let host = self.plugins.host(plugin_id, &place);
-        let departing = self.local.prepare_holder_check(&host, volume, alloc, scene).await?;
-        departing.check_before(&host, &plugin).await?;
+        let begin = async {
+            // Written before anything is unmounted: the handler of a grant that is on its way must
+            // find it (rule 10).
+            if known.detached.get(alloc).is_none_or(|known| known.epoch < epoch) {
+                let detach = JournalledDetach { epoch, done: false };
+                let written = journal.write_detach(volume, alloc, detach).await;
+                written.map_err(local_problem(Code::UnmountFailed))?;
+            }
+            Ok::<_, Problem>(runs::check_not_running(&self.runs, volume, alloc).await)
+        };
+        // What only looks need not wait until the disk has the journal.
+        let (begun, prepared) =
+            tokio::join!(begin, self.prepare_take_down(leaving, plugin, (&known, &place), context));
+        let not_running = begun?;
+        let Some(prepared) = prepared? else { return Ok(()) };
+        not_running?;
+        let PreparedTakeDown { calls, plugin, host, departing, surviving } = prepared;
+        departing.check_before(&host, &plugin, surviving).await?;
         let began = Instant::now();
         self.local.binds.remove_binds(&host, &place).await?;
         if unstaged_by.is_some() {
+            let noted = known.uses.get(alloc);
+            let noted = noted.filter(|entry| entry.boot_id == self.local.boot_id);
             unstaged::check_device_unused(&host, noted).await?;
         }
         let caller = self.plugins.calls_for(&plugin, external_id, host, context.deadline);
@@ -182,6 +181,47 @@ impl Unmounting {
         let used = UsedVolume { volume, alloc, plugin: plugin_id, took, calls };
         self.events.publish_unmount(used, context.trace);
         Ok(())
+    }
+
+    /// Looks at what is to be taken down, and who has it. `None` if nothing is here. Changes
+    /// nothing but the journal.
+    async fn prepare_take_down<'a>(
+        &'a self,
+        leaving: &'a DepartingUse,
+        plugin: Option<Plugin>,
+        (known, place): (&VolumeUses, &VolumePaths),
+        context: RequestContext,
+    ) -> Result<Option<PreparedTakeDown<'a>>, Problem> {
+        let DepartingUse { volume, alloc, plugin: plugin_id, external_id, .. } = leaving;
+        let epoch = leaving.epoch;
+        let table = read_mount_table(Code::UnmountFailed).await?;
+        let scene = VolumeOnNode { journal: known, mounts: &table, place };
+        if known.uses.get(alloc).is_some_and(|entry| is_of_another_volume(leaving, entry)) {
+            tracing::info!(%volume, %alloc, epoch, "another volume of that name stays mounted");
+            return Ok(None);
+        }
+        if let Some(beside) = &leaving.beside {
+            let handle = PluginVolume::new(plugin_id, external_id);
+            let accounted = AccountedUse { volume, handle: &handle, alloc };
+            let beside = self.claims.list_beside(beside, accounted, known, context).await?;
+            self.local.check_accounted(accounted, &beside, scene)?;
+        }
+        // A plugin that has not said whether it stages may have staged.
+        let can = plugin.as_ref().and_then(Plugin::node);
+        let stages = can.is_none_or(|can| can.stage_unstage_volume);
+        let calls = plan::plan_detach(scene, DetachInput { alloc, epoch, stages })
+            .map_err(|newer| Problem::new(Code::OldCall, newer))?;
+        if calls.is_empty() {
+            return Ok(None);
+        }
+        let plugin = plugin.ok_or_else(|| no_plugin(plugin_id))?;
+        let noted = known.uses.get(alloc);
+        let noted = noted.filter(|entry| entry.boot_id == self.local.boot_id);
+        check_not_foreign(&calls, noted, &table)?;
+        let host = self.plugins.host(plugin_id, place);
+        let departing = self.local.prepare_holder_check(&host, volume, alloc, scene).await?;
+        let surviving = departing.list_surviving().await?;
+        Ok(Some(PreparedTakeDown { calls, plugin, host, departing, surviving }))
     }
 }
 
