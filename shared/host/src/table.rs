@@ -13,8 +13,8 @@
 //! **Never** touches a mount point: a `stat` on a dead mount hangs for ever.
 
 use std::ffi::OsStr;
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Read as _};
 use std::iter;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt as _;
@@ -31,6 +31,8 @@ const TABLE: &str = "/proc/self/mountinfo";
 /// The kernel's suffix of a root that was deleted (proc(5), `mountinfo`). No path has two slashes
 /// in a row.
 const DELETED: &str = "//deleted";
+/// The first buffer for a table, in bytes: room for about a hundred mounts.
+const BUFFER_BYTES: usize = 16 * 1024;
 /// Most readings in search of two equal ones, with a kernel that may miss a mount. A node that
 /// unmounts dozens of volumes at once changes the table all the time, and the table is long: more
 /// readings would delay the unmounts.
@@ -74,9 +76,9 @@ impl MountTable {
     /// Reads the table, on this thread.
     pub fn read_blocking() -> Result<Self, MountTableError> {
         if *MISSES_NO_MOUNT {
-            return Self::parse(&fs::read(TABLE).map_err(MountTableError::Read)?);
+            return Self::parse(&read_file(TABLE).map_err(MountTableError::Read)?);
         }
-        Self::read_settled(|| fs::read(TABLE))
+        Self::read_settled(|| read_file(TABLE))
     }
 
     fn read_settled(
@@ -101,7 +103,7 @@ impl MountTable {
     /// The table of another process; `None` if it has ended, or has no mounts. A process in a
     /// chroot sees only the mounts below its root.
     pub fn read_of(pid: u32) -> Result<Option<Self>, MountTableError> {
-        let table = unless_ended(fs::read(format!("/proc/{pid}/mountinfo")));
+        let table = unless_ended(read_file(&format!("/proc/{pid}/mountinfo")));
         table.map_err(MountTableError::Read)?.map(|table| Self::parse(&table)).transpose()
     }
 
@@ -263,6 +265,14 @@ impl FromIterator<Mount> for MountTable {
         indexed.sort_by(|(_, one), (_, other)| bytes(&one.point).cmp(bytes(&other.point)));
         Self { by_point: indexed.into_iter().map(|(index, _)| index).collect(), mounts }
     }
+}
+
+/// Reads a file whose size the kernel does not tell. Beginning with a large buffer saves most of the
+/// system calls, each of which stops mounts and unmounts for a moment.
+fn read_file(path: &str) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(BUFFER_BYTES);
+    File::open(path)?.read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// Whether a kernel of this release writes out every mount that stays while it writes.
