@@ -261,6 +261,12 @@ impl Alloc {
 }
 
 impl Alloc {
+    /// The owner that has the live alloc for as long as it holds its lease.
+    pub fn leased_owner(&self) -> Option<&AllocOwner> {
+        let owner = self.owner.as_ref().filter(|_| !self.state.is_terminal())?;
+        (owner.leased && owner.unowned_since.is_none()).then_some(owner)
+    }
+
     /// Whether it is live and its owner's lease has ended.
     pub fn is_unowned(&self) -> bool {
         let owner = self.owner.as_ref();

@@ -85,7 +85,7 @@ pub async fn stop_owned(
         alloc.is_owned_by(&owner, by.as_deref())
             && node.as_ref().is_none_or(|node| *node == alloc.node)
     };
-    let meant = live_allocs(state, namespace, caller, is_meant).await?;
+    let meant = live_allocs(state, namespace, &owner, caller, is_meant).await?;
     let decide = |id: &AllocId, revision: u64, alloc: &Alloc| {
         alloc.check_change(revision, guard).map_err(|refusal| refused(id, &refusal))?;
         Ok(Some(end(alloc, ended, note.as_deref())))
@@ -113,7 +113,7 @@ pub async fn adopt(
         let is_from = alloc.owner.as_ref().is_some_and(|owner| owner.name == from);
         is_from && !is_taken(alloc) && (ids.is_empty() || ids.contains(id))
     };
-    let meant = live_allocs(state, namespace, caller, is_meant).await?;
+    let meant = live_allocs(state, namespace, &from, caller, is_meant).await?;
     let decide = |id: &AllocId, _: u64, alloc: &Alloc| {
         let Some(old_owner) =
             alloc.owner.as_ref().filter(|old_owner| old_owner.name == from && !is_taken(alloc))
@@ -149,25 +149,27 @@ fn check_adoptable(
     Err(Problem::new(Code::OwnerHeld, message))
 }
 
-/// The first live allocs for which `is_meant` holds, and whether there are more. Everything that
+/// The first live allocs of the owner for which `is_meant` holds, and whether there are more. Everything that
 /// was stored before the request counts.
 async fn live_allocs(
     state: &State,
     namespace: &Namespace,
+    owner: &OwnerId,
     caller: &Caller,
     is_meant: impl Fn(&AllocId, &Alloc) -> bool,
 ) -> Result<(Vec<AllocId>, bool), Problem> {
     let reader = Reader::new(LongPoll::default(), caller.deadline);
     state.catch_up_with_leader(reader, &state.allocs, ">").await?;
     let mut ids: Vec<AllocId> = state.allocs.mirror.read(|allocs| {
-        let live = allocs.iter().filter(|(their, id, alloc)| {
-            *their == namespace && !alloc.state.is_terminal() && is_meant(id, alloc)
+        let all = allocs.index().owned_by(owner, None);
+        let live = all.filter(|(their, id)| {
+            let alloc = allocs.get(namespace, id).filter(|_| their == namespace);
+            alloc.is_some_and(|(_, alloc)| !alloc.state.is_terminal() && is_meant(id, alloc))
         });
-        live.map(|(_, id, _)| id.clone()).take(OWNED_BATCH_MAX + 1).collect()
+        live.map(|(_, id)| id.clone()).take(OWNED_BATCH_MAX + 1).collect()
     });
     let more = ids.len() > OWNED_BATCH_MAX;
     ids.truncate(OWNED_BATCH_MAX);
-    ids.sort();
     Ok((ids, more))
 }
 

@@ -22,7 +22,7 @@ use crate::store::state::{State, StateInner};
 
 /// Interval at which it is checked whether a lease has ended.
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);
-/// Interval at which all allocs are compared with the leases. It repairs what was missed.
+/// Interval at which the owners of all allocs are compared with the leases. It repairs what was missed.
 const RESCAN: Duration = Duration::from_secs(10);
 
 /// Marks allocs as unowned until the process ends.
@@ -48,22 +48,17 @@ impl StateInner {
     fn left_allocs(&self) -> Vec<(Namespace, AllocId, OwnerId)> {
         self.allocs.mirror.read(|allocs| {
             self.owners.mirror.read(|leases| {
-                let owned = allocs.iter().filter_map(|(namespace, id, alloc)| {
-                    let owner = leased_owner(alloc)?;
-                    let holder = leases.holder(namespace, &owner.name);
-                    let is_held = holder.is_some_and(|holder| holder.by == alloc.by);
-                    (!is_held).then(|| (namespace.clone(), id.clone(), owner.name.clone()))
+                let lost = allocs.index().leased().filter(|((namespace, owner, by), _)| {
+                    let holder = leases.holder(namespace, owner);
+                    holder.is_none_or(|holder| holder.by != *by)
                 });
-                owned.collect()
+                let left = lost.flat_map(|((namespace, owner, _), ids)| {
+                    ids.iter().map(|id| (namespace.clone(), id.clone(), owner.clone()))
+                });
+                left.collect()
             })
         })
     }
-}
-
-/// The owner that has a live alloc for as long as it holds its lease.
-fn leased_owner(alloc: &Alloc) -> Option<&AllocOwner> {
-    let owner = alloc.owner.as_ref().filter(|_| !alloc.state.is_terminal())?;
-    (owner.leased && owner.unowned_since.is_none()).then_some(owner)
 }
 
 impl State {
@@ -77,7 +72,7 @@ impl State {
         let holder = self.surely_held_by(namespace, owner, trace).await?;
         let decide = |_: u64, recorded: Option<&Alloc>| {
             let Some(recorded) = recorded else { return Ok(None) };
-            let lost = leased_owner(recorded).filter(|lost| lost.name == *owner);
+            let lost = recorded.leased_owner().filter(|lost| lost.name == *owner);
             let lost = lost.filter(|_| !holder.is_held_by(recorded.by.as_deref()));
             Ok(lost.map(|lost| Alloc {
                 owner: Some(AllocOwner { unowned_since: Some(clock::now()), ..lost.clone() }),

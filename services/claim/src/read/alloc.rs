@@ -9,7 +9,7 @@ use berth_domain::alloc::{Alloc, VolumeRequest};
 use berth_domain::{AllocId, Namespace, NodeId, Timestamp, VolumeKey};
 use berth_service::newer::await_newer;
 use berth_service::page::{Room, after, page};
-use berth_service::projection::{AllocChange, Allocs};
+use berth_service::projection::{AllocChange, AllocKey, Allocs};
 
 use super::claim::{claims_of, unreadable_claims_of};
 use super::{Reader, first_unreadable};
@@ -140,22 +140,20 @@ pub async fn list_allocs(
     let after = after(&query.page, key::parse_alloc)?;
     let reader = Reader::new(query.newer, deadline);
     let show_page = |allocs: &Allocs| {
-        let matching = allocs
-            .iter()
-            .filter(|(alloc_namespace, ..)| namespace.covers(alloc_namespace))
-            .filter(|(alloc_namespace, id, _)| {
-                after.as_ref().is_none_or(|(last_namespace, last_id)| {
-                    (*alloc_namespace, *id) > (last_namespace, last_id)
-                })
+        let room = Room::for_page(&query.page);
+        let matching = candidates(allocs, namespace, &query, after.as_ref())
+            .filter(|(alloc_namespace, id)| {
+                let alloc = allocs.get(alloc_namespace, id);
+                namespace.covers(alloc_namespace)
+                    && alloc.is_some_and(|(_, alloc)| matches(&query, id, alloc))
             })
-            .filter(|(_, id, alloc)| matches(&query, id, alloc))
-            .map(|(namespace, id, _)| (namespace, id));
-        let show = |(namespace, id): &(&Namespace, &AllocId)| {
+            .take(room.keys());
+        let show = |(namespace, id): &&AllocKey| {
             let (revision, alloc) = allocs.get(namespace, id)?;
             Some(stub(state, namespace, id, alloc, revision))
         };
-        let token = |(namespace, id): &(&Namespace, &AllocId)| key::alloc(namespace, id);
-        let page = page(matching, Room::for_page(&query.page), show, token);
+        let token = |(namespace, id): &&AllocKey| key::alloc(namespace, id);
+        let page = page(matching, room, show, token);
         let unreadable = allocs.unreadable().filter(|(alloc_namespace, id, _)| {
             namespace.covers(alloc_namespace) && id.as_str().starts_with(&query.prefix)
         });
@@ -174,6 +172,21 @@ pub async fn list_allocs(
         state.snapshot(reader, &state.allocs, concerns, show_page).await?;
     let allocs = page.entries.into_iter().flatten().collect();
     Ok(Listed { index, allocs, next: page.next, unreadable })
+}
+
+/// The allocs that the query can mean, after this one: those of an owner, those on a node, or all
+/// of the namespace.
+fn candidates<'a>(
+    allocs: &'a Allocs,
+    namespace: &'a Namespace,
+    query: &ListAllocs,
+    after: Option<&'a AllocKey>,
+) -> Box<dyn Iterator<Item = &'a AllocKey> + 'a> {
+    match (&query.owner, &query.node) {
+        (Some(owner), _) => Box::new(allocs.index().owned_by(owner, after)),
+        (None, Some(node)) => Box::new(allocs.index().placed_on(node, after)),
+        (None, None) => Box::new(allocs.iter_listed(namespace, after)),
+    }
 }
 
 fn matches(query: &ListAllocs, id: &AllocId, alloc: &Alloc) -> bool {

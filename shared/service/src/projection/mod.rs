@@ -8,6 +8,7 @@
 //!
 //! **Never** writes.
 
+mod alloc_index;
 mod allocs;
 mod change_log;
 mod classes;
@@ -23,6 +24,7 @@ mod unaccounted;
 mod volume_index;
 mod volumes;
 
+pub use alloc_index::{AllocIndex, AllocKey};
 pub use allocs::{AllocChange, Allocs};
 pub use change_log::ChangeLog;
 pub use classes::{Classes, StoredClass};
