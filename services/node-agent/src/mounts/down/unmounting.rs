@@ -141,7 +141,7 @@ impl Unmounting {
             return Ok(());
         }
         let place = self.local.paths.volume_paths(plugin_id, volume, alloc);
-        let begin = async {
+        let record = async {
             // Written before anything is unmounted: the handler of a grant that is on its way must
             // find it (rule 10).
             if known.detached.get(alloc).is_none_or(|known| known.epoch < epoch) {
@@ -152,9 +152,11 @@ impl Unmounting {
             Ok::<_, Problem>(runs::check_not_running(&self.runs, volume, alloc).await)
         };
         // What only looks need not wait until the disk has the journal.
-        let (begun, prepared) =
-            tokio::join!(begin, self.prepare_take_down(leaving, plugin, (&known, &place), context));
-        let not_running = begun?;
+        let (recorded, prepared) = tokio::join!(
+            record,
+            self.prepare_take_down(leaving, plugin, (&known, &place), context)
+        );
+        let not_running = recorded?;
         let Some(prepared) = prepared? else { return Ok(()) };
         not_running?;
         let PreparedTakeDown { calls, plugin, host, departing, surviving } = prepared;
