@@ -23,7 +23,7 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::pool::{HostOperation, HostPool};
 
-/// The rest after a reading, while several callers wait, is this many times as long as the reading took.
+/// The rest after a reading is this many times as long as the reading took.
 const REST_FACTOR: u32 = 8;
 /// The longest rest: a caller in a crowd waits longer for its turn than that.
 const REST_MAX: Duration = Duration::from_millis(25);
@@ -69,8 +69,8 @@ impl<T: Send + Sync + 'static> SharedReadings<T> {
             if ticket < reading.asked {
                 return Ok(Arc::clone(&reading.value));
             }
-            // Callers that came later wait for the lock. The longer the rest, the more of them share
-            // the next reading.
+            // Callers that came later wait for the lock. The longer the rest, the more of them
+            // share the next reading.
             if self.asked.load(Ordering::SeqCst) > ticket + 1 {
                 sleep_until(reading.rest_until).await;
             }

@@ -6,9 +6,9 @@
 //! the table out. Since Linux 5.8 no reading misses a mount that stays. Before that, two equal
 //! readings in a row are needed; otherwise everything that any of several readings has counts as
 //! mounted. What cannot be read is an error, never an absence (unknown is in use). Concurrent
-//! callers share a reading that began after all of their calls. While several callers wait, there is
-//! a rest between two readings: a table with many volumes is long, and the kernel unmounts nothing
-//! while it is read.
+//! callers share a reading that began after all of their calls. While several callers wait, there
+//! is a rest between two readings: a table with many volumes is long, and the kernel unmounts
+//! nothing while it is read.
 //!
 //! **Never** touches a mount point: a `stat` on a dead mount hangs for ever.
 
@@ -267,8 +267,8 @@ impl FromIterator<Mount> for MountTable {
     }
 }
 
-/// Reads a file whose size the kernel does not tell. Beginning with a large buffer saves most of the
-/// system calls, each of which stops mounts and unmounts for a moment.
+/// Reads a file whose size the kernel does not tell. Beginning with a large buffer saves most of
+/// the system calls, each of which stops mounts and unmounts for a moment.
 fn read_file(path: &str) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(BUFFER_BYTES);
     File::open(path)?.read_to_end(&mut bytes)?;

@@ -8,6 +8,7 @@
 pub mod raw;
 mod server;
 mod servers;
+mod spy;
 pub mod stock;
 mod wire;
 
@@ -18,6 +19,7 @@ use std::sync::OnceLock;
 
 pub use server::Server;
 pub use servers::{NatsOptions, NatsServers};
+pub use spy::{HeardMessage, Spy};
 
 use crate::repository;
 

@@ -5,7 +5,7 @@
 use std::io;
 use std::time::Duration;
 
-use async_nats::{Client, ConnectOptions, HeaderMap, Request};
+use async_nats::{Client, ConnectOptions, HeaderMap, Request, Subscriber};
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::net::TcpStream;
@@ -69,6 +69,14 @@ pub(super) async fn publish(
         sent.map_err(io::Error::other)?;
     }
     client.flush().await.map_err(io::Error::other)
+}
+
+/// The messages of a subject. The server has the subscription when this returns.
+pub(super) async fn subscribe(server: &Server, subject: &str) -> io::Result<Subscriber> {
+    let client = connect(server).await?;
+    let subscriber = client.subscribe(subject.to_owned()).await.map_err(io::Error::other)?;
+    client.flush().await.map_err(io::Error::other)?;
+    Ok(subscriber)
 }
 
 async fn in_time<T>(work: impl Future<Output = io::Result<T>>) -> io::Result<T> {

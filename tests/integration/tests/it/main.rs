@@ -9,6 +9,7 @@
 
 mod access_enabled;
 mod anydriver;
+mod budgets;
 mod clocks;
 mod config;
 mod cut_off;

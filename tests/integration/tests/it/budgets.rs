@@ -1,0 +1,112 @@
+//! What a job costs the bus. The counts do not depend on the machine.
+//!
+//! They grew while features came, and no measurement told: each run was compared with itself. Who
+//! needs more changes the budget here, and says why.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use berth_harness::nats::{HeardMessage, Spy};
+use berth_harness::root::or_skip;
+use berth_integration::{Options, System};
+use serde_json::Value;
+use tokio::time::sleep;
+
+/// How many messages of each kind.
+type Counts = BTreeMap<String, usize>;
+
+/// A quiet machine needs one round. On a busy one, calls are tried again in some of them.
+const ROUNDS: usize = 4;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_costs_the_bus_no_more_than_its_budget() {
+    if !or_skip("real mounts") {
+        return;
+    }
+    let system = System::start(Options { nodes: 1, ..Options::default() }).await;
+    let spy = Spy::listen(&system.servers()[0]).await;
+    let (mut mounts, mut releases) = (Vec::new(), Vec::new());
+    for round in 0..ROUNDS {
+        let (volume, alloc) = (format!("v{round}"), format!("a{round}"));
+        system.volume(&volume, &["single-node-writer"]).await;
+        count_until_quiet(&spy).await;
+        system.run(&alloc, 0, &volume).await;
+        mounts.push(count_until_quiet(&spy).await);
+        system.stop(&alloc).await;
+        releases.push(count_until_quiet(&spy).await);
+        assert!(system.claims(&volume).await.claims.is_empty(), "{alloc} is released");
+    }
+    let budget = |lines: &[(&str, usize)]| -> Counts {
+        lines.iter().map(|(kind, count)| ((*kind).to_owned(), *count)).collect()
+    };
+    let of_mount = [
+        ("request alloc.register", 1),
+        ("request agent.mount", 1),
+        ("request claim.take", 1),
+        ("request controller.publish", 1),
+        ("request node.tell", 2),
+        ("request claim.observe", 1),
+        ("write berth-allocs", 1),
+        // Publishing, taken, and what the agent says of the mount.
+        ("write berth-volumes", 3),
+        ("event", 5),
+        ("read berth-allocs at its leader", 4),
+        ("read berth-volumes at its leader", 1),
+    ];
+    assert_eq!(fewest(&mounts), budget(&of_mount), "to register an alloc and mount its volume");
+    assert_eq!(fewest(&releases), budget(&[]), "to stop the alloc and free the volume");
+}
+
+/// Counts what is sent until nothing that counts is sent for a second.
+async fn count_until_quiet(spy: &Spy) -> Counts {
+    let mut counts = Counts::new();
+    loop {
+        sleep(Duration::from_secs(1)).await;
+        let heard: Vec<String> = spy.take().iter().filter_map(kind).collect();
+        if heard.is_empty() {
+            return counts;
+        }
+        for kind in heard {
+            *counts.entry(kind).or_default() += 1;
+        }
+    }
+}
+
+/// The kind of a message that a job causes; none of what is sent now and then anyway.
+fn kind(heard: &HeardMessage) -> Option<String> {
+    let tokens: Vec<&str> = heard.subject.split('.').collect();
+    match *tokens.as_slice() {
+        ["$KV", bucket @ ("berth-volumes" | "berth-allocs"), ..] => Some(format!("write {bucket}")),
+        ["$JS", "API", "STREAM", "MSG", "GET", _] => {
+            let asked: Value = serde_json::from_slice(&heard.payload).ok()?;
+            let key = asked["last_by_subj"].as_str()?.strip_prefix("$KV.")?;
+            let (bucket, key) = key.split_once('.')?;
+            // Mirrors ask for the newest message of all now and then.
+            let is_of_job = ["berth-volumes", "berth-allocs"].contains(&bucket) && key != ">";
+            is_of_job.then(|| format!("read {bucket} at its leader"))
+        }
+        ["berth", "v1", "event", ..] => Some("event".to_owned()),
+        ["berth", "v1", "agent", _, "controller", _, verb, ..] => {
+            Some(format!("request controller.{verb}"))
+        }
+        ["berth", "v1", "agent", _, verb, ..] => Some(format!("request agent.{verb}")),
+        // A lease, a report, and a comparison of mounts with claims.
+        ["berth", "v1", "node", "hold" | "report", ..] | ["berth", "v1", "claim", "status", ..] => {
+            None
+        }
+        ["berth", "v1", service, verb, ..] => Some(format!("request {service}.{verb}")),
+        _ => None,
+    }
+}
+
+/// The least number of each kind in any round.
+fn fewest(rounds: &[Counts]) -> Counts {
+    let mut fewest = rounds[0].clone();
+    for round in rounds {
+        for (kind, count) in &mut fewest {
+            *count = (*count).min(round.get(kind).copied().unwrap_or(0));
+        }
+    }
+    fewest.retain(|_, count| *count > 0);
+    fewest
+}
