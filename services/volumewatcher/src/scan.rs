@@ -1,7 +1,8 @@
 //! The volumes that one scan looks at; pure.
 //!
-//! **Promises** that a scan costs the same however many volumes there are: it looks at all unfinished
-//! work, and at a bounded part of the claims that rest. The next scan looks at the next part.
+//! **Promises** that a scan costs the same however many volumes there are: it looks at all
+//! unfinished work, and at a bounded part of the claims that rest. The next scan looks at the next
+//! part.
 
 use std::collections::BTreeMap;
 

@@ -149,8 +149,8 @@ fn check_adoptable(
     Err(Problem::new(Code::OwnerHeld, message))
 }
 
-/// The first live allocs of the owner for which `is_meant` holds, and whether there are more. Everything that
-/// was stored before the request counts.
+/// The first live allocs of the owner for which `is_meant` holds, and whether there are more.
+/// Everything that was stored before the request counts.
 async fn live_allocs(
     state: &State,
     namespace: &Namespace,

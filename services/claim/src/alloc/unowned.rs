@@ -22,7 +22,8 @@ use crate::store::state::{State, StateInner};
 
 /// Interval at which it is checked whether a lease has ended.
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);
-/// Interval at which the owners of all allocs are compared with the leases. It repairs what was missed.
+/// Interval at which the owners of all allocs are compared with the leases. It repairs what was
+/// missed.
 const RESCAN: Duration = Duration::from_secs(10);
 
 /// Marks allocs as unowned until the process ends.
