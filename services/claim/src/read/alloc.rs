@@ -1,5 +1,7 @@
 //! `alloc.status` and `alloc.list`.
 
+use std::collections::BTreeSet;
+
 use berth_contract::key;
 use berth_contract::message::alloc::{
     AllocQuery, AllocStatus, AllocStub, Allocs as Listed, ListAllocs, RequestedMount,
@@ -14,6 +16,7 @@ use berth_service::projection::{AllocChange, AllocKey, Allocs};
 use super::claim::{claims_of, unreadable_claims_of};
 use super::{Reader, first_unreadable};
 use crate::caller::Caller;
+use crate::store::forgettable::is_forgettable;
 use crate::store::records::{is_known_to, no_such_alloc};
 use crate::store::state::{State, StateInner};
 
@@ -142,10 +145,12 @@ pub async fn list_allocs(
     let show_page = |allocs: &Allocs| {
         let room = Room::for_page(&query.page);
         let matching = candidates(allocs, namespace, &query, after.as_ref())
-            .filter(|(alloc_namespace, id)| {
+            .filter(|key| {
+                let (alloc_namespace, id) = key;
+                let is_meant =
+                    |alloc| matches(&query, id, alloc) && has_use_ended(state, &query, key, alloc);
                 let alloc = allocs.get(alloc_namespace, id);
-                namespace.covers(alloc_namespace)
-                    && alloc.is_some_and(|(_, alloc)| matches(&query, id, alloc))
+                namespace.covers(alloc_namespace) && alloc.is_some_and(|(_, alloc)| is_meant(alloc))
             })
             .take(room.keys());
         let show = |(namespace, id): &&AllocKey| {
@@ -174,19 +179,39 @@ pub async fn list_allocs(
     Ok(Listed { index, allocs, next: page.next, unreadable })
 }
 
-/// The allocs that the query can mean, after this one: those of an owner, those on a node, or all
-/// of the namespace.
+/// The allocs that the query can mean, after this one: those that have ended, those of an owner,
+/// those on a node, or all of the namespace.
 fn candidates<'a>(
     allocs: &'a Allocs,
     namespace: &'a Namespace,
     query: &ListAllocs,
     after: Option<&'a AllocKey>,
 ) -> Box<dyn Iterator<Item = &'a AllocKey> + 'a> {
+    if let Some(before) = query.forgettable_before {
+        // They come by the time of their ends, and those that ended before it are few.
+        let ended = allocs.index().ended_before(before);
+        let later: BTreeSet<&AllocKey> =
+            ended.filter(|key| after.is_none_or(|after| *key > after)).collect();
+        return Box::new(later.into_iter());
+    }
     match (&query.owner, &query.node) {
         (Some(owner), _) => Box::new(allocs.index().owned_by(owner, after)),
         (None, Some(node)) => Box::new(allocs.index().placed_on(node, after)),
         (None, None) => Box::new(allocs.iter_listed(namespace, after)),
     }
+}
+
+/// Whether the alloc's record is of no use any more, if the query asks for such allocs.
+fn has_use_ended(state: &State, query: &ListAllocs, key: &AllocKey, alloc: &Alloc) -> bool {
+    let (namespace, id) = key;
+    query.forgettable_before.is_none_or(|before| {
+        state.volumes.mirror.read(|volumes| {
+            state
+                .nodes
+                .mirror
+                .read(|nodes| is_forgettable(volumes, nodes, (namespace, id), alloc, before))
+        })
+    })
 }
 
 fn matches(query: &ListAllocs, id: &AllocId, alloc: &Alloc) -> bool {

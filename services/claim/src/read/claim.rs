@@ -14,15 +14,13 @@ use berth_service::clock;
 use berth_service::page::{Room, after, page};
 use berth_service::projection::{ClaimKey, Nodes, Subtree, VolumeChange, Volumes};
 
+use super::reach::{ClaimRef, Reach};
 use super::records::ReplyRecords;
 use super::wait::{ClaimContext, VolumeQueue, waits_on_node};
 use super::{Reader, first_unreadable};
 use crate::caller::Caller;
 use crate::store::handle;
 use crate::store::state::{State, StateInner};
-
-/// A claim, by its volume and alloc.
-type ClaimRef<'a> = (&'a VolumeKey, &'a AllocId);
 
 /// A claim with its volume.
 type ClaimOf<'a> = (&'a VolumeKey, &'a Subtree, &'a AllocId, &'a Claim);
@@ -53,9 +51,14 @@ pub async fn list_claims(
             last.as_ref()?.show_claim(alloc)
         };
         let room = Room::for_page(&query.page);
-        let matching = matching(volumes, namespace, &query, after.as_ref()).take(room.keys());
+        let reach = Reach::of_list(&query);
+        let matching = matching(volumes, namespace, &query, after.as_ref(), &reach);
+        let is_meant = |(volume, alloc): &ClaimRef<'_>| {
+            !query.leaving || is_leaving(state, volumes, volume, alloc)
+        };
         let token = |(volume, alloc): &ClaimRef<'_>| key::claim(volume, alloc);
-        let page = page(matching, room, show, token);
+        let mut page = page(matching.filter(is_meant).take(room.keys()), room, show, token);
+        page.next = page.next.or_else(|| reach.end().map(|last| token(&last)));
         (page, first_unreadable(unreadable(volumes, namespace, &query)))
     };
     let concerns = |volumes: &Volumes, than: u64| {
@@ -110,8 +113,10 @@ fn matching<'a>(
     namespace: &'a Namespace,
     query: &'a ListClaims,
     after: Option<&'a ClaimKey>,
+    reach: &'a Reach<'a>,
 ) -> impl Iterator<Item = ClaimRef<'a>> {
     let claims = candidates(volumes, namespace, query, after);
+    let claims = claims.take_while(|(volume, _, alloc, _)| reach.covers((volume, alloc)));
     let later = claims.filter(move |(volume, _, alloc, _)| {
         after.is_none_or(|(last_volume, last)| (*volume, *alloc) > (last_volume, last))
     });
@@ -130,6 +135,17 @@ fn matching<'a>(
             && query.plugin.as_ref().is_none_or(is_of_plugin)
     });
     matching.map(|(key, _, alloc, _)| (key, alloc))
+}
+
+/// Whether the claim is to end: it is being released, or its alloc has ended or is not known.
+fn is_leaving(state: &State, volumes: &Volumes, key: &VolumeKey, alloc: &AllocId) -> bool {
+    let claim = volumes.get(key).and_then(|subtree| subtree.volume.claims.get(alloc));
+    claim.is_some_and(|claim| match claim.state {
+        ClaimState::Unpublishing | ClaimState::NodeDetached => true,
+        ClaimState::Waiting | ClaimState::Publishing | ClaimState::Taken => {
+            !state.is_wanted(&key.namespace, alloc)
+        }
+    })
 }
 
 /// The claims that the query can mean: those of a node, of a volume, or of all volumes with claims.

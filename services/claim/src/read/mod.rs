@@ -13,6 +13,7 @@ mod claim;
 mod history;
 mod placement;
 pub mod plan;
+mod reach;
 mod records;
 mod refusal;
 mod storage;

@@ -219,7 +219,8 @@ pub async fn list_volumes(
     Ok(Listed { index, volumes, next: page.next, unreadable })
 }
 
-/// The volumes that the query can mean: those with claims on a node, those with claims, or all.
+/// The volumes that the query can mean: those that are closing, those with claims on a node, those
+/// with claims, or all.
 fn candidates<'a>(
     volumes: &'a Volumes,
     namespace: &'a Namespace,
@@ -227,6 +228,11 @@ fn candidates<'a>(
     first: Option<&'a VolumeKey>,
 ) -> Box<dyn Iterator<Item = (&'a VolumeKey, &'a Subtree)> + 'a> {
     let ListVolumes { prefix, node, state, .. } = query;
+    if query.closing {
+        let closing = volumes.index().closing();
+        let there = closing.filter(|key| namespace.covers(&key.namespace));
+        return Box::new(there.filter_map(|key| volumes.get_key_value(key)));
+    }
     match (node, state) {
         (Some(node), _) => {
             let claims = volumes.index().claims_on(node, None).map(|(key, _)| key);
@@ -260,6 +266,7 @@ fn matches(query: &ListVolumes, key: &VolumeKey, subtree: &Subtree) -> bool {
         && query.plugin.as_ref().is_none_or(|plugin| *plugin == spec.plugin)
         && query.node.as_ref().is_none_or(|node| subtree.volume.claims.held_on(node))
         && query.state.is_none_or(claimed)
+        && (!query.closing || spec.closing.is_some())
 }
 
 fn stub(

@@ -7,6 +7,7 @@
 
 pub mod class_guard;
 pub mod events;
+pub mod forgettable;
 pub mod handle;
 pub mod handle_repair;
 pub mod level;

@@ -49,6 +49,7 @@ pub async fn status(args: &AllocStatus, session: &Session) -> Result<(), Failure
         unowned: args.unowned,
         page: (&args.page).into(),
         newer,
+        ..ListAllocs::default()
     };
     listing::list::<verb::AllocList>(session, &session.namespace, &args.view, none_text, request)
         .await

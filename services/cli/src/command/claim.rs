@@ -19,6 +19,7 @@ pub async fn status(args: &ClaimStatus, session: &Session) -> Result<(), Failure
         state: args.state,
         page: (&args.page).into(),
         newer,
+        ..ListClaims::default()
     };
     listing::list::<verb::ClaimStatus>(session, &session.namespace, &args.view, None, request).await
 }

@@ -59,6 +59,7 @@ pub async fn status(args: &List, session: &Session) -> Result<(), Failure> {
         state: args.state,
         page: (&args.page).into(),
         newer,
+        ..ListVolumes::default()
     };
     listing::list::<verb::VolumeList>(session, &session.namespace, &args.view, None, request).await
 }

@@ -264,6 +264,10 @@ pub struct ListAllocs {
     /// Only live allocs whose owner's lease has ended.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unowned: bool,
+    /// Only allocs that `alloc.forget` with this `before` would forget: those that ended before
+    /// this time, have no claim, and are mounted nowhere.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub forgettable_before: Option<Timestamp>,
     /// Which page.
     #[serde(flatten)]
     pub page: Page,
@@ -278,6 +282,7 @@ decode_struct!(ListAllocs {
     owner,
     meta,
     unowned = false,
+    forgettable_before,
 } + page, newer);
 
 /// An alloc with its claims: the answer to register, stop and status.

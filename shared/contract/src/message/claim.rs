@@ -312,6 +312,11 @@ pub struct ListClaims {
     /// Only in this state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<State>,
+    /// Only claims that are to end: those that are being released, and those whose alloc has ended
+    /// or is not known. A page has those among a bounded number of claims: it may be empty although
+    /// there is a next one.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub leaving: bool,
     /// Which page.
     #[serde(flatten)]
     pub page: Page,
@@ -326,6 +331,7 @@ decode_struct!(ListClaims {
     node,
     plugin,
     state,
+    leaving = false,
 } + page, newer);
 
 /// The kind of thing that a claim waits for.

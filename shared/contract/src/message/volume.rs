@@ -158,6 +158,9 @@ pub struct ListVolumes {
     /// Only volumes with a claim in this state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<State>,
+    /// Only volumes that are being deregistered.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub closing: bool,
     /// Which page.
     #[serde(flatten)]
     pub page: Page,
@@ -170,6 +173,7 @@ decode_struct!(ListVolumes {
     plugin,
     node,
     state,
+    closing = false,
 } + page, newer);
 
 /// Whether a volume can be claimed, derived when read (A6).

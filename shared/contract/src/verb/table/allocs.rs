@@ -80,11 +80,12 @@ verbs! {
         errors: [NoSuchAlloc],
     }
 
-    /// List allocs, one short line each: prefix, node, state, owner, meta, unowned
+    /// List allocs, one short line each: prefix, node, state, owner, meta, unowned,
+    /// forgettable_before
     AllocList {
         step: "alloc.list", endpoint: "alloc-list",
         subject: "berth.v1.alloc.list.<ns>", to: Namespace,
-        service: CLAIM, senders: [LIST, NODE_AGENT], effect: Read,
+        service: CLAIM, senders: [LIST, NODE_AGENT, GC], effect: Read,
         request: alloc::ListAllocs, reply: alloc::Allocs,
         errors: [],
     }

@@ -54,11 +54,11 @@ verbs! {
         errors: [NoSuchVolume, NoSuchClaim],
     }
 
-    /// Show claims and what each waits for: prefix, volume, alloc, node, plugin, state
+    /// Show claims and what each waits for: prefix, volume, alloc, node, plugin, state, leaving
     ClaimStatus {
         step: "claim.status", endpoint: "claim-status",
         subject: "berth.v1.claim.status.<ns>", to: Namespace,
-        service: CLAIM, senders: [READ, NODE_AGENT, PLUGIN_REGISTRY], effect: Read,
+        service: CLAIM, senders: [READ, NODE_AGENT, PLUGIN_REGISTRY, GC], effect: Read,
         request: claim::ListClaims, reply: claim::Claims,
         errors: [NoSuchVolume],
     }

@@ -65,11 +65,11 @@ verbs! {
         errors: [NoSuchVolume, RegistrationLost],
     }
 
-    /// List volumes, one short line each: prefix, plugin, node, state
+    /// List volumes, one short line each: prefix, plugin, node, state, closing
     VolumeList {
         step: "volume.list", endpoint: "volume-list",
         subject: "berth.v1.volume.list.<ns>", to: Namespace,
-        service: CLAIM, senders: [LIST, DOCKER, PLUGIN_REGISTRY], effect: Read,
+        service: CLAIM, senders: [LIST, DOCKER, PLUGIN_REGISTRY, GC], effect: Read,
         request: volume::ListVolumes, reply: volume::Volumes,
         errors: [],
     }
