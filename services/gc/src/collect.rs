@@ -82,11 +82,14 @@ impl Collector {
     }
 
     async fn release(&self, claim: &UnwantedClaim, name: &str, order: &Order) -> Collected {
-        let UnwantedClaim { volume, alloc, epoch } = claim;
+        let UnwantedClaim { volume, alloc, epoch, ended_before } = claim;
         let evidence = self.evidence(&volume.namespace, alloc).await;
         let Some(evidence) = evidence.map_err(|error| process::chain(&error))? else {
             return Ok(CollectOutcome::Nothing);
         };
+        if matches!(&evidence, Evidence::Ended { at, .. } if at > ended_before) {
+            return Ok(CollectOutcome::Nothing);
+        }
         if evidence == Evidence::Gone && !self.is_gone(&volume.namespace, alloc, order).await? {
             return Ok(CollectOutcome::Nothing);
         }
@@ -236,7 +239,7 @@ impl Collector {
 
     /// Sends a request once. `berth_client` would send a brief change again before the deadline,
     /// when the lease may have ended.
-    async fn ask_once<V: Verb>(
+    pub(crate) async fn ask_once<V: Verb>(
         &self,
         to: &V::To,
         request: &V::Request,
@@ -256,7 +259,7 @@ impl Collector {
 impl fmt::Display for CollectCandidate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Claim(UnwantedClaim { volume, alloc, epoch }) => {
+            Self::Claim(UnwantedClaim { volume, alloc, epoch, .. }) => {
                 f.write_str(&describe(volume, alloc, *epoch))
             }
             Self::Volume(volume) => write!(f, "volume {volume}"),

@@ -26,7 +26,15 @@ pub struct Collector {
     pub(crate) plugins: Bucket,
     pub(crate) leases: Bucket,
     /// One sweep at a time.
-    pub(crate) turn: Mutex<()>,
+    pub(crate) turn: Mutex<Cursors>,
+}
+
+/// Where the next sweep goes on in each list: `after` of its page. None for the beginning.
+#[derive(Debug, Default)]
+pub struct Cursors {
+    pub closing: Option<String>,
+    pub claims: Option<String>,
+    pub allocs: Option<String>,
 }
 
 impl Collector {
@@ -58,6 +66,8 @@ pub struct Order {
     pub trace: TraceContext,
     /// Candidates that are not collected by then are left to the next sweep.
     pub deadline: Instant,
+    /// Whether somebody asked for it, and waits.
+    pub is_forced: bool,
     /// Nothing is requested once this lease may have ended.
     pub lease: Weak<KeptLease>,
 }

@@ -135,7 +135,8 @@ async fn sweep_now_and_then(collector: &Collector, lease: &Arc<KeptLease>) {
             *at = now + clock::jittered(pace(*kind).interval);
         }
         let trace = clock::begin_trace();
-        let order = Order { kinds, trace, deadline: now + SWEEP_MAX, lease: Arc::downgrade(lease) };
+        let (deadline, lease) = (now + SWEEP_MAX, Arc::downgrade(lease));
+        let order = Order { kinds, trace, deadline, is_forced: false, lease };
         match collector.sweep(&order).await {
             Ok(swept) if swept.more => {
                 let soon = Instant::now() + NEXT_SWEEP_PAUSE;
@@ -171,7 +172,7 @@ async fn force(
     };
     let kinds = Kind::ALL.into_iter().filter(wanted).map(|kind| (kind, after(kind))).collect();
     let deadline = request.deadline.checked_sub(ANSWER_BEFORE).unwrap_or(request.deadline);
-    let order = Order { kinds, trace: request.trace, deadline, lease };
+    let order = Order { kinds, trace: request.trace, deadline, is_forced: true, lease };
     order.check_lead().map_err(|problem| problem.next("ask again"))?;
     collector.sweep(&order).await.map(|swept| swept.sweep)
 }

@@ -1,6 +1,7 @@
 //! `berth-gc`: finds what was left behind, and asks its owner to remove it.
 //!
-//! **Owns** nothing but its lease. It reads all records at an interval, and finds
+//! **Owns** nothing but its lease. At an interval it asks the claim service for what may be left
+//! behind, page by page, reads the records of nodes and plugins, and finds
 //! - claims of allocs that have ended or do not exist (F1);
 //! - volumes that are closing and have no claim left;
 //! - records that are of no use any more (F2, D4): of allocs that have ended, of nodes that are
@@ -20,6 +21,7 @@ mod collect;
 mod collector;
 mod config;
 mod evidence;
+mod find;
 mod lead;
 mod plan;
 mod sweep;

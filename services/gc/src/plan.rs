@@ -10,15 +10,16 @@
 mod claims;
 mod records;
 
-use std::time::Duration;
+use std::collections::BTreeSet;
 
-use berth_contract::message::collect::Kind;
 use berth_domain::alloc::AllocState;
 use berth_domain::{AllocId, Namespace, NodeId, Timestamp, VolumeKey};
-use berth_service::projection::{Allocs, Instances, Nodes, Volumes};
+use berth_service::projection::{Instances, Nodes};
 
-/// The candidates of a scan of the caches. The collector reads the evidence for each again, at the
-/// stream's leader.
+pub use records::{DownNode, burden_by_allocs, burden_by_claims};
+
+/// The candidates of a sweep. The collector reads the evidence for each again, at the stream's
+/// leader.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     /// Claims that seem to have no running alloc.
@@ -34,6 +35,10 @@ pub struct Plan {
     pub strays: Vec<NodeId>,
     /// Records that must stay for now, each with the reason, in words.
     pub kept: Vec<String>,
+    /// Volumes with a record that cannot be read.
+    unreadable: BTreeSet<VolumeKey>,
+    /// Whether there are more candidates than one sweep takes.
+    pub more: bool,
 }
 
 /// A claim that seems to have no running alloc.
@@ -43,6 +48,8 @@ pub struct UnwantedClaim {
     pub alloc: AllocId,
     /// Distinguishes the claims of one alloc on one volume.
     pub epoch: u64,
+    /// It stays if its alloc ended later.
+    pub ended_before: Timestamp,
 }
 
 /// An alloc whose record is not needed any more.
@@ -58,31 +65,12 @@ pub struct EndedAlloc {
     pub at: Timestamp,
 }
 
-/// The records that a plan is made from.
+/// The records of nodes and plugins.
 #[derive(Debug, Clone, Copy)]
 pub struct SweepView<'a> {
-    pub volumes: &'a Volumes,
-    pub allocs: &'a Allocs,
     pub nodes: &'a Nodes,
     pub plugins: &'a Instances,
     pub now: Timestamp,
-}
-
-impl SweepView<'_> {
-    /// Whether more than `after` has passed since then.
-    fn overdue(&self, since: Timestamp, after: Duration) -> bool {
-        since.after(after) <= self.now
-    }
-
-    /// Adds the candidates of one kind that are due for longer than `after`.
-    pub fn find(&self, kind: Kind, after: Duration, plan: &mut Plan) {
-        match kind {
-            Kind::Claims => self.claims(after, plan),
-            Kind::Allocs => self.allocs(after, plan),
-            Kind::Nodes => self.nodes(after, plan),
-            Kind::Plugins => self.plugins(after, plan),
-        }
-    }
 }
 
 /// A claim in words.

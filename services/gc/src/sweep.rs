@@ -9,11 +9,10 @@ use futures_util::{StreamExt as _, stream};
 use tokio::time::timeout_at;
 
 use crate::collect::{CollectCandidate, CollectOutcome};
-use crate::collector::{Collector, Order};
+use crate::collector::{Collector, Cursors, Order};
+use crate::find::ITEMS_MAX;
 use crate::plan::Plan;
 
-/// Most candidates of one kind in one sweep; the next sweep takes the rest.
-const ITEMS_MAX: usize = 1000;
 /// Candidates that are collected at the same time.
 const COLLECTED_AT_ONCE: usize = 8;
 /// Most lines in each half of the answer. It fits into a message even if every byte is escaped.
@@ -37,11 +36,11 @@ pub struct Swept {
 impl Collector {
     /// Carries the order out.
     pub(crate) async fn sweep(&self, order: &Order) -> Result<Swept, Problem> {
-        let Ok(_turn) = timeout_at(order.deadline, self.turn.lock()).await else {
+        let Ok(mut cursors) = timeout_at(order.deadline, self.turn.lock()).await else {
             let message = "another sweep is under way and did not end in time";
             return Err(Problem::new(Code::Overloaded, message).retryable().at_step(STEP));
         };
-        let plan = self.plan(order).await.map_err(|problem| problem.at_step(STEP))?;
+        let plan = self.plan(order, &mut cursors).await;
         let mut sweep = Sweep { collected: Vec::new(), kept: plan.kept };
         let chance = clock::jitter() as usize;
         let sorts = [
@@ -51,9 +50,9 @@ impl Collector {
             plan.idle.into_iter().map(CollectCandidate::Node).collect(),
             plan.strays.into_iter().map(CollectCandidate::Stray).collect(),
         ];
-        let mut more = 0;
+        let mut more = plan.more;
         for mut candidates in sorts {
-            more += limit(&mut candidates, chance);
+            more |= limit(&mut candidates, chance);
             let lines = candidates.into_iter().map(|candidate| self.collect(candidate, order));
             let mut lines = stream::iter(lines).buffered(COLLECTED_AT_ONCE);
             while let Some(line) = lines.next().await {
@@ -64,37 +63,39 @@ impl Collector {
                 }
             }
         }
-        if more > 0 {
-            sweep.kept.push(format!("{more} more things, for the next sweep"));
+        if more {
+            sweep.kept.push("more things, for the next sweep".to_owned());
         }
         log(&sweep, &order.trace.trace_id());
         let Sweep { collected, kept } = sweep;
         let sweep = Sweep { collected: shortened(collected), kept: shortened(kept) };
-        Ok(Swept { sweep, more: more > 0 })
+        Ok(Swept { sweep, more })
     }
 
-    async fn plan(&self, order: &Order) -> Result<Plan, Problem> {
-        let view = self.view(order.deadline).await?;
-        Ok(view.with_view(clock::now(), |sight| {
-            let mut plan = Plan::default();
-            for (kind, after) in &order.kinds {
-                sight.find(*kind, *after, &mut plan);
+    /// Finds the candidates of all kinds. A kind that cannot be looked at stops no other.
+    async fn plan(&self, order: &Order, cursors: &mut Cursors) -> Plan {
+        let mut plan = Plan::default();
+        for kind in &order.kinds {
+            if let Err(problem) = self.find(*kind, order, cursors, &mut plan).await {
+                let (kind, trace) = (kind.0.as_str(), order.trace.trace_id());
+                tracing::warn!(trace, kind, %problem, "what could be collected was not found");
+                plan.kept.push(format!("{kind}: not looked at now: {problem}"));
             }
-            plan
-        }))
+        }
+        plan
     }
 }
 
-/// Keeps as many candidates as one sweep takes, from a random one on, and returns how many are left
-/// for the next sweep. So candidates that fail each time do not keep the others out.
-fn limit<T>(candidates: &mut Vec<T>, chance: usize) -> usize {
-    let left_over = candidates.len().saturating_sub(ITEMS_MAX);
-    if left_over > 0 {
+/// Keeps as many candidates as one sweep takes, from a random one on, and returns whether some are
+/// left for the next sweep. So candidates that fail each time do not keep the others out.
+fn limit<T>(candidates: &mut Vec<T>, chance: usize) -> bool {
+    let has_more = candidates.len() > ITEMS_MAX;
+    if has_more {
         let begin = chance % candidates.len();
         candidates.rotate_left(begin);
         candidates.truncate(ITEMS_MAX);
     }
-    left_over
+    has_more
 }
 
 fn log(sweep: &Sweep, trace: &str) {
@@ -135,9 +136,9 @@ mod tests {
     #[test]
     fn every_thing_has_its_turn_when_there_are_too_many() {
         let mut few_candidates: Vec<usize> = (0..ITEMS_MAX).collect();
-        assert_eq!((limit(&mut few_candidates, 7), few_candidates[0]), (0, 0));
+        assert_eq!((limit(&mut few_candidates, 7), few_candidates[0]), (false, 0));
         let mut many_candidates: Vec<usize> = (0..3 * ITEMS_MAX).collect();
-        assert_eq!(limit(&mut many_candidates, 5 * ITEMS_MAX + 7), 2 * ITEMS_MAX);
+        assert!(limit(&mut many_candidates, 5 * ITEMS_MAX + 7));
         assert_eq!((many_candidates.len(), many_candidates[0]), (ITEMS_MAX, 2 * ITEMS_MAX + 7));
         assert_eq!(many_candidates[ITEMS_MAX - 1], 6, "after the last comes the first");
     }

@@ -1,61 +1,45 @@
-//! The records that a sweep is planned from, read again for each sweep.
+//! The records of nodes and plugins, read again for each sweep that looks at them.
 //!
-//! **Owns** a reading of the buckets while a sweep is planned.
+//! **Owns** a reading of their buckets while a sweep is planned.
 //!
 //! **Promises** that the reading has everything that was stored before it began.
 //!
-//! **Never** follows a bucket between two sweeps: in a busy fleet every step of every release would
+//! **Never** follows a bucket between two sweeps: in a busy fleet every report of every node would
 //! be sent to it.
 
 use berth_bus::{Bucket, Fold, Mirror, MirrorError, MirrorOptions};
 use berth_contract::problem::Problem;
 use berth_domain::Timestamp;
-use berth_service::projection::{Allocs, Instances, Nodes, Volumes};
+use berth_service::projection::{Instances, Nodes};
 use tokio::time::Instant;
 
 use crate::collector::Collector;
 use crate::plan::SweepView;
 
-/// The records that a sweep reads.
+/// The records of nodes and plugins.
 pub struct SweepMirrors {
-    volumes: Mirror<Volumes>,
-    allocs: Mirror<Allocs>,
     nodes: Mirror<Nodes>,
     plugins: Mirror<Instances>,
 }
 
 impl Collector {
-    /// Reads everything that is stored by now.
+    /// Reads all nodes and plugins that are stored by now.
     pub(crate) async fn view(&self, deadline: Instant) -> Result<SweepMirrors, Problem> {
-        let heads = tokio::try_join!(
-            self.volumes.newest(),
-            self.allocs.newest(),
-            self.nodes.newest(),
-            self.plugins.newest(),
-        );
-        let heads = heads?;
+        let heads = tokio::try_join!(self.nodes.newest(), self.plugins.newest())?;
         let view = tokio::try_join!(
-            read::<Volumes>(&self.volumes, heads.0, deadline),
-            read::<Allocs>(&self.allocs, heads.1, deadline),
-            read::<Nodes>(&self.nodes, heads.2, deadline),
-            read::<Instances>(&self.plugins, heads.3, deadline),
+            read::<Nodes>(&self.nodes, heads.0, deadline),
+            read::<Instances>(&self.plugins, heads.1, deadline),
         );
-        let (volumes, allocs, nodes, plugins) = view?;
-        Ok(SweepMirrors { volumes, allocs, nodes, plugins })
+        let (nodes, plugins) = view?;
+        Ok(SweepMirrors { nodes, plugins })
     }
 }
 
 impl SweepMirrors {
-    /// Calls `with` while all mirrors are locked.
+    /// Calls `with` while both mirrors are locked.
     pub fn with_view<T>(&self, now: Timestamp, with: impl FnOnce(&SweepView<'_>) -> T) -> T {
-        self.volumes.read(|volumes| {
-            self.allocs.read(|allocs| {
-                self.nodes.read(|nodes| {
-                    self.plugins
-                        .read(|plugins| with(&SweepView { volumes, allocs, nodes, plugins, now }))
-                })
-            })
-        })
+        self.nodes
+            .read(|nodes| self.plugins.read(|plugins| with(&SweepView { nodes, plugins, now })))
     }
 }
 

@@ -2,84 +2,79 @@
 
 use std::time::Duration;
 
-use berth_domain::volume::{Claim, State};
-use berth_domain::{AllocId, VolumeKey};
-use berth_service::projection::Subtree;
+use berth_contract::key::{VolumeEntry, parse_volume};
+use berth_contract::message::claim::{ClaimStatus, Claims};
+use berth_contract::message::volume::{VolumeStub, Volumes};
+use berth_contract::record::UnreadableRecord;
+use berth_domain::volume::State;
+use berth_domain::{Timestamp, VolumeKey};
 
-use super::{Plan, SweepView, UnwantedClaim, describe};
-use crate::evidence;
+use super::{Plan, UnwantedClaim, describe};
 
-enum ClaimVerdict {
-    /// Wanted, or too young to decide.
-    AtRest,
-    Unwanted,
-    Stuck,
-}
-
-impl SweepView<'_> {
-    /// Judges every claim. The volumewatcher has the grace period to release a claim first.
-    pub(super) fn claims(&self, grace: Duration, plan: &mut Plan) {
-        let mut subtrees: Vec<(&VolumeKey, &Subtree)> = self.volumes.iter().collect();
-        subtrees.sort_by_key(|(volume, _)| *volume);
-        for (volume, subtree) in subtrees {
-            if let Some(record) = subtree.first_unreadable() {
-                plan.kept.push(format!("volume {volume}: {record}"));
-                continue;
-            }
-            for (alloc, claim) in &subtree.volume.claims {
-                match self.verdict(volume, alloc, claim, grace) {
-                    ClaimVerdict::AtRest => {}
-                    ClaimVerdict::Unwanted => plan.unwanted.push(UnwantedClaim {
-                        volume: volume.clone(),
-                        alloc: alloc.clone(),
-                        epoch: claim.epoch,
-                    }),
-                    ClaimVerdict::Stuck => plan.kept.push(stuck(volume, alloc, claim)),
-                }
-            }
-            let closing = subtree.volume.spec.as_ref().is_some_and(|spec| spec.closing.is_some());
-            if closing && subtree.volume.claims.is_empty() {
-                plan.closing.push(volume.clone());
+impl Plan {
+    /// Adds the closing volumes of a page that have no claim left.
+    pub fn add_closing(&mut self, page: &Volumes) {
+        self.add_unreadable_volumes(&page.unreadable);
+        let has_claims =
+            |stub: &VolumeStub| stub.readers + stub.writers + stub.releasing + stub.waiting > 0;
+        for stub in page.volumes.iter().filter(|stub| stub.closing && !has_claims(stub)) {
+            let volume = VolumeKey::new(stub.namespace.clone(), stub.id.clone());
+            if !self.unreadable.contains(&volume) {
+                self.closing.push(volume);
             }
         }
     }
 
-    fn verdict(
-        &self,
-        volume: &VolumeKey,
-        alloc: &AllocId,
-        claim: &Claim,
-        grace: Duration,
-    ) -> ClaimVerdict {
-        match claim.state {
-            State::Waiting | State::Publishing | State::Taken => {
-                let alloc_record =
-                    self.allocs.get(&volume.namespace, alloc).map(|(_, alloc)| alloc);
-                let ended = alloc_record.map_or(claim.since, |alloc| alloc.since.max(claim.since));
-                match evidence::of_alloc(alloc_record) {
-                    Some(_) if self.overdue(ended, grace) => ClaimVerdict::Unwanted,
-                    _ => ClaimVerdict::AtRest,
+    /// Judges the claims of a page that are to end. The volumewatcher has the grace period to
+    /// release a claim first.
+    pub fn add_claims(&mut self, page: &Claims, now: Timestamp, grace: Duration) {
+        self.add_unreadable_volumes(&page.unreadable);
+        let ended_before = now.before(grace);
+        for claim in page.claims.iter().filter(|claim| claim.since <= ended_before) {
+            let volume = VolumeKey::new(claim.namespace.clone(), claim.volume.clone());
+            if self.unreadable.contains(&volume) {
+                continue;
+            }
+            match claim.state {
+                State::Waiting | State::Publishing | State::Taken => {
+                    let (alloc, epoch) = (claim.alloc.clone(), claim.epoch);
+                    self.unwanted.push(UnwantedClaim { volume, alloc, epoch, ended_before });
+                }
+                State::Unpublishing | State::NodeDetached => {
+                    self.kept.push(describe_stuck(&volume, claim));
                 }
             }
-            State::Unpublishing | State::NodeDetached if self.overdue(claim.since, grace) => {
-                ClaimVerdict::Stuck
+        }
+    }
+
+    /// Names each volume with a record that cannot be read. It is left alone.
+    fn add_unreadable_volumes(&mut self, records: &[UnreadableRecord]) {
+        for record in records {
+            let Some(
+                VolumeEntry::Spec(volume)
+                | VolumeEntry::Claim(volume, _)
+                | VolumeEntry::Snapshot(volume, _),
+            ) = parse_volume(&record.key)
+            else {
+                continue;
+            };
+            if self.unreadable.insert(volume.clone()) {
+                self.kept.push(format!("volume {volume}: {record}"));
             }
-            State::Unpublishing | State::NodeDetached => ClaimVerdict::AtRest,
         }
     }
 }
 
 /// Describes a claim whose release takes long, and why it is not released yet.
-fn stuck(volume: &VolumeKey, alloc: &AllocId, claim: &Claim) -> String {
-    let Claim { state, since, node, progress, .. } = claim;
-    let why = match (&progress.failure, &progress.attempt) {
-        (Some(failure), _) => {
-            format!("{} tries failed, the last with: {failure}", progress.tries)
-        }
+fn describe_stuck(volume: &VolumeKey, claim: &ClaimStatus) -> String {
+    let ClaimStatus { alloc, epoch, state, since, node, tries, failure, attempt, .. } = claim;
+    let why = match (failure, attempt) {
+        (Some(failure), _) => format!("{tries} tries failed, the last with: {failure}"),
         (None, Some(attempt)) => {
             format!("{} by {} has not been answered yet", attempt.call, attempt.worker)
         }
         (None, None) => "nobody has taken it up yet: is berth-volumewatcher running?".to_owned(),
     };
-    format!("{}: {state} on node {node} since {since}; {why}", describe(volume, alloc, claim.epoch))
+    let name = describe(volume, alloc, *epoch);
+    format!("{name}: {state} on node {node} since {since}; {why}")
 }

@@ -5,142 +5,81 @@
 //! a proof that the node has not answered yet each say that something may be mounted there. Each of
 //! them keeps the node.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use berth_contract::key::{VolumeEntry, parse_volume};
-use berth_contract::record::UnreadableRecord;
+use berth_contract::key::parse_alloc;
+use berth_contract::message::alloc::Allocs;
+use berth_contract::message::claim::Claims;
 use berth_domain::plugin::{Node, NodeState};
-use berth_domain::{AllocId, Namespace, NodeId};
+use berth_domain::{NodeId, Timestamp, VolumeKey};
 
 use super::{EndedAlloc, Plan, SweepView, describe};
 
-/// What keeps a node: the first thing found, and the number of things.
-#[derive(Default)]
-struct NodeBurden {
-    first: String,
-    all: usize,
+/// A node that is down for long.
+#[derive(Debug)]
+pub struct DownNode {
+    pub id: NodeId,
+    since: Timestamp,
+    /// What keeps it, by its own record.
+    pub burden: Option<String>,
+}
+
+impl Plan {
+    /// Adds the allocs of a page, which the claim service would forget.
+    pub fn add_ended(&mut self, page: &Allocs) {
+        let ended = page.allocs.iter().map(|stub| EndedAlloc {
+            namespace: stub.namespace.clone(),
+            alloc: stub.id.clone(),
+            state: stub.state,
+            at: stub.since,
+        });
+        self.ended.extend(ended);
+    }
+
+    /// Names the allocs whose record cannot be read.
+    pub fn add_unreadable_allocs(&mut self, page: &Allocs) {
+        for record in &page.unreadable {
+            if let Some((namespace, alloc)) = parse_alloc(&record.key) {
+                self.kept.push(format!("alloc {alloc} of namespace {namespace}: {record}"));
+            }
+        }
+    }
+
+    /// Adds a node that is down, unless something keeps it.
+    pub fn add_down(&mut self, node: DownNode, burden: Option<String>) {
+        let DownNode { id, since, .. } = node;
+        match burden {
+            None => self.idle.push(id),
+            Some(why) => self.kept.push(format!("node {id}: down since {since}, but {why}")),
+        }
+    }
 }
 
 impl SweepView<'_> {
-    /// Allocs that ended longer ago than `after`, and have no claim anywhere. An alloc that may
-    /// still be mounted stays: the registry trusts its node only by the alloc's record.
-    pub(super) fn allocs(&self, after: Duration, plan: &mut Plan) {
-        let claimants = self.claimants();
-        let over = self.allocs.iter().filter(|(namespace, alloc, record)| {
-            record.state.is_terminal()
-                && self.overdue(record.since, after)
-                && !claimants.contains(&(*namespace, (*alloc).clone()))
-                && !self.nodes.may_have_mounts(&record.node, namespace, alloc)
-        });
-        plan.ended = over
-            .map(|(namespace, alloc, record)| EndedAlloc {
-                namespace: namespace.clone(),
-                alloc: alloc.clone(),
-                state: record.state,
-                at: record.since,
-            })
-            .collect();
-        let mut unreadable: Vec<_> = self.allocs.unreadable().collect();
-        unreadable.sort_by_key(|(namespace, alloc, _)| (*namespace, *alloc));
-        let describe_kept = |(namespace, alloc, record): (_, _, &UnreadableRecord)| {
-            format!("alloc {alloc} of namespace {namespace}: {record}")
-        };
-        plan.kept.extend(unreadable.into_iter().map(describe_kept));
-        plan.ended.sort_by(|a, b| (&a.namespace, &a.alloc).cmp(&(&b.namespace, &b.alloc)));
+    /// Whether more than `after` has passed since then.
+    fn overdue(&self, since: Timestamp, after: Duration) -> bool {
+        since.after(after) <= self.now
     }
 
-    fn claimants(&self) -> HashSet<(&Namespace, AllocId)> {
-        let claimants = self.volumes.iter().flat_map(|(volume, subtree)| {
-            let unreadable = subtree.unreadable.keys().filter_map(|key| match parse_volume(key) {
-                Some(VolumeEntry::Claim(_, alloc)) => Some(alloc),
-                _ => None,
-            });
-            let readable = subtree.volume.claims.keys().cloned();
-            readable.chain(unreadable).map(|alloc| (&volume.namespace, alloc))
-        });
-        claimants.collect()
-    }
-
-    /// Nodes that are down for longer than `after`, with nothing on them.
-    pub(super) fn nodes(&self, after: Duration, plan: &mut Plan) {
+    /// Nodes that are down for longer than `after`, each with what its own record says of it.
+    pub fn find_down(&self, after: Duration, plan: &mut Plan) -> Vec<DownNode> {
         let unreadable = self.nodes.unreadable().iter();
         plan.kept.extend(unreadable.map(|(id, record)| format!("node {id}: {record}")));
         let mounts = self.nodes.unaccounted();
         plan.kept.extend(mounts.map(|(id, mount)| format!("node {id}: {mount}")));
         let overdue =
             |node: &Node| node.state == NodeState::Down && self.overdue(node.since, after);
-        let down: Vec<(&NodeId, &Node)> =
-            self.nodes.iter().filter(|(_, node)| overdue(node)).collect();
-        if down.is_empty() {
-            return;
-        }
-        let (unreadable, burdens) = (self.unreadable(), self.burdens());
-        for (id, node) in down {
-            let why = match (&node.gone, burdens.get(id), &unreadable) {
-                (Some(proof), ..) => Some(format!(
-                    "it counts as gone ({proof}); were that forgotten, nobody would tell it to \
-                     undo its mounts when it comes back"
-                )),
-                (None, Some(NodeBurden { first, all: 1 }), _) => {
-                    Some(format!("there is the {first}"))
-                }
-                (None, Some(NodeBurden { first, all }), _) => {
-                    Some(format!("there is the {first}, and {} more", all - 1))
-                }
-                (None, None, Some(burden)) => {
-                    Some(format!("{burden} cannot be read, and may be there"))
-                }
-                (None, None, None) => None,
-            };
-            match why {
-                None => plan.idle.push(id.clone()),
-                Some(why) => {
-                    plan.kept.push(format!("node {id}: down since {}, but {why}", node.since));
-                }
-            }
-        }
-    }
-
-    /// What may be on each node.
-    fn burdens(&self) -> BTreeMap<&NodeId, NodeBurden> {
-        let mut burdens: BTreeMap<&NodeId, NodeBurden> = BTreeMap::new();
-        let mut add = |node, describe_burden: &dyn Fn() -> String| {
-            let burden = burdens.entry(node).or_default();
-            burden.all += 1;
-            if burden.all == 1 {
-                burden.first = describe_burden();
-            }
-        };
-        for (volume, subtree) in self.volumes.iter() {
-            for (alloc, claim) in &subtree.volume.claims {
-                add(&claim.node, &|| describe(volume, alloc, claim.epoch));
-            }
-        }
-        for (node, mount) in self.nodes.unaccounted() {
-            add(node, &|| format!("mount of volume {} without a claim", mount.volume));
-        }
-        for (namespace, alloc, record) in self.allocs.iter() {
-            if !record.state.is_terminal() {
-                add(&record.node, &|| format!("alloc {alloc} of namespace {namespace}, live"));
-            }
-        }
-        burdens
-    }
-
-    /// A record that may be a claim or a live alloc on any node.
-    fn unreadable(&self) -> Option<String> {
-        let claim = |key: &&String| !matches!(parse_volume(key), Some(VolumeEntry::Spec(_)));
-        let mut claims = self.volumes.iter().flat_map(|(_, subtree)| subtree.unreadable.keys());
-        let claim = claims.find(claim).map(|key| format!("the record {key}"));
-        claim.or_else(|| {
-            let (namespace, alloc, _) = self.allocs.unreadable().next()?;
-            Some(format!("the record of alloc {alloc} of namespace {namespace}"))
-        })
+        let down = self.nodes.iter().filter(|(_, node)| overdue(node));
+        let down = down.map(|(id, node)| {
+            let (id, since, burden) = (id.clone(), node.since, burden_by_record(node));
+            DownNode { id, since, burden }
+        });
+        down.collect()
     }
 
     /// Unknown nodes with plugin instances, all of them older than the grace period.
-    pub(super) fn plugins(&self, after: Duration, plan: &mut Plan) {
+    pub fn find_strays(&self, after: Duration, plan: &mut Plan) {
         let mut strays: BTreeMap<&NodeId, bool> = BTreeMap::new();
         for (_, plugin) in self.plugins.iter() {
             for ((node, _), instance) in &plugin.instances {
@@ -157,4 +96,39 @@ impl SweepView<'_> {
             strays.into_iter().filter(|(_, old)| *old).map(|(node, _)| node.clone()).collect();
         plan.strays = old.into_iter().collect();
     }
+}
+
+fn burden_by_record(node: &Node) -> Option<String> {
+    if let Some(proof) = &node.gone {
+        return Some(format!(
+            "it counts as gone ({proof}); were that forgotten, nobody would tell it to undo its \
+             mounts when it comes back"
+        ));
+    }
+    let mount = node.unaccounted.first()?;
+    Some(format!("there is the mount of volume {} without a claim", mount.volume))
+}
+
+/// What keeps a node by a page of its claims.
+pub fn burden_by_claims(page: &Claims) -> Option<String> {
+    if let Some(claim) = page.claims.first() {
+        let volume = VolumeKey::new(claim.namespace.clone(), claim.volume.clone());
+        let more = if page.next.is_some() { ", and more" } else { "" };
+        let name = describe(&volume, &claim.alloc, claim.epoch);
+        return Some(format!("there is the {name}{more}"));
+    }
+    // It may be on any node.
+    let record = page.unreadable.first()?;
+    Some(format!("the record {} cannot be read, and may be there", record.key))
+}
+
+/// What keeps a node by a page of its live allocs.
+pub fn burden_by_allocs(page: &Allocs) -> Option<String> {
+    if let Some(alloc) = page.allocs.first() {
+        let more = if page.next.is_some() { ", and more" } else { "" };
+        let (id, namespace) = (&alloc.id, &alloc.namespace);
+        return Some(format!("there is the alloc {id} of namespace {namespace}, live{more}"));
+    }
+    let record = page.unreadable.first()?;
+    Some(format!("the record {} cannot be read, and may be there", record.key))
 }

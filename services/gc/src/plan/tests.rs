@@ -1,7 +1,13 @@
-//! The candidates in given records, case by case.
+//! The candidates in given pages and records, case by case.
+
+use std::time::Duration;
 
 use berth_bus::Fold;
+use berth_contract::message::alloc::Allocs;
+use berth_contract::message::claim::Claims;
+use berth_contract::message::volume::Volumes;
 use berth_domain::VolumeId;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::*;
@@ -18,30 +24,12 @@ fn stored(value: Value) -> Vec<u8> {
 }
 
 fn claim(state: &str, since: u64) -> Value {
-    json!({"state": state, "node": "n1", "mode": "write", "since": at(since), "schema": 1,
-        "access": "single-node-writer", "attachment": "file-system", "controller": true})
+    json!({"namespace": "default", "volume": "v", "alloc": "a", "state": state, "node": "n1",
+        "mode": "write", "since": at(since), "epoch": 2})
 }
 
 fn alloc(state: &str, since: u64) -> Value {
-    json!({"state": state, "node": "n1", "since": at(since), "schema": 1})
-}
-
-fn spec(closing: Option<u64>) -> Value {
-    let mut spec = json!({"plugin": "p", "schema": 1,
-        "capabilities": [{"access": "single-node-writer", "attachment": "file-system"}]});
-    if let Some(since) = closing {
-        spec["closing"] = json!({"since": at(since), "reason": "no longer needed"});
-    }
-    spec
-}
-
-/// Records by key: of volumes, allocs, nodes and plugins.
-#[derive(Default)]
-struct Records<'a> {
-    volumes: &'a [(&'a str, Value)],
-    allocs: &'a [(&'a str, Value)],
-    nodes: &'a [(&'a str, Value)],
-    plugins: &'a [(&'a str, Value)],
+    json!({"id": "a", "namespace": "default", "state": state, "node": "n1", "since": at(since)})
 }
 
 fn folded<F: Fold + Default>(records: &[(&str, Value)]) -> F {
@@ -52,19 +40,34 @@ fn folded<F: Fold + Default>(records: &[(&str, Value)]) -> F {
     fold
 }
 
-/// The plan for one kind in these records, at second 100.
-fn looked(kind: Kind, records: &Records<'_>, after: Duration) -> Plan {
-    let (volumes, allocs) = (folded(records.volumes), folded(records.allocs));
-    let (nodes, plugins) = (folded(records.nodes), folded(records.plugins));
-    let (volumes, allocs, nodes, plugins) = (&volumes, &allocs, &nodes, &plugins);
-    let mut plan = Plan::default();
-    let view = SweepView { volumes, allocs, nodes, plugins, now: at(100) };
-    view.find(kind, after, &mut plan);
-    plan
+/// Calls `with` with what these records say at second 100.
+fn viewed<T>(
+    nodes: &[(&str, Value)],
+    plugins: &[(&str, Value)],
+    with: impl FnOnce(&SweepView<'_>) -> T,
+) -> T {
+    let (nodes, plugins) = (folded(nodes), folded(plugins));
+    with(&SweepView { nodes: &nodes, plugins: &plugins, now: at(100) })
 }
 
-fn planned(volumes: &[(&str, Value)], allocs: &[(&str, Value)], grace: Duration) -> Plan {
-    looked(Kind::Claims, &Records { volumes, allocs, ..Records::default() }, grace)
+fn page<T: DeserializeOwned>(field: &str, entries: &[Value], unreadable: &[&str]) -> T {
+    let unreadable: Vec<Value> = unreadable
+        .iter()
+        .map(|key| json!({"key": key, "code": "BERTH0009", "error": "schema 3"}))
+        .collect();
+    let page = json!({field: entries, "unreadable": unreadable, "index": 1});
+    serde_json::from_value(page).unwrap()
+}
+
+fn claim_page(claims: &[Value], unreadable: &[&str]) -> Claims {
+    page("claims", claims, unreadable)
+}
+
+/// The plan of a page of claims, at second 100.
+fn judged(claims: &[Value], unreadable: &[&str], grace: Duration) -> Plan {
+    let mut plan = Plan::default();
+    plan.add_claims(&claim_page(claims, unreadable), at(100), grace);
+    plan
 }
 
 fn volume(id: &str) -> VolumeKey {
@@ -72,47 +75,30 @@ fn volume(id: &str) -> VolumeKey {
 }
 
 #[test]
-fn a_claim_is_unwanted_when_its_alloc_has_ended_or_is_not_there_for_longer_than_the_grace() {
-    let rows = [
-        ("taken", 10, Some(("live", 0)), false),
-        ("taken", 10, Some(("complete", 20)), true),
-        ("taken", 10, Some(("failed", 70)), true),
-        ("taken", 10, Some(("stopped", 71)), false),
-        ("waiting", 10, Some(("complete", 20)), true),
-        ("waiting", 10, Some(("live", 0)), false),
-        ("publishing", 10, Some(("complete", 20)), true),
-        ("taken", 10, None, true),
-        ("waiting", 70, None, true),
-        // The alloc may have been registered after the mirror was read.
-        ("taken", 71, None, false),
-        // The claim is younger than the end of the alloc.
-        ("taken", 90, Some(("complete", 20)), false),
-        ("unpublishing", 10, Some(("complete", 5)), false),
-        ("node-detached", 10, None, false),
-    ];
-    for (state, since, of, unwanted) in rows {
-        let allocs: Vec<(&str, Value)> =
-            of.map(|(state, since)| ("default.a", alloc(state, since))).into_iter().collect();
-        let volumes = [("default.v.spec", spec(None)), ("default.v.claim.a", claim(state, since))];
-        let plan = planned(&volumes, &allocs, GRACE);
+fn a_claim_of_an_ended_alloc_is_unwanted_when_it_is_older_than_the_grace() {
+    for (state, since, unwanted) in [
+        ("taken", 10, true),
+        ("taken", 70, true),
+        ("waiting", 10, true),
+        ("publishing", 10, true),
+        // The alloc may have been registered after the claim service looked.
+        ("taken", 71, false),
+        ("unpublishing", 10, false),
+        ("node-detached", 10, false),
+    ] {
+        let plan = judged(&[claim(state, since)], &[], GRACE);
         let expected = UnwantedClaim {
             volume: volume("v"),
             alloc: AllocId::new("a").unwrap(),
-            // The revision of the record that made the claim.
             epoch: 2,
+            ended_before: at(70),
         };
         let expected: Vec<UnwantedClaim> = unwanted.then_some(expected).into_iter().collect();
-        assert_eq!(plan.unwanted, expected, "{state} since {since}, alloc {of:?}");
+        assert_eq!(plan.unwanted, expected, "{state} since {since}");
         assert_eq!(plan.closing, []);
     }
-}
-
-#[test]
-fn a_forced_sweep_gives_no_grace() {
-    let volumes = [("default.v.spec", spec(None)), ("default.v.claim.a", claim("taken", 99))];
-    let allocs = [("default.a", alloc("complete", 100))];
-    assert_eq!(planned(&volumes, &allocs, GRACE).unwanted.len(), 0);
-    assert_eq!(planned(&volumes, &allocs, Duration::ZERO).unwanted.len(), 1);
+    let forced = judged(&[claim("taken", 100)], &[], Duration::ZERO);
+    assert_eq!(forced.unwanted[0].ended_before, at(100), "a forced sweep gives no grace");
 }
 
 #[test]
@@ -132,51 +118,62 @@ fn a_claim_that_is_released_for_long_is_named_with_its_reason() {
         (calling, "controller.unpublish by volumewatcher/h/1 has not been answered yet"),
         (claim("unpublishing", 10), "is berth-volumewatcher running?"),
     ] {
-        let volumes = [("default.v.spec", spec(None)), ("default.v.claim.a", claim)];
-        let plan = planned(&volumes, &[], GRACE);
+        let plan = judged(&[claim], &[], GRACE);
         let [line] = plan.kept.as_slice() else { panic!("{plan:?}") };
         assert!(line.starts_with("claim of alloc a on volume default/v (epoch 2): "), "{line}");
         assert!(line.contains(said), "{line}");
     }
-    let young = [("default.v.claim.a", claim("unpublishing", 71))];
-    assert_eq!(planned(&young, &[], GRACE), Plan::default());
+    assert_eq!(judged(&[claim("unpublishing", 71)], &[], GRACE), Plan::default());
 }
 
 #[test]
 fn a_closing_volume_goes_with_its_last_claim() {
-    let held =
-        [("default.v.spec", spec(Some(1))), ("default.v.claim.a", claim("unpublishing", 90))];
-    assert_eq!(planned(&held, &[], GRACE).closing, []);
-    assert_eq!(planned(&held[..1], &[], GRACE).closing, [volume("v")]);
-    assert_eq!(planned(&[("default.v.spec", spec(None))], &[], GRACE).closing, []);
+    let stub = |releasing: usize, closing: bool| {
+        let nodes = json!({"healthy": 1, "expected": 1});
+        json!({"id": "v", "namespace": "default", "plugin": "p", "provider": "",
+            "capabilities": [], "readers": 0, "writers": 0, "releasing": releasing,
+            "waiting": 0, "healthy": true, "nodes": nodes, "closing": closing,
+            "create_index": 1, "modify_index": 2})
+    };
+    let closing = |stub: Value, unreadable: &[&str]| {
+        let mut plan = Plan::default();
+        plan.add_closing(&page::<Volumes>("volumes", &[stub], unreadable));
+        plan.closing
+    };
+    assert_eq!(closing(stub(1, true), &[]), []);
+    assert_eq!(closing(stub(0, true), &[]), [volume("v")]);
+    // A claim service of an older version lists others, too.
+    assert_eq!(closing(stub(0, false), &[]), []);
+    assert_eq!(closing(stub(0, true), &["default.v.claim.b"]), []);
 }
 
 #[test]
-fn a_volume_with_a_record_of_a_newer_version_is_named_and_left_alone() {
-    let volumes = [
-        ("default.v.spec", spec(Some(1))),
-        ("default.v.claim.a", claim("taken", 1)),
-        ("default.v.claim.b", json!({"state": "hovering", "schema": 3})),
-        ("default.w.claim.a", claim("taken", 1)),
-    ];
-    let plan = planned(&volumes, &[], GRACE);
+fn a_volume_with_a_record_of_a_newer_version_is_named_once_and_left_alone() {
+    let mut other = claim("taken", 1);
+    other["volume"] = json!("w");
+    let unreadable = ["default.v.claim.b", "default.v.spec", "=class.fast"];
+    let plan = judged(&[claim("taken", 1), other], &unreadable, GRACE);
     let unwanted: Vec<VolumeKey> = plan.unwanted.into_iter().map(|claim| claim.volume).collect();
     assert_eq!(unwanted, [volume("w")]);
-    assert_eq!(plan.closing, []);
     let [line] = plan.kept.as_slice() else { panic!("{:?}", plan.kept) };
     assert!(line.contains("default.v.claim.b") && line.contains("schema 3"), "{line}");
 }
 
 #[test]
-fn what_is_found_comes_in_order() {
-    let keys = ["default.b.claim.y", "default.b.claim.x", "a.z.claim.y", "default.a.claim.y"];
-    let volumes: Vec<(&str, Value)> = keys.iter().map(|key| (*key, claim("taken", 1))).collect();
-    let claims: Vec<String> = planned(&volumes, &[], GRACE)
-        .unwanted
-        .iter()
-        .map(|claim| format!("{}/{}", claim.volume, claim.alloc))
-        .collect();
-    assert_eq!(claims, ["a/z/y", "default/a/y", "default/b/x", "default/b/y"]);
+fn an_alloc_that_would_be_forgotten_is_a_candidate_and_an_unreadable_one_is_named() {
+    let mut plan = Plan::default();
+    let allocs: Allocs = page("allocs", &[alloc("complete", 70)], &["default.b"]);
+    plan.add_ended(&allocs);
+    plan.add_unreadable_allocs(&allocs);
+    let ended = EndedAlloc {
+        namespace: Namespace::default(),
+        alloc: AllocId::new("a").unwrap(),
+        state: AllocState::Complete,
+        at: at(70),
+    };
+    assert_eq!(plan.ended, [ended]);
+    let [line] = plan.kept.as_slice() else { panic!("{:?}", plan.kept) };
+    assert!(line.starts_with("alloc b of namespace default: "), "{line}");
 }
 
 fn node(state: &str, since: u64) -> Value {
@@ -184,111 +181,30 @@ fn node(state: &str, since: u64) -> Value {
 }
 
 #[test]
-fn an_alloc_is_forgotten_when_it_ended_before_and_claims_nothing() {
-    let newer = json!({"schema": 3});
-    for (alloc, claim, forgotten) in [
-        (alloc("complete", 70), None, true),
-        (alloc("failed", 70), None, true),
-        (alloc("stopped", 71), None, false),
-        (alloc("live", 1), None, false),
-        (newer.clone(), None, false),
-        (alloc("complete", 1), Some(claim("taken", 1)), false),
-        (alloc("complete", 1), Some(claim("node-detached", 1)), false),
-    ] {
-        let allocs = [("default.a", alloc.clone()), ("other.a", self::alloc("live", 1))];
-        let volumes: Vec<(&str, Value)> =
-            claim.clone().map(|claim| ("default.v.claim.a", claim)).into_iter().collect();
-        let records = Records { volumes: &volumes, allocs: &allocs, ..Records::default() };
-        let plan = looked(Kind::Allocs, &records, GRACE);
-        assert_eq!(plan.ended.len(), usize::from(forgotten), "{alloc} with claim {claim:?}");
-        let kept = plan.kept.clone();
-        assert_eq!(plan, Plan { ended: plan.ended.clone(), kept, ..Plan::default() });
-        let unreadable = plan.kept.iter().filter(|line| line.contains("the record default.a"));
-        assert_eq!(unreadable.count(), usize::from(alloc == newer), "{:?}", plan.kept);
-    }
-}
-
-#[test]
-fn an_ended_alloc_stays_while_its_node_may_have_a_mount_of_it() {
+fn a_node_is_forgotten_when_it_is_down_since_before_and_nothing_is_there() {
     let with = |field: &str, value: Value| {
-        let mut node = node("ready", 1);
+        let mut node = node("down", 1);
         node[field] = value;
         node
     };
-    let mount = |namespace: &str, alloc: &str| {
-        let mount = json!({"namespace": namespace, "volume": "v", "alloc": alloc, "path": "/p"});
-        json!([mount])
-    };
     let proof = json!({"kind": "powered-off", "by": "ada", "at": at(1)});
-    for (node, forgotten) in [
-        (None, true),
-        (Some(node("ready", 1)), true),
-        (Some(node("down", 1)), false),
-        (Some(with("uncompared", json!(true))), false),
-        (Some(with("gone", proof)), false),
-        (Some(with("unaccounted", mount("default", "a"))), false),
-        (Some(with("unaccounted", mount("default", "b"))), true),
-        (Some(with("unaccounted", mount("other", "a"))), true),
-        (Some(json!({"schema": 9})), false),
+    let mount = json!([{"namespace": "default", "volume": "v", "alloc": "a", "path": "/p"}]);
+    for (node, kept) in [
+        (node("down", 70), Some("")),
+        (node("down", 71), None),
+        (node("ready", 1), None),
+        (with("gone", proof), Some("counts as gone (powered-off, says ada")),
+        (with("unaccounted", mount), Some("there is the mount of volume v without a claim")),
     ] {
-        let nodes: Vec<(&str, Value)> = node.clone().map(|node| ("n1", node)).into_iter().collect();
-        let allocs = [("default.a", alloc("complete", 1))];
-        let records = Records { nodes: &nodes, allocs: &allocs, ..Records::default() };
-        let plan = looked(Kind::Allocs, &records, GRACE);
-        assert_eq!(plan.ended.len(), usize::from(forgotten), "{node:?}");
-    }
-}
-
-#[test]
-fn a_node_is_forgotten_when_it_is_down_since_before_and_nothing_is_there() {
-    let mut gone = node("down", 1);
-    gone["gone"] = json!({"kind": "powered-off", "by": "ada", "at": at(1)});
-    let on_node = |node: &str, mut record: Value| {
-        record["node"] = json!(node);
-        record
-    };
-    let newer = json!({"schema": 3});
-    let row = |node, volume: Option<(&'static str, Value)>, alloc: Option<Value>, kept| {
-        (node, volume, alloc, kept)
-    };
-    for (node, volume, alloc, kept) in [
-        row(node("down", 70), None, None, Some("")),
-        row(node("down", 71), None, None, None),
-        row(node("ready", 1), None, None, None),
-        row(newer.clone(), None, None, Some("the record n1 cannot be read")),
-        row(gone, None, None, Some("counts as gone (powered-off, says ada")),
-        row(
-            node("down", 1),
-            Some(("default.v.claim.a", on_node("n1", claim("node-detached", 1)))),
-            None,
-            Some("claim of alloc a on volume default/v (epoch 1)"),
-        ),
-        row(
-            node("down", 1),
-            Some(("default.v.claim.a", on_node("n2", claim("taken", 1)))),
-            None,
-            Some(""),
-        ),
-        row(node("down", 1), None, Some(alloc("live", 1)), Some("alloc a of namespace default")),
-        row(node("down", 1), None, Some(alloc("failed", 1)), Some("")),
-        // Something that cannot be read may be on any node.
-        row(node("down", 1), None, Some(newer.clone()), Some("cannot be read, and may be there")),
-        row(
-            node("down", 1),
-            Some(("default.v.claim.a", newer.clone())),
-            None,
-            Some("default.v.claim.a cannot be read"),
-        ),
-        row(node("down", 1), Some(("default.v.spec", newer.clone())), None, Some("")),
-    ] {
-        let case = format!("{node}, {volume:?}, {alloc:?}");
-        let volumes: Vec<(&str, Value)> = volume.into_iter().collect();
-        let allocs: Vec<(&str, Value)> =
-            alloc.map(|alloc| ("default.a", alloc)).into_iter().collect();
+        let case = format!("{node}");
         let nodes = [("n1", node), ("n2", self::node("ready", 1))];
-        let records =
-            Records { volumes: &volumes, allocs: &allocs, nodes: &nodes, ..Records::default() };
-        let plan = looked(Kind::Nodes, &records, GRACE);
+        let mut plan = Plan::default();
+        let down = viewed(&nodes, &[], |view| view.find_down(GRACE, &mut plan));
+        plan.kept.clear();
+        for mut node in down {
+            let burden = node.burden.take();
+            plan.add_down(node, burden);
+        }
         let idle: Vec<&str> = plan.idle.iter().map(NodeId::as_str).collect();
         match kept {
             None => assert_eq!(plan, Plan::default(), "{case}"),
@@ -300,6 +216,31 @@ fn a_node_is_forgotten_when_it_is_down_since_before_and_nothing_is_there() {
             }
         }
     }
+    let newer = [("n1", json!({"schema": 3}))];
+    let mut plan = Plan::default();
+    assert_eq!(viewed(&newer, &[], |view| view.find_down(GRACE, &mut plan)).len(), 0);
+    assert!(plan.kept[0].contains("the record n1 cannot be read"), "{:?}", plan.kept);
+}
+
+#[test]
+fn claims_and_live_allocs_keep_a_node_and_so_does_what_cannot_be_read() {
+    let mut more = claim_page(&[claim("taken", 1)], &[]);
+    assert_eq!(
+        burden_by_claims(&more).unwrap(),
+        "there is the claim of alloc a on volume default/v (epoch 2)"
+    );
+    more.next = Some("x".to_owned());
+    assert!(burden_by_claims(&more).unwrap().ends_with("(epoch 2), and more"));
+    let unread = burden_by_claims(&claim_page(&[], &["default.v.claim.a"])).unwrap();
+    assert_eq!(unread, "the record default.v.claim.a cannot be read, and may be there");
+    assert_eq!(burden_by_claims(&claim_page(&[], &[])), None);
+    let allocs = |entries: &[Value], unreadable: &[&str]| {
+        burden_by_allocs(&page::<Allocs>("allocs", entries, unreadable))
+    };
+    let live = allocs(&[alloc("live", 1)], &[]).unwrap();
+    assert_eq!(live, "there is the alloc a of namespace default, live");
+    assert!(allocs(&[], &["default.a"]).unwrap().contains("cannot be read, and may be there"));
+    assert_eq!(allocs(&[], &[]), None);
 }
 
 #[test]
@@ -317,7 +258,7 @@ fn instances_of_a_node_that_nobody_knows_are_strays_once_all_are_old() {
         ("p.job.default.csi", json!({"controllers": 1, "nodes": 1, "since": at(1), "schema": 1})),
     ];
     let nodes = [("known", node("down", 1))];
-    let records = Records { nodes: &nodes, plugins: &plugins, ..Records::default() };
-    let plan = looked(Kind::Plugins, &records, GRACE);
+    let mut plan = Plan::default();
+    viewed(&nodes, &plugins, |view| view.find_strays(GRACE, &mut plan));
     assert_eq!(plan, Plan { strays: vec![NodeId::new("old").unwrap()], ..Plan::default() });
 }

@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use berth_bus::{Call, Listen, RequestError, ServiceSpec, VerbRequest};
 use berth_contract::message::alloc::Forgotten;
-use berth_contract::message::claim::Released;
+use berth_contract::message::claim::{Claims, Released};
 use berth_contract::message::collect::{Force, Sweep};
 use berth_contract::service;
 use berth_contract::verb::{self, Verb as _};
-use berth_domain::volume::State;
 use berth_harness::wait;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
@@ -65,15 +65,22 @@ async fn another_takes_over_in_the_time_that_the_lease_says() {
     assert!((shortest..=longest).contains(&empty), "it was empty for {empty:?}");
 }
 
+fn empty<T: DeserializeOwned>(field: &str) -> T {
+    serde_json::from_value(json!({ field: [], "index": 1 })).unwrap()
+}
+
+/// A claim whose alloc is not there.
+fn leaving(volume: &str) -> Value {
+    json!({"namespace": "team/a", "volume": volume, "alloc": "gone", "state": "taken", "epoch": 1,
+        "node": "n1", "mode": "write", "since": "2026-01-01T00:00:00Z"})
+}
+
 /// A leader that was paused in a sweep sends no more requests when it goes on.
 #[tokio::test]
 async fn a_leader_that_was_paused_in_a_sweep_does_not_go_on_with_it() {
     const CLAIMS: usize = 40;
     const AT_ONCE: usize = 8;
     let site = Site::start(2, ON_DEMAND).await;
-    for at in 0..CLAIMS {
-        site.plant_claim(&format!("v{at}"), "gone", State::Taken).await;
-    }
     // A claim service that answers releases once `closed` is set.
     let (open, closed) = watch::channel(false);
     let request_count = Arc::new(AtomicUsize::new(0));
@@ -93,6 +100,14 @@ async fn a_leader_that_was_paused_in_a_sweep_does_not_go_on_with_it() {
     let _endpoint = service.on(Listen::All, 1024, answer).await.unwrap();
     let no_alloc = |_: VerbRequest<verb::AllocForget>| async { Ok(Forgotten { known: false }) };
     let _endpoint = service.on(Listen::All, 1024, no_alloc).await.unwrap();
+    let no_volumes = |_: VerbRequest<verb::VolumeList>| async { Ok(empty("volumes")) };
+    let _endpoint = service.on(Listen::All, 1024, no_volumes).await.unwrap();
+    let listed: Vec<Value> = (0..CLAIMS).map(|at| leaving(&format!("v{at}"))).collect();
+    let claims = move |_: VerbRequest<verb::ClaimStatus>| {
+        let page = json!({"claims": listed});
+        async move { Ok(serde_json::from_value::<Claims>(page).unwrap()) }
+    };
+    let _endpoint = service.on(Listen::All, 1024, claims).await.unwrap();
 
     let first = site.leader().await.unwrap();
     let (bus, subject) = (site.bus.clone(), verb::GcForce::subject(&()));

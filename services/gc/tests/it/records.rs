@@ -93,6 +93,8 @@ async fn allocs_that_ended_before_are_forgotten_unless_they_claim_something() {
 async fn a_node_that_is_down_goes_with_its_instances_and_one_that_is_back_stays() {
     let mut site = Site::start(1, ON_DEMAND).await;
     site.start_registry().await;
+    // What is on a node is known to the claim service.
+    site.start_claim().await;
     let proof = Proof {
         kind: ProofKind::PoweredOff,
         by: "ada".to_owned(),
