@@ -11,14 +11,14 @@ use crate::store::handle::{Repair, due};
 use crate::store::state::State;
 use crate::store::transact::TransactError;
 
-/// How often all handles are checked.
+/// How often the handles that need a repair are looked for.
 const REPAIR_INTERVAL: Duration = Duration::from_secs(30);
 /// Time from the start until the first check.
 const REPAIR_FIRST: Duration = Duration::from_secs(1);
 /// Repairs that are made at once: they share batches.
 const REPAIRS_AT_ONCE_MAX: usize = 64;
 
-/// Checks all handles at intervals, and repairs their keys. Several replicas may do so at once:
+/// Repairs the keys of handles that disagree with the registered volumes, at intervals. Several replicas may do so at once:
 /// each repair is guarded.
 pub async fn repair_handles(state: State) {
     let mut warned = BTreeSet::new();
@@ -28,7 +28,7 @@ pub async fn repair_handles(state: State) {
         wait = REPAIR_INTERVAL;
         let mut twice = BTreeSet::new();
         let due: Vec<Repair> = state.volumes.mirror.read(|volumes| {
-            let handles = volumes.handles().iter();
+            let handles = volumes.handles().iter_disagreeing();
             handles
                 .filter_map(|(handle, entry)| {
                     if entry.registered.len() > 1 {

@@ -1,6 +1,6 @@
 //! The volumes that are registered for each handle, and the volume that the handle's key names.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use berth_contract::record::{self, UnreadableRecord};
 use berth_domain::VolumeKey;
@@ -8,7 +8,11 @@ use berth_domain::volume::{Handle, HandleOwner};
 
 /// All handles that a key or a spec names.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Handles(HashMap<Handle, HandleEntry>);
+pub struct Handles {
+    entries: HashMap<Handle, HandleEntry>,
+    /// The handles whose key is not that of the one volume that is registered with it.
+    disagreeing: BTreeSet<Handle>,
+}
 
 /// The volumes and the key of one handle.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -35,12 +39,17 @@ pub struct HandleGuard {
 impl Handles {
     /// The entry of a handle.
     pub fn get(&self, handle: &Handle) -> Option<&HandleEntry> {
-        self.0.get(handle)
+        self.entries.get(handle)
+    }
+
+    /// The handles whose key and registered volumes disagree.
+    pub fn iter_disagreeing(&self) -> impl Iterator<Item = (&Handle, &HandleEntry)> {
+        self.disagreeing.iter().filter_map(|handle| self.entries.get_key_value(handle))
     }
 
     /// All handles, in no order.
     pub fn iter(&self) -> impl Iterator<Item = (&Handle, &HandleEntry)> {
-        self.0.iter()
+        self.entries.iter()
     }
 
     /// Applies a change of a volume's spec.
@@ -98,10 +107,27 @@ impl Handles {
     }
 
     fn change(&mut self, handle: Handle, change: impl FnOnce(&mut HandleEntry)) {
-        let entry = self.0.entry(handle.clone()).or_default();
+        let entry = self.entries.entry(handle.clone()).or_default();
         change(entry);
+        let agrees = entry.agrees();
         if entry.guard.is_none() && entry.registered.is_empty() && entry.strays.is_empty() {
-            self.0.remove(&handle);
+            self.entries.remove(&handle);
+        }
+        if agrees {
+            self.disagreeing.remove(&handle);
+        } else {
+            self.disagreeing.insert(handle);
+        }
+    }
+}
+
+impl HandleEntry {
+    /// Whether the key names the one volume that is registered, or there is neither.
+    fn agrees(&self) -> bool {
+        match (self.registered.as_slice(), &self.guard) {
+            ([], None) => true,
+            ([volume], Some(HandleGuard { owner: Ok(owner), .. })) => owner == volume,
+            _ => false,
         }
     }
 }

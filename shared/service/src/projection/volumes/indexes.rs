@@ -15,48 +15,57 @@ impl Choice {
         (self.0 >> 33) % bound
     }
 
-    fn of<T: Clone>(&mut self, values: &[T]) -> T {
+    fn pick<T: Clone>(&mut self, values: &[T]) -> T {
         values[usize::try_from(self.below(values.len() as u64)).unwrap()].clone()
     }
 
     fn spec(&mut self) -> Value {
         let since = "2026-01-01T00:00:00Z";
-        let plugin = self.of(&["p", "q"]);
-        let made = |bytes: u64, class: &str| json!({"name": "n", "requested": since, "required_bytes": bytes, "class": class});
+        let plugin = self.pick(&["p", "q"]);
+        let made = |bytes: u64, class: &str| {
+            let mut made = json!({"name": "n", "requested": since, "class": class});
+            made["required_bytes"] = json!(bytes);
+            made
+        };
         let (mut for_alloc, mut copy) = (made(7, "fast"), made(u64::MAX, "slow"));
         for_alloc["for_alloc"] = json!("a0");
         copy["origin"] = json!({"volume": "v0", "external_id": "v0"});
-        let provision = self.of(&[json!(null), made(5, "fast"), for_alloc, copy]);
-        let operation = self.of(&[
+        let provision = self.pick(&[json!(null), made(5, "fast"), for_alloc, copy]);
+        let operation = self.pick(&[
             json!(null),
             json!({"work": {"create": {}}, "since": since}),
             json!({"work": {"expand": {"required_bytes": 9}}, "since": since}),
         ]);
-        let closing = self.of(&[json!(null), json!({"since": since, "reason": ""})]);
+        let closing = self.pick(&[json!(null), json!({"since": since, "reason": ""})]);
         json!({"plugin": plugin, "capabilities": [], "schema": 2, "closing": closing,
-            "external_id": self.of(&[json!(null), json!("x"), json!("y")]),
+            "external_id": self.pick(&[json!(null), json!("x"), json!("y")]),
             "storage": {"provision": provision, "operation": operation}})
     }
 
     fn claim(&mut self) -> Value {
         let states = ["waiting", "publishing", "taken", "unpublishing", "node-detached"];
-        json!({"state": self.of(&states), "node": self.of(&["n0", "n1", "unknown"]),
+        json!({"state": self.pick(&states), "node": self.pick(&["n0", "n1", "unknown"]),
             "mode": "write", "since": "2026-01-01T00:00:00Z", "access": "multi-node-multi-writer",
             "attachment": "file-system", "controller": true, "plugin": "p",
-            "external_id": self.of(&["x", "y"]), "schema": 1})
+            "external_id": self.pick(&["x", "y"]), "schema": 1})
     }
 
     fn snapshot(&mut self) -> Value {
-        json!({"state": self.of(&["creating", "ready", "deleting"]), "name": "s", "plugin": "p",
+        json!({"state": self.pick(&["creating", "ready", "deleting"]), "name": "s", "plugin": "p",
             "since": "2026-01-01T00:00:00Z", "source": "v0", "schema": 2})
     }
 
     /// A key, and a record for it.
     fn record(&mut self) -> (String, Value) {
-        let volume = format!("{}.v{}", self.of(&["ns0", "ns1"]), self.below(3));
-        let (key, record) = match self.below(6) {
+        let volume = format!("{}.v{}", self.pick(&["ns0", "ns1"]), self.below(3));
+        let (key, record) = match self.below(7) {
             0 | 1 => (format!("{volume}.spec"), self.spec()),
             2..=4 => (format!("{volume}.claim.a{}", self.below(3)), self.claim()),
+            5 => {
+                let owner = json!({"namespace": "ns0", "schema": 1,
+                    "volume": format!("v{}", self.below(3))});
+                (format!("=handle.p.{}", self.pick(&["x", "y", "v0"])), owner)
+            }
             _ => (format!("{volume}.snapshot.s{}", self.below(2)), self.snapshot()),
         };
         (key, if self.below(20) == 0 { json!({"schema": 99}) } else { record })
@@ -87,7 +96,7 @@ fn check(volumes: &Volumes, fresh: &Volumes, filled: &mut [bool; 6]) {
 fn each_is_what_a_fresh_fold_of_the_same_records_has_after_any_change() {
     let (mut volumes, mut choice) = (Volumes::default(), Choice(42));
     // The records of each key since it was deleted: one that cannot be read replaces no other.
-    let mut records: BTreeMap<String, Vec<Vec<u8>>> = BTreeMap::new();
+    let mut records: BTreeMap<String, Vec<(u64, Vec<u8>)>> = BTreeMap::new();
     let mut filled = [false; 6];
     for revision in 1..1_500 {
         let (key, record) = choice.record();
@@ -97,12 +106,12 @@ fn each_is_what_a_fresh_fold_of_the_same_records_has_after_any_change() {
         } else {
             let record = record.to_string().into_bytes();
             volumes.put(&key, revision, &record);
-            records.entry(key).or_default().push(record);
+            records.entry(key).or_default().push((revision, record));
         }
         let mut fresh = Volumes::default();
         for (key, values) in records.iter().rev() {
-            for value in values {
-                fresh.put(key, 1, value);
+            for (revision, value) in values {
+                fresh.put(key, *revision, value);
             }
         }
         check(&volumes, &fresh, &mut filled);
@@ -112,6 +121,7 @@ fn each_is_what_a_fresh_fold_of_the_same_records_has_after_any_change() {
         volumes.delete(&key, 1_500);
     }
     assert_eq!(volumes.index, VolumeIndex::default());
+    assert_eq!(volumes.handles, Handles::default());
     assert!(volumes.is_empty());
 }
 
