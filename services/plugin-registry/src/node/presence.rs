@@ -5,7 +5,7 @@
 //! other replicas then find no difference.
 //!
 //! **Promises** that a node is compared after every change of its lease or record, and all nodes at
-//! each rescan; and that a node that was declared gone is not ready, whatever its lease says (rule
+//! each rescan only; and that a node that was declared gone is not ready, whatever its lease says (rule
 //! 12).
 
 use std::time::Duration;
@@ -46,22 +46,24 @@ pub async fn keep(state: &State, rescan: Duration, shutdown: Shutdown) {
 
 /// Wakes each node whose record and lease disagree, after every change of a lease or a record.
 async fn wake_disagreeing(state: &State, rescan: Duration, waker: &Waker<NodeId>) {
+    // A change during a comparison leads to another one.
     let mut nodes = state.nodes.mirror.subscribe();
     let mut leases = state.lease_mirror.subscribe();
     let (mut compared, mut rescan_at) = (None, Instant::now());
     loop {
-        // Read before the comparison, so that a change during it leads to another one. The mirror's
-        // revision cannot be used: the mirror shows this replica's own write before the bucket
-        // reports it.
-        let changes = *nodes.borrow_and_update();
-        let present = (changes, state.lease_mirror.read(HeldLeases::changes));
-        if compared != Some(present) || Instant::now() >= rescan_at {
-            let wrong =
-                |nodes: &Nodes| state.lease_mirror.read(|leases| disagreeing(nodes, leases));
-            for node in state.nodes.mirror.read(wrong) {
-                waker.wake(node);
-            }
-            (compared, rescan_at) = (Some(present), Instant::now() + rescan);
+        if Instant::now() >= rescan_at {
+            (compared, rescan_at) = (None, Instant::now() + rescan);
+        }
+        let (wrong, now) = state.nodes.mirror.read(|nodes| {
+            state.lease_mirror.read(|leases| {
+                let now =
+                    Compared { nodes: nodes.arrivals().count(), leases: leases.changes().count() };
+                (disagreeing_since(nodes, leases, compared), now)
+            })
+        });
+        compared = Some(now);
+        for node in wrong {
+            waker.wake(node);
         }
         sleep(BATCH_PAUSE).await;
         // The mirrors live as long as the state, so neither of these can fail.
@@ -73,11 +75,29 @@ async fn wake_disagreeing(state: &State, rescan: Duration, waker: &Waker<NodeId>
     }
 }
 
-fn disagreeing(nodes: &Nodes, leases: &HeldLeases) -> Vec<NodeId> {
-    let wrong = |(id, node): &(&NodeId, &Node)| {
+/// How many changes of records and of leases were compared.
+#[derive(Debug, Clone, Copy)]
+struct Compared {
+    nodes: u64,
+    leases: u64,
+}
+
+/// The nodes that changed since the last comparison and disagree with their leases; of all nodes if
+/// there was none, or if so much has changed since that some of it was forgotten.
+fn disagreeing_since(nodes: &Nodes, leases: &HeldLeases, last: Option<Compared>) -> Vec<NodeId> {
+    let is_wrong = |id: &NodeId, node: &Node| {
         node.state != state_by_lease(node, leases.is_held(id)) || leases.is_junk(id)
     };
-    nodes.iter().filter(wrong).map(|(id, _)| id.clone()).collect()
+    let changed = last.and_then(|last| {
+        let records = nodes.arrivals().list_after(last.nodes)?;
+        Some(records.chain(leases.changes().list_after(last.leases)?))
+    });
+    if let Some(changed) = changed {
+        let wrong = changed.filter(|id| nodes.get(id).is_some_and(|node| is_wrong(id, node)));
+        return wrong.cloned().collect();
+    }
+    let wrong = nodes.iter().filter(|(id, node)| is_wrong(id, node));
+    wrong.map(|(id, _)| id.clone()).collect()
 }
 
 fn state_by_lease(node: &Node, is_held: bool) -> NodeState {
@@ -220,14 +240,14 @@ mod tests {
         let key = key::node_lease(&NodeId::new("n1").unwrap());
         leases.delete(&key, 1);
         leases.put(&key, 2, &holder("n1"));
-        assert_eq!(leases.changes(), 1);
+        assert_eq!(leases.changes().count(), 1);
         for renewal in 3..9 {
             leases.put(&key, renewal, &holder("n1"));
         }
-        assert_eq!(leases.changes(), 1);
+        assert_eq!(leases.changes().count(), 1);
         leases.delete(&key, 9);
         leases.put(&key, 10, &holder("n1"));
-        assert_eq!(leases.changes(), 3);
+        assert_eq!(leases.changes().count(), 3);
         let node = NodeId::new("n1").unwrap();
         for junk in [&b"junk"[..], &holder("n2")] {
             leases.put(&key, 11, junk);
@@ -256,8 +276,18 @@ mod tests {
         // A lease without a node, and a key that names no node.
         leases.put("node.other", 3, &holder("other"));
         leases.put("node.a.b", 4, &holder("a.b"));
-        let named: Vec<String> =
-            disagreeing(&nodes, &leases).iter().map(ToString::to_string).collect();
-        assert_eq!(named, ["down.held", "ready-ended"]);
+        let named = |nodes: &Nodes, leases: &HeldLeases, last| -> Vec<String> {
+            let wrong = disagreeing_since(nodes, leases, last);
+            wrong.iter().map(ToString::to_string).collect()
+        };
+        assert_eq!(named(&nodes, &leases, None), ["down.held", "ready-ended"]);
+        let last = Compared { nodes: nodes.arrivals().count(), leases: leases.changes().count() };
+        assert_eq!(named(&nodes, &leases, Some(last)), [""; 0], "nothing has changed");
+        let id = NodeId::new("ready-held").unwrap();
+        leases.delete(&key::node_lease(&id), 5);
+        assert_eq!(named(&nodes, &leases, Some(last)), ["ready-held"]);
+        let down = record::write(node(NodeState::Down), None).unwrap();
+        nodes.put(&key::node(&id), 2, &down);
+        assert_eq!(named(&nodes, &leases, Some(last)), [""; 0]);
     }
 }

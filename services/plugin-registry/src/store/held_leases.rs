@@ -6,6 +6,7 @@ use berth_bus::Fold;
 use berth_contract::key;
 use berth_contract::lease::Holder;
 use berth_domain::NodeId;
+use berth_service::projection::Arrivals;
 use berth_telemetry::metric::LEASES;
 
 /// The nodes whose agents hold their leases.
@@ -13,17 +14,17 @@ use berth_telemetry::metric::LEASES;
 pub struct HeldLeases {
     held: BTreeSet<NodeId>,
     junk: BTreeSet<NodeId>,
-    changes: u64,
+    changes: Arrivals<NodeId>,
 }
 
 impl HeldLeases {
     /// The leases of nodes. The bucket also has those of leaders.
     pub const FILTER: &str = "node.>";
 
-    /// How many times a lease was gained or ended. Renewals do not count: a fleet makes many of
-    /// them per second.
-    pub fn changes(&self) -> u64 {
-        self.changes
+    /// The nodes whose leases were gained, overwritten or ended last. Renewals do not count: a fleet
+    /// makes many of them per second.
+    pub fn changes(&self) -> &Arrivals<NodeId> {
+        &self.changes
     }
 
     pub fn count(&self) -> usize {
@@ -36,8 +37,8 @@ impl HeldLeases {
         self.junk.contains(node)
     }
 
-    fn changed(&mut self) {
-        self.changes += 1;
+    fn record_change(&mut self, node: NodeId) {
+        self.changes.record(node);
         LEASES.set(self.held.len() as u64, ["node".into()]);
     }
 
@@ -55,9 +56,10 @@ impl Fold for HeldLeases {
             self.junk.remove(&node);
         } else if self.junk.insert(node.clone()) {
             tracing::warn!(key, "the value was not written by this node's agent");
+            self.record_change(node.clone());
         }
-        if self.held.insert(node) {
-            self.changed();
+        if self.held.insert(node.clone()) {
+            self.record_change(node);
         }
     }
 
@@ -65,7 +67,7 @@ impl Fold for HeldLeases {
         let Some(node) = key::parse_node_lease(key) else { return };
         self.junk.remove(&node);
         if self.held.remove(&node) {
-            self.changed();
+            self.record_change(node);
         }
     }
 }

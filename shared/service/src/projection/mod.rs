@@ -10,6 +10,7 @@
 
 mod alloc_index;
 mod allocs;
+mod arrivals;
 mod change_log;
 mod classes;
 mod copies;
@@ -26,6 +27,7 @@ mod volumes;
 
 pub use alloc_index::{AllocIndex, AllocKey};
 pub use allocs::{AllocChange, Allocs};
+pub use arrivals::Arrivals;
 pub use change_log::ChangeLog;
 pub use classes::{Classes, StoredClass};
 pub use copies::{Copies, CopySource};

@@ -9,6 +9,7 @@ use berth_domain::plugin::{Instance, Job, Node, NodeState, Plugin, UnaccountedMo
 use berth_domain::volume::Handle;
 use berth_domain::{AllocId, Namespace, NodeId, PluginId, VolumeKey};
 
+use super::arrivals::Arrivals;
 use super::unaccounted::UnaccountedIndex;
 
 /// All plugin instances and the jobs that provide plugins, folded into plugins.
@@ -129,9 +130,15 @@ pub struct Nodes {
     /// Nodes that do not count as gone, by the incarnation with which they compared their mounts; 0
     /// before they did.
     compared: BTreeMap<u64, BTreeSet<NodeId>>,
+    arrivals: Arrivals<NodeId>,
 }
 
 impl Nodes {
+    /// The nodes whose records changed last.
+    pub fn arrivals(&self) -> &Arrivals<NodeId> {
+        &self.arrivals
+    }
+
     /// A node.
     pub fn get(&self, node: &NodeId) -> Option<&Node> {
         self.all.get(node).map(|(node, _)| node)
@@ -233,6 +240,7 @@ impl Fold for Nodes {
             return;
         };
         self.forget_compared(&id);
+        self.arrivals.record(id.clone());
         match readable::<Node>(key, value) {
             Ok(node) => {
                 if node.gone.is_none() {
@@ -262,6 +270,7 @@ impl Fold for Nodes {
             self.unreadable.remove(&id);
             self.forget_compared(&id);
             self.forget(&id);
+            self.arrivals.record(id);
         }
     }
 }
