@@ -256,7 +256,12 @@ struct PlacementView<'a> {
 }
 
 impl PlacementView<'_> {
-    fn page(&self, volumes: &Volumes, nodes: &Nodes, plugins: &Instances) -> Page<NodePlacement> {
+    fn page<'a>(
+        &self,
+        volumes: &Volumes,
+        nodes: &'a Nodes,
+        plugins: &Instances,
+    ) -> Page<NodePlacement> {
         let PlacementLookup { query, after, room, .. } = self.lookup;
         let ListPlacements { volumes: requests, index, node, .. } = query;
         let key = |id: &VolumeId| self.lookup.key(id);
@@ -325,13 +330,19 @@ impl PlacementView<'_> {
                 obstacles,
             }
         };
-        let matching = nodes
-            .iter()
-            .map(|(id, _)| id)
-            // An unreadable node record still counts as a node.
-            .chain(nodes.unreadable().keys())
-            .filter(|id| node.as_ref().is_none_or(|node| node == *id))
-            .filter(|id| after.as_ref().is_none_or(|after| *id > after));
+        let first = node.as_ref().or(after.as_ref());
+        let is_meant = |id: &&NodeId| {
+            node.as_ref().is_none_or(|node| node == *id)
+                && after.as_ref().is_none_or(|after| *id > after)
+        };
+        let is_reached = |id: &&NodeId| node.as_ref().is_none_or(|node| *id <= node);
+        let list = |ids: &mut dyn Iterator<Item = &'a NodeId>| -> Vec<&'a NodeId> {
+            ids.take_while(is_reached).filter(is_meant).take(room.keys()).collect()
+        };
+        let mut matching = list(&mut nodes.iter_from(first).map(|(id, _)| id));
+        // An unreadable node record still counts as a node.
+        matching.extend(list(&mut nodes.iter_unreadable_from(first)));
+        let matching = matching.into_iter();
         page(matching, *room, show, ToString::to_string)
     }
 }

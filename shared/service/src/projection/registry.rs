@@ -1,6 +1,7 @@
 //! The registry's buckets, as plugins and nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 
 use berth_bus::Fold;
 use berth_contract::key;
@@ -157,6 +158,18 @@ impl Nodes {
     /// All nodes, by id, except those whose record this version cannot read.
     pub fn iter(&self) -> impl Iterator<Item = (&NodeId, &Node)> {
         self.all.iter().map(|(id, (node, _))| (id, node))
+    }
+
+    /// The same from this node on; all if `None`.
+    pub fn iter_from(&self, first: Option<&NodeId>) -> impl Iterator<Item = (&NodeId, &Node)> {
+        let first = first.map_or(Bound::Unbounded, Bound::Included);
+        self.all.range((first, Bound::Unbounded)).map(|(id, (node, _))| (id, node))
+    }
+
+    /// The nodes whose record this version cannot read, from this node on; all if `None`.
+    pub fn iter_unreadable_from(&self, first: Option<&NodeId>) -> impl Iterator<Item = &NodeId> {
+        let first = first.map_or(Bound::Unbounded, Bound::Included);
+        self.unreadable.range((first, Bound::Unbounded)).map(|(id, _)| id)
     }
 
     /// Mounts that no claim covers, and their nodes. Nodes that count as gone are left out, since
