@@ -122,7 +122,7 @@ pub fn beside(
         _ if is_registered_twice => {}
         None => beside.push(SideWrite::Own(after)),
         Some(HandleGuard { owner: Err(record), .. }) => {
-            return Err(record.clone());
+            return Err(record.as_ref().clone());
         }
         Some(HandleGuard { owner: Ok(owner), .. }) if owner == volume => {
             if is_new {

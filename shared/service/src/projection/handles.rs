@@ -33,7 +33,7 @@ pub struct HandleGuard {
     /// Its revision.
     pub revision: u64,
     /// The volume that it names, if this version can read it.
-    pub owner: Result<VolumeKey, UnreadableRecord>,
+    pub owner: Result<VolumeKey, Box<UnreadableRecord>>,
 }
 
 impl Handles {
@@ -67,6 +67,8 @@ impl Handles {
         }
         if let Some(new) = new {
             self.change(new, |entry| {
+                // Nearly always it is the only one.
+                entry.registered.reserve_exact(1);
                 entry.registered.push(volume.clone());
                 entry.registered.sort();
             });
@@ -96,7 +98,7 @@ impl Handles {
                 let unreadable = error.unreadable_at(key);
                 let error = &unreadable.error;
                 tracing::error!(key, error, "no other volume is registered for this handle");
-                Err(unreadable)
+                Err(Box::new(unreadable))
             }
         };
         self.change(handle, |entry| entry.guard = Some(HandleGuard { revision, owner }));
@@ -109,6 +111,7 @@ impl Handles {
     fn change(&mut self, handle: Handle, change: impl FnOnce(&mut HandleEntry)) {
         let entry = self.entries.entry(handle.clone()).or_default();
         change(entry);
+        entry.share_owner();
         let agrees = entry.agrees();
         if entry.guard.is_none() && entry.registered.is_empty() && entry.strays.is_empty() {
             self.entries.remove(&handle);
@@ -122,6 +125,15 @@ impl Handles {
 }
 
 impl HandleEntry {
+    /// Has the key name the registered volume by the same text.
+    fn share_owner(&mut self) {
+        if let Some(HandleGuard { owner: Ok(owner), .. }) = &mut self.guard
+            && let Some(registered) = self.registered.iter().find(|volume| *volume == owner)
+        {
+            *owner = registered.clone();
+        }
+    }
+
     /// Whether the key names the one volume that is registered, or there is neither.
     fn agrees(&self) -> bool {
         match (self.registered.as_slice(), &self.guard) {

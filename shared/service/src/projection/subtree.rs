@@ -17,16 +17,24 @@ pub struct Subtree {
     pub head: u64,
     /// The volume.
     pub volume: Volume,
+    /// What is kept of claims and changes of the storage. Most volumes have none: then it is a null
+    /// pointer.
+    activity: Option<Box<Activity>>,
+    /// Records of the volume that this version cannot read, by key. While there are any, the volume
+    /// is read-only.
+    pub unreadable: BTreeMap<String, UnreadableRecord>,
+}
+
+/// What is kept of a volume's claims and changes of the storage beside their records.
+#[derive(Debug, Default, Clone)]
+struct Activity {
     /// The trace of each claim that has one on record.
-    pub(super) traces: BTreeMap<AllocId, Box<Traced>>,
+    traces: BTreeMap<AllocId, Box<Traced>>,
     /// The trace of the last change of the spec (`None`), and of each snapshot that is not at rest.
     storage_traces: BTreeMap<Option<SnapshotId>, String>,
     /// How many claims that hold the volume were granted for each handle. It is one, the volume's
     /// own, unless its registration was lost.
     claimed: BTreeMap<Handle, usize>,
-    /// Records of the volume that this version cannot read, by key. While there are any, the volume
-    /// is read-only.
-    pub unreadable: BTreeMap<String, UnreadableRecord>,
 }
 
 /// How the trace of a claim is known.
@@ -48,7 +56,7 @@ impl Subtree {
 
     /// The trace of a claim's last change.
     pub fn trace(&self, alloc: &AllocId) -> Option<String> {
-        Some(match self.traces.get(alloc)?.as_ref() {
+        Some(match self.activity.as_ref()?.traces.get(alloc)?.as_ref() {
             Traced::Trail(trail) => trail.now().trace_id(),
             Traced::Change(trace) => trace.clone(),
         })
@@ -56,7 +64,7 @@ impl Subtree {
 
     /// The spans of a claim that are on record.
     pub fn trail(&self, alloc: &AllocId) -> Option<Trail> {
-        match self.traces.get(alloc)?.as_ref() {
+        match self.activity.as_ref()?.traces.get(alloc)?.as_ref() {
             Traced::Trail(trail) => Some(*trail),
             Traced::Change(_) => None,
         }
@@ -64,13 +72,29 @@ impl Subtree {
 
     /// A context within the trace of the volume's operation, or of a snapshot's calls.
     pub fn storage_trace(&self, snapshot: Option<&SnapshotId>) -> Option<TraceContext> {
-        TraceContext::resume(self.storage_traces.get(&snapshot.cloned())?)
+        TraceContext::resume(self.activity.as_ref()?.storage_traces.get(&snapshot.cloned())?)
     }
 
     pub(super) fn keep_trace(&mut self, of: Option<SnapshotId>, trace: Option<String>) {
-        match trace {
-            Some(trace) => drop(self.storage_traces.insert(of, trace)),
-            None => drop(self.storage_traces.remove(&of)),
+        self.change_activity(|activity| match trace {
+            Some(trace) => drop(activity.storage_traces.insert(of, trace)),
+            None => drop(activity.storage_traces.remove(&of)),
+        });
+    }
+
+    pub(super) fn keep_claim_trace(&mut self, alloc: &AllocId, traced: Option<Traced>) {
+        self.change_activity(|activity| match traced {
+            Some(traced) => drop(activity.traces.insert(alloc.clone(), Box::new(traced))),
+            None => drop(activity.traces.remove(alloc)),
+        });
+    }
+
+    fn change_activity(&mut self, change: impl FnOnce(&mut Activity)) {
+        let activity = self.activity.get_or_insert_default();
+        change(activity);
+        let Activity { traces, storage_traces, claimed } = activity.as_ref();
+        if traces.is_empty() && storage_traces.is_empty() && claimed.is_empty() {
+            self.activity = None;
         }
     }
 
@@ -88,22 +112,25 @@ impl Subtree {
         if before == after {
             return;
         }
-        if let Some(before) = before
-            && let Some(count) = self.claimed.get_mut(&before)
-        {
-            *count -= 1;
-            if *count == 0 {
-                self.claimed.remove(&before);
+        self.change_activity(|Activity { claimed, .. }| {
+            if let Some(before) = before
+                && let Some(count) = claimed.get_mut(&before)
+            {
+                *count -= 1;
+                if *count == 0 {
+                    claimed.remove(&before);
+                }
             }
-        }
-        if let Some(after) = after {
-            *self.claimed.entry(after).or_default() += 1;
-        }
+            if let Some(after) = after {
+                *claimed.entry(after).or_default() += 1;
+            }
+        });
     }
 
     /// The handles that claims were granted for and the volume does not have.
     pub(super) fn stray_handles(&self, own: Option<&Handle>) -> Vec<Handle> {
-        self.claimed.keys().filter(|handle| Some(*handle) != own).cloned().collect()
+        let claimed = self.activity.iter().flat_map(|activity| activity.claimed.keys());
+        claimed.filter(|handle| Some(*handle) != own).cloned().collect()
     }
 
     pub(super) fn plugin(&self) -> Option<&PluginId> {

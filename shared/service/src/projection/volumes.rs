@@ -42,6 +42,8 @@ pub struct Volumes {
     /// The volumes with a record that cannot be read.
     unreadable: BTreeSet<VolumeKey>,
     index: VolumeIndex,
+    /// The plugins that records name, so that the text of each is there once.
+    plugins: BTreeSet<PluginId>,
     load: Load,
     handles: Handles,
     copies: Copies,
@@ -275,6 +277,25 @@ impl Volumes {
         self.subtrees.is_empty()
     }
 
+    /// Has the id share the text of those before it.
+    fn share_plugin(&mut self, plugin: &mut PluginId) {
+        match self.plugins.get(plugin) {
+            Some(known) => *plugin = known.clone(),
+            None => drop(self.plugins.insert(plugin.clone())),
+        }
+    }
+
+    /// Has the claim share the texts of its node and its plugin with others.
+    fn share_texts(&mut self, claim: &mut Claim, alloc: &AllocId) {
+        assign_unknown_node(claim, alloc);
+        if let Some(node) = self.index.stored_node(&claim.node) {
+            claim.node = node.clone();
+        }
+        if let Some(plugin) = &mut claim.plugin {
+            self.share_plugin(plugin);
+        }
+    }
+
     /// The volume's id as it is stored, so that its text is there once.
     fn stored_key(&self, volume: VolumeKey) -> VolumeKey {
         if let Some((stored, _)) = self.subtrees.get_key_value(&volume) {
@@ -359,7 +380,10 @@ impl Fold for Volumes {
     fn put(&mut self, key: &str, revision: u64, value: &[u8]) {
         match parse_volume(key) {
             Some(VolumeEntry::Spec(volume)) => {
-                let read = record::read::<VolumeSpec>(value);
+                let mut read = record::read::<VolumeSpec>(value);
+                if let Ok(record) = &mut read {
+                    self.share_plugin(&mut record.body.plugin);
+                }
                 let bounds = self.bounds;
                 self.change(volume, CallOwner::Volume, revision, |subtree| {
                     let Some(record) = subtree.readable(key, read) else {
@@ -380,16 +404,11 @@ impl Fold for Volumes {
             }
             Some(VolumeEntry::Claim(volume, alloc)) => {
                 self.lost.record_claim(&volume, &alloc);
-                let read = record::read::<Claim>(value);
-                let bounds = self.bounds;
-                let owner = CallOwner::Claim(alloc.clone());
-                let read = read.map(|mut record| {
-                    assign_unknown_node(&mut record.body, &alloc);
-                    if let Some(node) = self.index.stored_node(&record.body.node) {
-                        record.body.node = node.clone();
-                    }
-                    record
-                });
+                let mut read = record::read::<Claim>(value);
+                if let Ok(record) = &mut read {
+                    self.share_texts(&mut record.body, &alloc);
+                }
+                let (bounds, owner) = (self.bounds, CallOwner::Claim(alloc.clone()));
                 self.change(volume, owner, revision, |subtree| {
                     let Some(record) = subtree.readable(key, read) else {
                         return NodeChange::default();
@@ -400,10 +419,8 @@ impl Fold for Volumes {
                     }
                     bounds.bound_claim(&mut claim, clock::now());
                     let trail = record.trail.map(Traced::Trail);
-                    match trail.or(record.trace.map(Traced::Change)) {
-                        Some(traced) => subtree.traces.insert(alloc.clone(), Box::new(traced)),
-                        None => subtree.traces.remove(&alloc),
-                    };
+                    let traced = trail.or(record.trace.map(Traced::Change));
+                    subtree.keep_claim_trace(&alloc, traced);
                     NodeChange::by(&mut subtree.volume.claims, alloc, Some(claim))
                 });
             }
@@ -426,7 +443,10 @@ impl Fold for Volumes {
                     NodeChange::default()
                 });
             }
-            Some(VolumeEntry::Handle(handle)) => self.handles.put(key, handle, revision, value),
+            Some(VolumeEntry::Handle(mut handle)) => {
+                self.share_plugin(&mut handle.plugin);
+                self.handles.put(key, handle, revision, value);
+            }
             Some(VolumeEntry::Class(class)) => self.classes.put(key, class, revision, value),
             Some(VolumeEntry::Quota(class, namespace)) => {
                 self.classes.put_quota(class, namespace, revision);
@@ -461,7 +481,7 @@ impl Fold for Volumes {
                         lost.record_deletion(&name, &alloc, claim);
                     }
                     subtree.unreadable.remove(key);
-                    subtree.traces.remove(&alloc);
+                    subtree.keep_claim_trace(&alloc, None);
                     NodeChange::by(&mut subtree.volume.claims, alloc, None)
                 });
             }
