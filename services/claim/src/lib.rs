@@ -32,6 +32,7 @@ use berth_service::process::{Fatal, Process};
 use berth_service::purge;
 use tokio::task::JoinHandle;
 
+use claim::line;
 use store::{handle_repair, measure, mount_lookup, raise_level, secrets, state};
 
 pub use config::Config;
@@ -50,6 +51,8 @@ pub async fn run(config: Config, process: Process) -> Result<(), Fatal> {
     let chores = [
         tokio::spawn(handle_repair::repair_handles(state.clone())),
         tokio::spawn(claim::locate::store_missing_nodes(state.clone())),
+        tokio::spawn(line::wake_requests(state.clone())),
+        tokio::spawn(line::keep_places(state.clone())),
         tokio::spawn(raise_level::keep(state.clone())),
         tokio::spawn(secrets::sweep_unnamed(state.clone())),
         tokio::spawn(purge::deleted(state.volumes.bucket.clone())),

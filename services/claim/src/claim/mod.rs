@@ -2,6 +2,7 @@
 
 mod change;
 pub mod deadlock;
+pub mod line;
 pub mod locate;
 pub mod observe;
 pub mod proof;

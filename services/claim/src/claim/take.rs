@@ -14,7 +14,7 @@
 
 use std::time::Duration;
 
-use berth_bus::caller::wait_aside;
+use berth_bus::caller::{wait_aside, wait_until_deadline};
 use berth_contract::code::Code;
 use berth_contract::message::call::ClaimCall;
 use berth_contract::message::claim::{Grant, Take};
@@ -33,7 +33,6 @@ use berth_domain::{Namespace, NodeId, PluginId, Timestamp, VolumeKey};
 use berth_service::locks::KeyGuard;
 use berth_service::{call, clock};
 use berth_telemetry::metric::CLAIMS_REFUSED;
-use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
@@ -42,6 +41,7 @@ use crate::claim::change::give_up_for;
 use crate::claim::regrant::check_regrant;
 use crate::read::plan;
 use crate::read::{ClaimContext, VolumeQueue};
+use crate::store::open_requests::OpenRequest;
 use crate::store::refuse;
 use crate::store::state::State;
 use crate::store::transact::{Committed, TransactError};
@@ -88,8 +88,8 @@ struct ClaimRequest<'a> {
 
 /// What the earlier tries of one request have found.
 struct EarlierTries {
-    /// Counts changes of the bucket since the last try.
-    changes: watch::Receiver<u64>,
+    /// Changes of the volume since the last try, once this request has waited.
+    waiting: Option<OpenRequest>,
     is_alloc_checked: bool,
     /// Whether the controller attached the volume for this request: then the claim is new.
     has_attached: bool,
@@ -114,17 +114,23 @@ enum Reservation {
 impl ClaimRequest<'_> {
     async fn take(&self) -> Result<Grant, Problem> {
         let mut earlier = EarlierTries {
-            changes: self.state.volumes.mirror.subscribe(),
+            waiting: None,
             is_alloc_checked: false,
             has_attached: false,
             has_waited: false,
             refusal: None,
         };
         loop {
-            earlier.changes.mark_unchanged();
+            if let Some(waiting) = &mut earlier.waiting {
+                waiting.mark_unchanged();
+            }
             // Read in each round, because the alloc may end while its claim waits (B1).
             let Self { state, volume, request, own, trace, .. } = self;
             let alloc = state.claiming_alloc(volume, request, own.as_ref(), *trace).await?;
+            if self.stands_in_line(&alloc) {
+                self.wait_for_turn(&alloc, None, &mut earlier).await?;
+                continue;
+            }
             match self.reserve(&alloc, &mut earlier).await? {
                 Reservation::Publishing { attempt, revision } => {
                     // A reservation that was undone meanwhile has no call; the next round finds
@@ -161,17 +167,23 @@ impl ClaimRequest<'_> {
         earlier: &mut EarlierTries,
     ) -> Result<Reservation, Problem> {
         let Self { state, volume, request, trace, deadline, .. } = self;
+        let Some(turn) = wait_until_deadline(state.take_turns.lock(volume)).await else {
+            return Err(self.refused(TransactError::Queued, earlier));
+        };
         let limit_lock = self.lock_node_limit().await?;
         let others = state.count_other_volumes(volume, &request.node);
-        let stored = state
-            .transact_until(volume, *trace, *deadline, |now| Ok(self.command(now, alloc, others)));
+        let stored = async {
+            let command = |now: &Volume| Ok(self.command(now, alloc, others));
+            let stored = state.transact_until(volume, *trace, *deadline, command).await;
+            drop((limit_lock, turn));
+            stored
+        };
         // The guard covers only the volume, and this replica may lag behind the end of the alloc.
         // So the leader is asked in parallel with the first decision.
         let is_alloc_checked = std::mem::replace(&mut earlier.is_alloc_checked, true);
         let alloc_lives =
             async { if is_alloc_checked { Ok(()) } else { self.check_alloc_lives().await } };
         let (stored, alloc_lives) = tokio::join!(stored, alloc_lives);
-        drop(limit_lock);
         alloc_lives?;
         if let Err(TransactError::Refused(Refusal::NoRoomHere(_))) = &stored {
             state.doubt_room(volume);
@@ -206,16 +218,18 @@ impl ClaimRequest<'_> {
             Err(TransactError::Refused(refusal)) if request.wait && refuse::may_pass(&refusal) => {
                 Ok(Reservation::Lacking(refuse::to_problem(volume, &refusal).retryable()))
             }
-            Err(error) => {
-                let problem = state.problem(error, volume);
-                let reason = earlier.refusal.take();
-                let reason =
-                    reason.or_else(|| earlier.has_attached.then(|| self.why_not_granted()));
-                let problem = problem.or_reason(reason, Instant::now() < self.deadline);
-                CLAIMS_REFUSED.add(1, [problem.code.as_str().into()]);
-                Err(problem)
-            }
+            Err(error) => Err(self.refused(error, earlier)),
         }
+    }
+
+    /// The answer to a request that was refused: if its time is over, what it waited for before.
+    fn refused(&self, error: TransactError, earlier: &mut EarlierTries) -> Problem {
+        let problem = self.state.problem(error, &self.volume);
+        let reason = earlier.refusal.take();
+        let reason = reason.or_else(|| earlier.has_attached.then(|| self.why_not_granted()));
+        let problem = problem.or_reason(reason, Instant::now() < self.deadline);
+        CLAIMS_REFUSED.add(1, [problem.code.as_str().into()]);
+        problem
     }
 
     /// Gives up the claim that the alloc has in another mode, or returns when to look again.
@@ -314,9 +328,21 @@ impl ClaimRequest<'_> {
         wait_aside(sleep(just_after(RETRY_INTERVAL))).await
     }
 
-    /// Waits until the leader should be asked again. Each change of the bucket wakes all waiters of
-    /// a long line. They check this replica's mirror, and only the waiter whose turn has come asks
-    /// the leader.
+    /// Whether the claim waits behind others, so that a try would change nothing. Decided from this
+    /// replica's mirror: hundreds may be in line, and only the first one asks the leader.
+    fn stands_in_line(&self, alloc: &Alloc) -> bool {
+        self.is_behind_others() && !self.would_act(alloc)
+    }
+
+    /// Whether a try would have an effect now, by this replica's mirror.
+    fn would_act(&self, alloc: &Alloc) -> bool {
+        let Self { state, volume, request, .. } = self;
+        let others = state.count_other_volumes(volume, &request.node);
+        state.would_act(volume, |now| self.command(now, alloc, others))
+    }
+
+    /// Waits until another try is due. A change of the volume wakes the first in line, and those
+    /// that are not in line.
     async fn wait_for_turn(
         &self,
         alloc: &Alloc,
@@ -333,9 +359,11 @@ impl ClaimRequest<'_> {
     /// Returns when another try is due. Reads only this replica's mirror.
     async fn watch_for_turn(&self, alloc: &Alloc, pause: Duration, earlier: &mut EarlierTries) {
         let Self { state, volume, request, .. } = self;
+        let enter = || state.open_requests.enter(volume, &request.alloc);
+        let waiting = earlier.waiting.get_or_insert_with(enter);
         let ask_leader_at = Instant::now() + clock::jittered(ASK_LEADER_INTERVAL);
         loop {
-            let _: Result<_, _> = timeout(just_after(pause), earlier.changes.changed()).await;
+            let _: Result<(), _> = timeout(just_after(pause), waiting.changed()).await;
             let now = Instant::now();
             if now + pause >= self.held_until || now >= ask_leader_at {
                 return;
@@ -346,9 +374,7 @@ impl ClaimRequest<'_> {
                 }
                 continue;
             }
-            let others = state.count_other_volumes(volume, &request.node);
-            let acts = state.would_act(volume, |now| self.command(now, alloc, others));
-            if acts || self.grant_of_taken(alloc).is_some() {
+            if self.would_act(alloc) || self.grant_of_taken(alloc).is_some() {
                 return;
             }
         }
@@ -395,12 +421,10 @@ impl ClaimRequest<'_> {
 
     /// Whether another claim is ahead of this one in line. The first in line wakes the next.
     fn is_behind_others(&self) -> bool {
-        let alloc = &self.request.alloc;
         self.state.volumes.mirror.read(|volumes| {
-            let Some(subtree) = volumes.get(&self.volume) else { return false };
-            let claims = &subtree.volume.claims;
-            let waits = claims.get(alloc).is_some_and(|claim| claim.state == ClaimState::Waiting);
-            waits && claims.in_line().next().is_some_and(|(first, _)| first != alloc)
+            let subtree = volumes.get(&self.volume);
+            let claims = subtree.map(|subtree| &subtree.volume.claims);
+            claims.is_some_and(|claims| claims.is_behind_in_line(&self.request.alloc))
         })
     }
 

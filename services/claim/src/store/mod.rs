@@ -15,6 +15,7 @@ pub mod measure;
 pub mod mount_lookup;
 pub mod mounts;
 pub mod node_leases;
+pub mod open_requests;
 pub mod owner_leases;
 pub mod raise_level;
 pub mod records;

@@ -32,6 +32,7 @@ use crate::config::Config;
 use crate::store::level::LevelWatch;
 use crate::store::mounts::{handle_of, mounted_elsewhere, unreported};
 use crate::store::node_leases::NodeLeases;
+use crate::store::open_requests::OpenRequests;
 use crate::store::owner_leases::OwnerLeases;
 use crate::store::refuse;
 use crate::store::room_table::RoomTable;
@@ -66,6 +67,11 @@ pub struct StateInner {
     pub vault: Vault,
     /// Held from decision to commit, so that requests of one process do not race each other.
     pub volume_locks: KeyedLocks<VolumeKey>,
+    /// Held around the volume's lock by takes alone. So one take at most stands before a release,
+    /// an answer or a checkpoint at that lock, however many there are.
+    pub take_turns: KeyedLocks<VolumeKey>,
+    /// The takes that wait at this replica.
+    pub open_requests: OpenRequests,
     /// Claims that were deleted by hand, and whose volumes may be mounted.
     pub lost: LostClaims,
     /// Held from the count of a node's volumes to the commit, if a plugin limits that count.
@@ -123,6 +129,8 @@ impl State {
             vault: Vault::new(secrets, keys),
             lost,
             volume_locks: KeyedLocks::default(),
+            take_turns: KeyedLocks::default(),
+            open_requests: OpenRequests::default(),
             node_limit_locks: KeyedLocks::default(),
             runs_seen: FirstSeen::new(RUN_REGISTERED_WITHIN),
             nodes_seen: FirstSeen::new(NODES_RETURN_WITHIN),

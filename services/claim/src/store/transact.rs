@@ -27,6 +27,7 @@
 //! - A transition may write several keys, each under a guard of its own.
 
 mod batch;
+mod places;
 mod together;
 
 use std::collections::BTreeMap;
@@ -322,17 +323,21 @@ impl StateInner {
         }
     }
 
-    /// Whether the command would have an effect now: a write, a plugin call, or a refusal for
-    /// another reason than a call under way. It is decided from the mirror; the leader is not
-    /// asked.
+    /// Whether the command would have an effect now: a write that does more than keep a place in
+    /// line, a plugin call, or a refusal for another reason than a call under way. It is decided
+    /// from the mirror; the leader is not asked.
     pub fn would_act(&self, volume: &VolumeKey, command: impl FnOnce(&Volume) -> Command) -> bool {
         let mut context = self.decision_context();
         self.volumes.mirror.read(|volumes| {
-            let Some(subtree) = volumes.get(volume) else { return true };
+            let readable = |subtree: &&Subtree| subtree.first_unreadable().is_none();
+            let Some(subtree) = volumes.get(volume).filter(readable) else { return true };
             let command = command(&subtree.volume);
             context.handle = handle::handle_use(volumes, volume, &command);
             match step(&subtree.volume, &command, &context) {
-                Ok(step) => step.write.is_some() || step.call.is_some(),
+                Ok(step) => {
+                    let is_renewal = |write| subtree.volume.is_renewal(write);
+                    step.call.is_some() || step.write.as_ref().is_some_and(|to| !is_renewal(to))
+                }
                 Err(refusal) => {
                     !matches!(refusal, Refusal::Busy { .. }) && !refusal.is_of_creation()
                 }

@@ -68,6 +68,28 @@ fn b11_a_place_is_kept_by_asking_again() {
     assert_eq!((world.claim("b").epoch, world.claim("b").state), (ticket, State::Waiting));
 }
 
+/// Many places are renewed together, each as its own caller's request would do it.
+#[test]
+fn b11_a_renewal_is_what_a_repeated_request_would_write() {
+    let mut world = in_line();
+    let renewal = |world: &World, name| world.volume.renew_place(&alloc(name), &world.context());
+    assert_eq!(renewal(&world, "b"), None, "most of its time is left");
+    world.pass(PLACE_KEPT / 2);
+    let renewed = renewal(&world, "b").unwrap();
+    assert!(world.volume.is_renewal(&renewed));
+    assert_eq!([renewal(&world, "a"), renewal(&world, "c")], [None, None], "they are not in line");
+    let before = world.volume.clone();
+    assert_eq!(world.apply(&waits("b", "n2")).unwrap().write, Some(renewed));
+    let joins = world.apply(&waits("c", "n2")).unwrap().write.unwrap();
+    assert!(!before.is_renewal(&joins), "it gets in line");
+    world.apply(&begin("a", false)).unwrap();
+    world.done("a").unwrap();
+    world.done("a").unwrap();
+    let before = world.volume.clone();
+    let granted = world.apply(&waits("b", "n2")).unwrap().write.unwrap();
+    assert!(!before.is_renewal(&granted), "it has its turn");
+}
+
 /// A place goes with its alloc, and by hand; and what is granted is no place any more.
 #[test]
 fn b11_a_place_goes_with_its_alloc() {

@@ -33,6 +33,7 @@ mod kills;
 mod level;
 mod lists;
 mod logs;
+mod long_line;
 mod long_queue;
 mod lost_bucket;
 mod many_volumes;

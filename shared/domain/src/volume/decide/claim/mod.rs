@@ -6,6 +6,7 @@ mod change;
 mod confirm;
 mod leave;
 mod observe;
+mod place;
 mod recover;
 mod release;
 mod take;

@@ -1,5 +1,6 @@
 //! Taking a claim: rules 7, 8, 10 and 13.
 
+use super::place::{keep_place, keep_place_unless_final};
 use crate::access::{Bound, Capability, Conflict, Mode, admit};
 use crate::volume::record::Newcomer;
 use crate::volume::storage::{Operation, Stage};
@@ -216,29 +217,6 @@ fn conflicting<'a>(
         Conflict::OneWriter => claim.mode == Mode::Write,
         Conflict::OneModePerNode => claim.node == take.node && claim.mode != take.mode,
     })
-}
-
-/// Keeps the place in line of a caller that asks again (B11). Writes only when half of the time is
-/// used up: thousands may be in line.
-fn keep_place(own: &Claim, take: &Take, context: &Context) -> Step {
-    let kept = context.policy.place_kept;
-    if own.place_until.is_some_and(|until| until.since(context.now) > kept / 2) {
-        return Step::nothing();
-    }
-    let claim = Claim { place_until: Some(context.now.after(kept)), ..own.clone() };
-    Step::put(&take.alloc, claim, None)
-}
-
-/// Keeps the place in line if the refusal may pass by itself.
-fn keep_place_unless_final(
-    refusal: Refusal,
-    own: &Claim,
-    take: &Take,
-    context: &Context,
-) -> Result<Step, Refusal> {
-    let passes = matches!(refusal, Refusal::Busy { .. }) || refusal.may_pass();
-    let kept = keep_place(own, take, context);
-    if passes && kept.write.is_some() { Ok(kept) } else { Err(refusal) }
 }
 
 /// Rule 8: the storage attaches a volume to the plugin's id of a node. While claims hold the

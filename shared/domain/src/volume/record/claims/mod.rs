@@ -116,6 +116,12 @@ impl Claims {
         self.named(|summary| summary.line.iter().map(|(_, alloc)| alloc))
     }
 
+    /// Whether the alloc is in line behind another one. The first in line has its turn next.
+    pub fn is_behind_in_line(&self, alloc: &AllocId) -> bool {
+        let waits = self.get(alloc).is_some_and(|claim| claim.state == State::Waiting);
+        waits && self.in_line().next().is_some_and(|(first, _)| first != alloc)
+    }
+
     /// Claims that are being published or released, the oldest claim first.
     pub fn moving(&self) -> impl Iterator<Item = (&AllocId, &Claim)> {
         self.named(|summary| summary.moving.iter().map(|(_, alloc)| alloc))
