@@ -14,7 +14,9 @@ use tokio::time::{Instant, sleep};
 use super::Effort;
 use crate::Fatal;
 use crate::ask::{self, NODE};
+use crate::bare;
 use crate::freed::Freed;
+use crate::identity;
 use crate::row::{Part, Row};
 use crate::site::Site;
 use crate::stand_in::PLAIN;
@@ -23,6 +25,8 @@ use crate::stats::Sample;
 const VOLUME: &str = "line";
 /// Claims that are taken and released without a queue.
 const ALONE: usize = 50;
+/// Waiters of one sender. The service takes a quarter of its places, 256, from one sender.
+const OF_ONE_SENDER: usize = 200;
 /// Pause of a waiter before it repeats its request.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 /// How long a waiter repeats its request.
@@ -34,18 +38,23 @@ pub async fn measure(effort: &Effort) -> Result<Vec<Row>, Fatal> {
     site.start_releases().await?;
     site.start_stand_in().await?;
     let namespace = Namespace::default();
-    let (bus, waiters) = (site.bus.clone(), effort.waiters);
-    ask::register_volume(&bus, &namespace, VOLUME, PLAIN, "single-node-writer").await?;
-    let all = bus.clone();
+    let waiters = effort.waiters;
+    ask::register_volume(&site.bus, &namespace, VOLUME, PLAIN, "single-node-writer").await?;
+    let all = site.bus.clone();
     ask::fill(waiters + ALONE, move |number| {
         let (bus, alloc) = (all.clone(), alloc(number));
         async move { ask::register_alloc(&bus, &Namespace::default(), &alloc, VOLUME).await }
     })
     .await?;
     let alone = alone(&site, waiters).await?;
+    let mut senders = Vec::new();
+    for number in 0..waiters.div_ceil(OF_ONE_SENDER) {
+        let config = identity::config(&site.access(), site.url(), &format!("line-{number}"))?;
+        senders.push(Bus::connect(bare::plain(config)).await?);
+    }
     let (began, mut waiting) = (Instant::now(), JoinSet::new());
     for number in 0..waiters {
-        waiting.spawn(hold(bus.clone(), number));
+        waiting.spawn(hold(senders[number / OF_ONE_SENDER].clone(), number));
     }
     let mut times = Vec::new();
     while let Some(turn) = waiting.join_next().await {
@@ -89,7 +98,7 @@ async fn hold(bus: Bus, at: usize) -> Result<(), Fatal> {
         if Instant::now() >= deadline {
             return Err(error.into());
         }
-        // The service limits the requests of one sender, so it refuses some of a long line.
+        // A request is held for less long than a long line takes.
         sleep(RETRY_PAUSE).await;
     }
     let stop = json!({"id": alloc, "state": "complete"});
