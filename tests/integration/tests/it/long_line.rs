@@ -156,9 +156,12 @@ async fn a_long_line_moves_by_one_release_after_another() {
             if refused >= REPEATED * WAITERS { Ok(()) } else { Err(refused) }
         })
         .await;
+        let told = std::mem::take(&mut *answers.codes.lock().unwrap());
+        assert!(told.keys().all(|code| *code == Code::Waiting), "{told:?}");
         let asked = system.wire.disarm();
         let asked = asked.iter().filter(|Passed { cable, .. }| cable.starts_with("claim")).count();
-        assert!(asked < WAITERS / 2, "the leader was asked {asked} times while nothing moved");
+        println!("the leader was asked {asked} times while nothing moved");
+        assert!((1..WAITERS / 2).contains(&asked), "only the first in line asks the leader");
         let moves = Arc::new(AtomicUsize::new(0));
         let (filter, fold) = ("default.data.claim.>", Moves(Arc::clone(&moves)));
         let options = MirrorOptions::default();
@@ -174,8 +177,10 @@ async fn a_long_line_moves_by_one_release_after_another() {
     assert!(moves <= CHANGES_PER_HAND_OVER * (WAITERS + 1), "{moves} changes");
     let order: Vec<String> = claims.into_values().map(|claim| claim.alloc).collect();
     assert_eq!(*answers.served.lock().unwrap(), order, "first come, first served");
+    // A turn that comes at the end of a request may be granted to the next one.
     let codes = answers.codes.lock().unwrap();
-    assert!(codes.keys().all(|code| *code == Code::Waiting), "{codes:?}");
+    let pushed_away = [Code::Overloaded, Code::Late].iter().any(|code| codes.contains_key(code));
+    assert!(!pushed_away, "{codes:?}");
 }
 
 /// A place costs no write of its own. It is kept at whichever replica the waiter's next request
