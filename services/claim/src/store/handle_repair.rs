@@ -18,7 +18,8 @@ const REPAIR_FIRST: Duration = Duration::from_secs(1);
 /// Repairs that are made at once: they share batches.
 const REPAIRS_AT_ONCE_MAX: usize = 64;
 
-/// Repairs the keys of handles that disagree with the registered volumes, at intervals. Several replicas may do so at once:
+/// Repairs the keys of handles that disagree with the registered volumes, at intervals. Several
+/// replicas may do so at once:
 /// each repair is guarded.
 pub async fn repair_handles(state: State) {
     let mut warned = BTreeSet::new();

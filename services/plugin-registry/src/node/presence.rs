@@ -5,7 +5,7 @@
 //! other replicas then find no difference.
 //!
 //! **Promises** that a node is compared after every change of its lease or record, and all nodes at
-//! each rescan only; and that a node that was declared gone is not ready, whatever its lease says (rule
+//! each rescan; and that a node that was declared gone is not ready, whatever its lease says (rule
 //! 12).
 
 use std::time::Duration;

@@ -21,8 +21,8 @@ impl HeldLeases {
     /// The leases of nodes. The bucket also has those of leaders.
     pub const FILTER: &str = "node.>";
 
-    /// The nodes whose leases were gained, overwritten or ended last. Renewals do not count: a fleet
-    /// makes many of them per second.
+    /// The nodes whose leases were gained, overwritten or ended last. Renewals do not count: a
+    /// fleet makes many of them per second.
     pub fn changes(&self) -> &Arrivals<NodeId> {
         &self.changes
     }
