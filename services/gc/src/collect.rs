@@ -28,7 +28,7 @@ use crate::collector::{Collector, Order};
 use crate::evidence::Evidence;
 use crate::plan::{EndedAlloc, UnwantedClaim, describe};
 
-const TIME_UP: &str = "the sweep's time was up before its turn came; the next one takes it up";
+const TIME_UP: &str = "the sweep's time was up before its turn came; a later one takes it up";
 
 /// A candidate for collection.
 #[derive(Debug)]

@@ -7,6 +7,7 @@
 
 use std::time::Duration;
 
+use berth_contract::code::Code;
 use berth_contract::message::alloc::ListAllocs;
 use berth_contract::message::claim::ListClaims;
 use berth_contract::message::collect::Kind;
@@ -51,8 +52,7 @@ impl Collector {
                         plan.closing.len()
                     },
                 );
-                let more = more.await?;
-                plan.more |= more;
+                let closing = more.await;
                 let before = plan.kept.len();
                 let leaving = ListClaims { leaving: true, ..ListClaims::default() };
                 let more = self.read_pages::<verb::ClaimStatus>(
@@ -63,8 +63,8 @@ impl Collector {
                         plan.unwanted.len() + plan.kept.len() - before
                     },
                 );
-                let more = more.await?;
-                plan.more |= more;
+                let leaving = more.await;
+                plan.more |= closing? | leaving?;
             }
             Kind::Allocs => {
                 // An alloc that ended at the very time is long enough ended, too.
@@ -75,7 +75,7 @@ impl Collector {
                     (over, &mut cursors.allocs),
                     order,
                     |page| {
-                        plan.add_ended(&page);
+                        plan.add_ended(&page, before);
                         if std::mem::take(&mut is_first) {
                             plan.add_unreadable_allocs(&page);
                         }
@@ -94,8 +94,9 @@ impl Collector {
         Ok(())
     }
 
-    /// Reads the list from where the last sweep ended. `take` returns how many things were found.
-    /// Returns whether there were more than one sweep takes.
+    /// Reads the list from where the last sweep ended; a forced sweep reads it from its beginning,
+    /// and leaves that place alone. `take` returns how many things were found. Returns whether
+    /// there were more than one sweep takes.
     async fn read_pages<V>(
         &self,
         (mut list, cursor): (V::Request, &mut Option<String>),
@@ -107,19 +108,26 @@ impl Collector {
         V::Request: Paged,
         V::Reply: PagedReply,
     {
-        let mut after = cursor.take().filter(|_| !order.is_forced);
+        let mut after = cursor.clone().filter(|_| !order.is_forced);
         let (mut found, mut pages) = (0, 0);
         loop {
             let limit = u32::try_from(ITEMS_MAX - found).ok();
             *list.page_mut() = Page { limit, after };
-            let page = self.ask_once::<V>(&Namespace::wildcard(), &list, order).await?;
+            let page = self.ask_once::<V>(&Namespace::wildcard(), &list, order).await;
+            if page.as_ref().is_err_and(|problem| problem.code == Code::BadInput) {
+                // The place means nothing to the service that was asked.
+                *cursor = None;
+            }
+            let page = page?;
             after = page.next_page();
             found = take(page);
             pages += 1;
             let is_full = found >= ITEMS_MAX;
+            if !order.is_forced {
+                cursor.clone_from(&after);
+            }
             if after.is_none() || is_full || (pages == PAGES_MAX && !order.is_forced) {
-                *cursor = after;
-                return Ok(is_full && cursor.is_some());
+                return Ok(is_full && after.is_some());
             }
         }
     }

@@ -40,7 +40,7 @@ impl Collector {
             let message = "another sweep is under way and did not end in time";
             return Err(Problem::new(Code::Overloaded, message).retryable().at_step(STEP));
         };
-        let plan = self.plan(order, &mut cursors).await;
+        let plan = self.plan(order, &mut cursors).await?;
         let mut sweep = Sweep { collected: Vec::new(), kept: plan.kept };
         let chance = clock::jitter() as usize;
         let sorts = [
@@ -72,17 +72,23 @@ impl Collector {
         Ok(Swept { sweep, more })
     }
 
-    /// Finds the candidates of all kinds. A kind that cannot be looked at stops no other.
-    async fn plan(&self, order: &Order, cursors: &mut Cursors) -> Plan {
-        let mut plan = Plan::default();
+    /// Finds the candidates of all kinds. A kind that cannot be looked at stops no other. Fails if
+    /// none can.
+    async fn plan(&self, order: &Order, cursors: &mut Cursors) -> Result<Plan, Problem> {
+        let (mut plan, mut problems) = (Plan::default(), Vec::new());
         for kind in &order.kinds {
             if let Err(problem) = self.find(*kind, order, cursors, &mut plan).await {
                 let (kind, trace) = (kind.0.as_str(), order.trace.trace_id());
                 tracing::warn!(trace, kind, %problem, "what could be collected was not found");
                 plan.kept.push(format!("{kind}: not looked at now: {problem}"));
+                problems.push(problem);
             }
         }
-        plan
+        let is_blind = problems.len() == order.kinds.len();
+        match problems.into_iter().next() {
+            Some(problem) if is_blind => Err(problem.at_step(STEP)),
+            _ => Ok(plan),
+        }
     }
 }
 

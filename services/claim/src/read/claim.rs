@@ -4,6 +4,7 @@ use std::cell::RefCell;
 
 use berth_contract::key::{self, VolumeEntry};
 use berth_contract::message::claim::{ClaimStatus, ClaimWait, Claims, ListClaims};
+use berth_contract::message::query::LongPoll;
 use berth_contract::problem::Problem;
 use berth_contract::record::UnreadableRecord;
 use berth_domain::alloc::Alloc;
@@ -38,6 +39,11 @@ pub async fn list_claims(
         _ => None,
     })?;
     let reader = Reader::new(query.newer, deadline);
+    if query.leaving {
+        // An alloc that has just ended counts.
+        let at_once = Reader::new(LongPoll::default(), deadline);
+        state.catch_up_with_leader(at_once, &state.allocs, ">").await?;
+    }
     let show_page = |volumes: &Volumes| {
         // Claims of one volume follow each other, so its line is built only once.
         let last: RefCell<Option<ShownVolume<'_>>> = RefCell::new(None);
@@ -116,11 +122,12 @@ fn matching<'a>(
     reach: &'a Reach<'a>,
 ) -> impl Iterator<Item = ClaimRef<'a>> {
     let claims = candidates(volumes, namespace, query, after);
-    let claims = claims.take_while(|(volume, _, alloc, _)| reach.covers((volume, alloc)));
+    // The first volume comes with all of its claims.
     let later = claims.filter(move |(volume, _, alloc, _)| {
         after.is_none_or(|(last_volume, last)| (*volume, *alloc) > (last_volume, last))
     });
-    let matching = later.filter(|(key, subtree, alloc, claim)| {
+    let covered = later.take_while(|(volume, _, alloc, _)| reach.covers((volume, alloc)));
+    let matching = covered.filter(|(key, subtree, alloc, claim)| {
         let spec = subtree.volume.spec.as_ref();
         let is_of_plugin = |id: &PluginId| {
             spec.is_none_or(|spec| spec.plugin == *id)

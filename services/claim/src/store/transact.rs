@@ -335,8 +335,8 @@ impl StateInner {
             context.handle = handle::handle_use(volumes, volume, &command);
             match step(&subtree.volume, &command, &context) {
                 Ok(step) => {
-                    let is_renewal = |write| subtree.volume.is_renewal(write);
-                    step.call.is_some() || step.write.as_ref().is_some_and(|to| !is_renewal(to))
+                    let can_wait = |write| subtree.volume.is_early_renewal(write, &context);
+                    step.call.is_some() || step.write.as_ref().is_some_and(|to| !can_wait(to))
                 }
                 Err(refusal) => {
                     !matches!(refusal, Refusal::Busy { .. }) && !refusal.is_of_creation()

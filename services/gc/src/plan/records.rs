@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use berth_contract::key::parse_alloc;
-use berth_contract::message::alloc::Allocs;
+use berth_contract::message::alloc::{AllocStub, Allocs};
 use berth_contract::message::claim::Claims;
 use berth_domain::plugin::{Node, NodeState};
 use berth_domain::{NodeId, Timestamp, VolumeKey};
@@ -26,9 +26,12 @@ pub struct DownNode {
 }
 
 impl Plan {
-    /// Adds the allocs of a page, which the claim service would forget.
-    pub fn add_ended(&mut self, page: &Allocs) {
-        let ended = page.allocs.iter().map(|stub| EndedAlloc {
+    /// Adds the allocs of a page that ended before this time and have no claim. A claim service of
+    /// an earlier version lists all allocs.
+    pub fn add_ended(&mut self, page: &Allocs, before: Timestamp) {
+        let is_over =
+            |stub: &&AllocStub| stub.state.is_terminal() && stub.since < before && stub.claims == 0;
+        let ended = page.allocs.iter().filter(is_over).map(|stub| EndedAlloc {
             namespace: stub.namespace.clone(),
             alloc: stub.id.clone(),
             state: stub.state,

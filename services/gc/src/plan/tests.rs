@@ -162,8 +162,12 @@ fn a_volume_with_a_record_of_a_newer_version_is_named_once_and_left_alone() {
 #[test]
 fn an_alloc_that_would_be_forgotten_is_a_candidate_and_an_unreadable_one_is_named() {
     let mut plan = Plan::default();
-    let allocs: Allocs = page("allocs", &[alloc("complete", 70)], &["default.b"]);
-    plan.add_ended(&allocs);
+    let mut claimed = alloc("complete", 70);
+    claimed["claims"] = json!(1);
+    // A claim service of an earlier version lists them all.
+    let listed = [alloc("complete", 70), alloc("complete", 71), alloc("live", 70), claimed];
+    let allocs: Allocs = page("allocs", &listed, &["default.b"]);
+    plan.add_ended(&allocs, at(71));
     plan.add_unreadable_allocs(&allocs);
     let ended = EndedAlloc {
         namespace: Namespace::default(),

@@ -91,8 +91,9 @@ impl Bucket {
     }
 
     /// Writes several keys, each under its own guard: all of them or none. Returns the revision of
-    /// the last write; the others have the revisions right before it. No guard may cover another
-    /// write's key: the server compares each guard with what was stored before all of them.
+    /// the last write; the others have the revisions right before it. The server compares each
+    /// guard with what was stored before all of them. A guard may cover another write's key only if
+    /// both have the same guard.
     pub async fn commit_together(&self, mut writes: Vec<Write<'_>>) -> Result<u64, CommitError> {
         self.commit_traced(&mut writes).await
     }

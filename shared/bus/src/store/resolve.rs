@@ -97,7 +97,13 @@ impl Bucket {
             return Ok(if head < guard.revision { WriteTrace::Beaten } else { WriteTrace::None });
         };
         if is_copy(&first, copy) {
-            return Ok(WriteTrace::Stored(first.sequence));
+            if first.subject.as_str() == self.subject(write.key) {
+                return Ok(WriteTrace::Stored(first.sequence));
+            }
+            // The writes of a batch may have one guard, which covers all of them.
+            let own = self.first_after(write.key, guard.revision).await?;
+            let own = own.filter(|own| is_copy(own, copy));
+            return Ok(own.map_or(WriteTrace::None, |own| WriteTrace::Stored(own.sequence)));
         }
         let base = headers::number(&first.headers, headers::EXPECTED_REVISION);
         let scope = headers::get(&first.headers, headers::EXPECTED_FILTER);

@@ -94,15 +94,24 @@ async fn pairs_that_come_at_once_share_batches_and_of_rivals_one_wins() {
     assert_eq!(batched(&server.url(), "state").await, 2 * winners.len());
 }
 
-/// Breaks the connection while one pair is written.
-async fn broken(break_it: impl Fn(&Cable)) {
+/// Writes two keys under one guard, which covers both.
+async fn places(bucket: &Bucket) -> Result<u64, CommitError> {
+    let writes = vec![put("ns.a.1", "1", "ns.a.>", 0), put("ns.a.2", "2", "ns.a.>", 0)];
+    bucket.commit_together(writes).await
+}
+
+/// Breaks the connection while two keys are written together.
+async fn broken(
+    break_it: impl Fn(&Cable),
+    write: impl AsyncFnOnce(&Bucket) -> Result<u64, CommitError>,
+) {
     let server = Server::start().await;
     let cable = Cable::to(&server).await;
     let patient = Config { commit_timeout: PATIENCE, ..config(&cable.url()) };
     let bus = Bus::connect(patient).await.unwrap();
     let cut = bus.bucket(&STATE, 1).await.unwrap();
     break_it(&cable);
-    let (written, ()) = tokio::join!(pair(&cut, "ns.a", "handle.h"), async {
+    let (written, ()) = tokio::join!(write(&cut), async {
         sleep(Duration::from_millis(300)).await;
         cable.cut();
         wait::until("the loss is noticed", PATIENCE, async || {
@@ -118,12 +127,14 @@ async fn broken(break_it: impl Fn(&Cable)) {
 
 #[tokio::test]
 async fn a_pair_whose_acknowledgement_is_lost_is_found_as_a_pair() {
-    broken(Cable::deafen).await;
+    broken(Cable::deafen, async |bucket| pair(bucket, "ns.a", "handle.h").await).await;
+    broken(Cable::deafen, places).await;
 }
 
 #[tokio::test]
 async fn a_pair_that_is_lost_is_sent_again() {
-    broken(Cable::mute).await;
+    broken(Cable::mute, async |bucket| pair(bucket, "ns.a", "handle.h").await).await;
+    broken(Cable::mute, places).await;
 }
 
 /// Writes new pairs until `stop` is set; returns the outcome of each.

@@ -76,18 +76,23 @@ fn b11_a_renewal_is_what_a_repeated_request_would_write() {
     assert_eq!(renewal(&world, "b"), None, "most of its time is left");
     world.pass(PLACE_KEPT / 2);
     let renewed = renewal(&world, "b").unwrap();
-    assert!(world.volume.is_renewal(&renewed));
+    assert!(world.volume.is_early_renewal(&renewed, &world.context()));
     assert_eq!([renewal(&world, "a"), renewal(&world, "c")], [None, None], "they are not in line");
+    let mut late = in_line();
+    late.pass(PLACE_KEPT * 3 / 4);
+    let renewed_late = renewal(&late, "b").unwrap();
+    let context = late.context();
+    assert!(!late.volume.is_early_renewal(&renewed_late, &context), "nobody else has renewed it");
     let before = world.volume.clone();
     assert_eq!(world.apply(&waits("b", "n2")).unwrap().write, Some(renewed));
     let joins = world.apply(&waits("c", "n2")).unwrap().write.unwrap();
-    assert!(!before.is_renewal(&joins), "it gets in line");
+    assert!(!before.is_early_renewal(&joins, &world.context()), "it gets in line");
     world.apply(&begin("a", false)).unwrap();
     world.done("a").unwrap();
     world.done("a").unwrap();
     let before = world.volume.clone();
     let granted = world.apply(&waits("b", "n2")).unwrap().write.unwrap();
-    assert!(!before.is_renewal(&granted), "it has its turn");
+    assert!(!before.is_early_renewal(&granted, &world.context()), "it has its turn");
 }
 
 /// A place goes with its alloc, and by hand; and what is granted is no place any more.

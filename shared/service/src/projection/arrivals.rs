@@ -1,8 +1,8 @@
 //! What changed last, in the order in which this process saw it.
 //!
-//! **Promises** that a reader misses no change: it is told when some may have been forgotten. Unlike
-//! revisions, the numbers grow with each change that is applied: a mirror applies the writes of its
-//! own process before older ones that come by the feed.
+//! **Promises** that a reader misses no change: it is told when some may have been forgotten.
+//! Unlike revisions, the numbers grow with each change that is applied: a mirror applies the writes
+//! of its own process before older ones that come by the feed.
 
 use std::collections::VecDeque;
 

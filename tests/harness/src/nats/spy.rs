@@ -35,7 +35,7 @@ impl Spy {
         let listening = tokio::spawn(async move {
             while let Some(message) = messages.next().await {
                 // What a consumer delivers has the subject under which it was stored.
-                let reply = message.reply.as_ref().map(|reply| reply.as_str());
+                let reply = message.reply.as_ref().map(async_nats::Subject::as_str);
                 if !reply.is_some_and(|reply| reply.starts_with("$JS.ACK.")) {
                     let (subject, payload) = (message.subject.to_string(), message.payload.into());
                     let heard = HeardMessage { subject, payload };

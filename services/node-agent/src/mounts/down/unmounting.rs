@@ -196,16 +196,20 @@ impl Unmounting {
     ) -> Result<Option<PreparedTakeDown<'a>>, Problem> {
         let DepartingUse { volume, alloc, plugin: plugin_id, external_id, .. } = leaving;
         let epoch = leaving.epoch;
-        let table = read_mount_table(Code::UnmountFailed).await?;
-        let scene = VolumeOnNode { journal: known, mounts: &table, place };
         if known.uses.get(alloc).is_some_and(|entry| is_of_another_volume(leaving, entry)) {
             tracing::info!(%volume, %alloc, epoch, "another volume of that name stays mounted");
             return Ok(None);
         }
-        if let Some(beside) = &leaving.beside {
-            let handle = PluginVolume::new(plugin_id, external_id);
-            let accounted = AccountedUse { volume, handle: &handle, alloc };
-            let beside = self.claims.list_beside(beside, accounted, known, context).await?;
+        let handle = PluginVolume::new(plugin_id, external_id);
+        let accounted = AccountedUse { volume, handle: &handle, alloc };
+        let beside = match &leaving.beside {
+            Some(told) => Some(self.claims.list_beside(told, accounted, known, context).await?),
+            None => None,
+        };
+        // Read after whatever takes long.
+        let table = read_mount_table(Code::UnmountFailed).await?;
+        let scene = VolumeOnNode { journal: known, mounts: &table, place };
+        if let Some(beside) = beside {
             self.local.check_accounted(accounted, &beside, scene)?;
         }
         // A plugin that has not said whether it stages may have staged.

@@ -126,14 +126,15 @@ impl Mounting {
         let entered = self.gate.enter(pass).await?;
         let place = self.local.paths.volume_paths(&grant.plugin, volume, &grant.alloc);
         let journal = self.local.journal.volume(volume);
-        let table = read_mount_table(Code::MountFailed).await?;
-        let scene = VolumeOnNode { journal: &journal, mounts: &table, place: &place };
         let handle = PluginVolume::new(&plugin.id, &grant.external_id);
         let wanted = AccountedUse { volume, handle: &handle, alloc: &grant.alloc };
         let beside = match ToldClaims::from_grant(grant) {
             Some(told) => Some(self.claims.list_beside(&told, wanted, &journal, context).await?),
             None => None,
         };
+        // Read after whatever takes long.
+        let table = read_mount_table(Code::MountFailed).await?;
+        let scene = VolumeOnNode { journal: &journal, mounts: &table, place: &place };
         self.local.check_mountable(wanted, beside.as_ref(), scene)?;
         let arrival = MountInput {
             alloc: &grant.alloc,

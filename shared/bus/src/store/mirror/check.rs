@@ -30,7 +30,7 @@ use crate::stream::feed::{Delivery, Feed, FeedError, FeedItem, FeedSpec, FeedSta
 const KEYS_PER_SECOND_MIN: u64 = 1000;
 /// The size of a message without its value, as the server counts it for the rate. A guess: it
 /// decides only how long a comparison takes.
-const KEY_BITS: u64 = 256 * 8;
+const KEY_BITS: u64 = 512 * 8;
 /// How long the mirror may take to reach the revision that it is compared at.
 const REACH_WITHIN: Duration = Duration::from_secs(30);
 /// Keys that are looked at again at the leader, at most. One that differs is enough.

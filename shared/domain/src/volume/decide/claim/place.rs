@@ -15,11 +15,15 @@ impl Volume {
         renewed(own, context).map(|claim| Write::PutClaim(alloc.clone(), claim))
     }
 
-    /// Whether this write of the volume only keeps a place in line.
-    pub fn is_renewal(&self, write: &Write) -> bool {
+    /// Whether this write of the volume only keeps a place in line, and may be left to
+    /// [`renew_place`](Self::renew_place): more than a quarter of the place's time is left. The
+    /// request of a claim with less was not open when places were renewed.
+    pub fn is_early_renewal(&self, write: &Write, context: &Context) -> bool {
         let Write::PutClaim(alloc, claim) = write else { return false };
         let waits = |claim: &Claim| claim.state == State::Waiting;
-        waits(claim) && self.claims.get(alloc).is_some_and(waits)
+        let soon = context.now.after(context.policy.place_kept / 4);
+        let is_kept = |own: &Claim| own.place_until.is_some_and(|until| until > soon);
+        waits(claim) && self.claims.get(alloc).is_some_and(|own| waits(own) && is_kept(own))
     }
 }
 
