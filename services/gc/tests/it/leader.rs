@@ -187,7 +187,7 @@ async fn bad_input_is_answered_and_nothing_more() {
         (json!({"kinds": ["everything"]}), false),
         (json!({"grace_ms": -1}), false),
         (json!({"newer": 1, "kinds": ["claims", "claims"], "grace_ms": 1}), false),
-        (json!({"kinds": ["claims", "claims"], "grace_ms": 1}), true),
+        (json!({"kinds": ["plugins", "plugins"], "grace_ms": 1}), true),
     ] {
         let answer = site.bus.request::<Value>(&subject, &body, &call).await;
         match answer {
