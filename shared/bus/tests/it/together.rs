@@ -206,6 +206,25 @@ async fn a_server_killed_under_pairs_stores_none_by_half() {
     assert!(stored > 800, "{stored}");
 }
 
+/// As one server does it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn three_servers_take_writes_under_one_guard() {
+    let cluster = NatsServers::start(3).await;
+    let bucket = connect(&cluster.url()).await.bucket(&STATE, 3).await.unwrap();
+    let mut revision = 0;
+    for many in [2, 128] {
+        let keys: Vec<String> = (0..many).map(|at| format!("ns.a.{at}")).collect();
+        let together = |guard| keys.iter().map(|key| put(key, "x", "ns.a.>", guard)).collect();
+        if revision > 0 {
+            let refused = bucket.commit_together(together(revision - 1)).await;
+            assert!(is_conflict(&refused), "{refused:?}");
+        }
+        let stored = bucket.commit_together(together(revision)).await.unwrap();
+        assert_eq!(stored, revision + many);
+        revision = stored;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_killed_under_pairs_stores_none_by_half() {
     let cluster = NatsServers::start(3).await;
