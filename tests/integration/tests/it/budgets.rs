@@ -1,4 +1,4 @@
-//! What a job costs the bus. The counts do not depend on the machine.
+//! What a job and an idle agent cost the bus. The counts do not depend on the machine.
 //!
 //! They grew while features came, and no measurement told: each run was compared with itself. Who
 //! needs more changes the budget here, and says why.
@@ -64,6 +64,40 @@ async fn a_job_costs_the_bus_no_more_than_its_budget() {
         ("read berth-allocs at its leader", 5),
     ];
     check("to stop the alloc and free the volume", &fewest(&releases), &of_release);
+}
+
+/// What an agent sends in a minute in which nothing happens, and what is written for it.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_idle_agent_costs_the_bus_no_more_than_its_budget() {
+    if !or_skip("a driver") {
+        return;
+    }
+    let system = System::start(Options { nodes: 1, lease_ttl_s: 30, ..Options::default() }).await;
+    system.volume("data", &["single-node-writer"]).await;
+    let spy = Spy::listen(&system.servers()[0]).await;
+    count_until_quiet(&spy).await;
+    let mut counts = Counts::new();
+    sleep(Duration::from_secs(60)).await;
+    for heard in spy.take() {
+        let tokens: Vec<&str> = heard.subject.split('.').collect();
+        let kind = match *tokens.as_slice() {
+            ["$KV", bucket @ ("berth-nodes" | "berth-plugins"), ..]
+            | ["$KV", bucket @ "berth-leases", "node", ..] => format!("write {bucket}"),
+            ["berth", "v1", "event", ..] => "event".to_owned(),
+            ["berth", "v1", service, verb, .., "node", _] => format!("request {service}.{verb}"),
+            _ => continue,
+        };
+        *counts.entry(kind).or_default() += 1;
+    }
+    let of_agent = [
+        // Each half of the time that the lease lives.
+        ("request node.hold", 5),
+        ("write berth-leases", 5),
+        // Each `report_interval_ms` in a small fleet.
+        ("request node.report", 7),
+        ("request claim.status", 2),
+    ];
+    check("an idle agent, in a minute", &counts, &of_agent);
 }
 
 fn check(what: &str, counts: &Counts, budget: &[(&str, usize)]) {
