@@ -66,7 +66,7 @@ pub struct Order {
     pub trace: TraceContext,
     /// Candidates that are not collected by then are left to the next sweep.
     pub deadline: Instant,
-    /// Whether somebody asked for it, and waits.
+    /// Whether it is a request, whose sender waits for the answer.
     pub is_forced: bool,
     /// Nothing is requested once this lease may have ended.
     pub lease: Weak<KeptLease>,

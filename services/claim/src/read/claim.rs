@@ -428,3 +428,43 @@ fn is_stray(key: &VolumeKey, subtree: &Subtree, claim: &Claim) -> bool {
     let handle = subtree.volume.spec.as_ref().and_then(|spec| spec.handle(&key.volume));
     claim.is_held() && (handle.is_none() || claim.is_of_other_than(handle.as_ref()))
 }
+
+#[cfg(test)]
+mod tests {
+    use berth_bus::Fold as _;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn pages_get_past_a_volume_with_more_claims_than_one_page_reads() {
+        let (mut volumes, namespace) = (Volumes::default(), Namespace::default());
+        for (at, key) in ["v.claim.a", "v.claim.b", "v.claim.c", "v.claim.d", "w.claim.e"]
+            .into_iter()
+            .enumerate()
+        {
+            let claim = json!({
+                "state": "taken", "node": "n1", "mode": "write",
+                "since": "2026-01-31T12:00:00.000Z", "access": "multi-node-multi-writer",
+                "attachment": "file-system", "controller": false, "epoch": at + 1, "schema": 1,
+            });
+            let (key, revision) = (format!("default.{key}"), at as u64 + 1);
+            volumes.put(&key, revision, claim.to_string().as_bytes());
+        }
+        let query = ListClaims { leaving: true, ..ListClaims::default() };
+        let (mut read, mut after, mut pages) = (Vec::new(), None, 0);
+        loop {
+            let reach = Reach::new(2);
+            let page = matching(&volumes, &namespace, &query, after.as_ref(), &reach);
+            read.extend(page.map(|(_, alloc)| alloc.to_string()));
+            pages += 1;
+            assert!(pages < 9, "a page begins where the last one ended: {read:?}");
+            let end = reach.end().map(|(volume, alloc)| (volume.clone(), alloc.clone()));
+            match end {
+                Some(end) => after = Some(end),
+                None => break,
+            }
+        }
+        assert_eq!((read.join(""), pages), ("abcde".to_owned(), 3));
+    }
+}

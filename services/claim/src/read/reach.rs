@@ -28,7 +28,7 @@ impl<'a> Reach<'a> {
         Self::new(if query.leaving { READ_MAX } else { usize::MAX })
     }
 
-    fn new(left: usize) -> Self {
+    pub(super) fn new(left: usize) -> Self {
         Self { left: Cell::new(left), last: Cell::new(None), is_cut: Cell::new(false) }
     }
 

@@ -443,7 +443,7 @@ async fn a_mirror_reads_everything_again_now_and_then_without_being_stale() {
     assert!(!changes.has_changed().unwrap());
 }
 
-/// Seen: a reading of all keys took 3 s, and whoever waited for the mirror gave up.
+/// Seen: a reading of all keys took 3 s, and every reader that waited for the mirror gave up.
 #[tokio::test]
 async fn nobody_waits_while_all_keys_are_compared() {
     let (server, _bus, bucket) = one_bucket(&STATE).await;

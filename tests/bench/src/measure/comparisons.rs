@@ -46,7 +46,7 @@ pub async fn measure(effort: &Effort) -> Result<Row, Fatal> {
         async move { register(&bus, &format!("volume-{at:06}")).await }
     })
     .await?;
-    // So that its comparisons begin anew.
+    // The time until its first comparison begins again.
     site.daemon("claim")?.kill9();
     site.daemon("claim")?.restart();
     site.answers(&verb::ClaimStatus::subject(&Namespace::default())).await;

@@ -3,8 +3,8 @@
 //! **Promises** that nobody waits for a comparison: the feed goes on, and the server sends the keys
 //! without their values, at a bounded rate.
 //!
-//! **Never** mends anything. A difference is a fault of somebody (a message that never came, or was
-//! removed by hand), and the follower then reads all keys again.
+//! **Never** mends anything. A difference is a fault: a message never came, or was removed by hand.
+//! The follower then reads all keys again.
 
 use std::collections::HashSet;
 use std::convert::Infallible;
