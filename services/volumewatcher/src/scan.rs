@@ -10,7 +10,8 @@ use berth_domain::VolumeKey;
 use berth_service::projection::{Subtree, Volumes};
 
 /// Claims of used volumes that one scan looks at. Such a claim is due once its alloc has ended, and
-/// the end of the alloc wakes it; a scan only repairs that.
+/// the end of the alloc wakes it; a scan only repairs that. Nothing wakes a volume whose alloc is
+/// never registered: a scan finds it, in a large fleet only when its part has its turn.
 const CLAIMS_MAX: usize = 20_000;
 
 /// The volumes of one scan.

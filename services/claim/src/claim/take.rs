@@ -11,6 +11,9 @@
 //!
 //! **Promises** that a repeated request joins the work that is under way. If the caller gives up,
 //! the record shows what is to be resumed or undone.
+//!
+//! **Never** tries a claim that stands behind others in line: it takes no lock, writes nothing and
+//! asks the leader nothing, unless its place would end soon.
 
 use std::time::Duration;
 
