@@ -91,19 +91,18 @@ impl Ledger {
         };
         let Some(call) = self.find(&id) else { return };
         call.is_over |= !matches!(outcome, Outcome::Unanswered(_));
-        let says_no = match outcome {
-            Outcome::Refused(_)
-            | Outcome::NotDone(_)
-            | Outcome::Exhausted(_)
-            | Outcome::Unasked(_) => true,
-            // Without an id it cannot be deleted: the failure says so. An id of another volume is
-            // that volume's.
-            Outcome::Stored(StorageAnswer::Volume(made)) => {
-                made.external_id.is_empty() || !context.handle.others.is_empty()
-            }
-            _ => false,
-        };
-        call.may_have_created &= !says_no;
+        call.may_have_created &= !matches!(
+            outcome,
+            Outcome::Refused(_) | Outcome::NotDone(_) | Outcome::Exhausted(_) | Outcome::Unasked(_)
+        );
+        let Outcome::Stored(StorageAnswer::Volume(made)) = outcome else { return };
+        // Without an id it cannot be deleted: the failure says so. An id of another volume is that
+        // volume's. Earlier calls had the same name, so what they made is the same.
+        if made.external_id.is_empty() || !context.handle.others.is_empty() {
+            let (owner, call) = (call.owner.clone(), call.attempt.call);
+            let same = |it: &&mut MadeCall| it.owner == owner && it.attempt.call == call;
+            self.calls.iter_mut().filter(same).for_each(|it| it.may_have_created = false);
+        }
     }
 
     fn find(&mut self, id: &AttemptId) -> Option<&mut MadeCall> {
