@@ -11,13 +11,15 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::stream;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use crate::store::state::State;
 
 /// How often a place is checked in the time that it is kept for. It is renewed when half of that
 /// time is left.
 const CHECKS: u32 = 8;
+/// How long the places of one volume may take.
+const RENEWED_WITHIN: Duration = Duration::from_secs(2);
 /// Volumes whose places are written at once.
 const VOLUMES_AT_ONCE: usize = 16;
 
@@ -39,8 +41,13 @@ pub async fn keep_places(state: State) {
         all.for_each_concurrent(VOLUMES_AT_ONCE, |(volume, allocs)| {
             let state = &state;
             async move {
-                if let Err(error) = state.renew_places(&volume, &allocs).await {
-                    tracing::debug!(%volume, %error, "places in line are not kept yet");
+                // A volume whose lock is held for long does not keep the others waiting.
+                match timeout(RENEWED_WITHIN, state.renew_places(&volume, &allocs)).await {
+                    Ok(Ok(())) => {}
+                    Ok(Err(error)) => {
+                        tracing::debug!(%volume, %error, "places in line are not kept yet");
+                    }
+                    Err(_) => tracing::debug!(%volume, "places in line wait for the volume"),
                 }
             }
         })

@@ -210,9 +210,12 @@ impl StateInner {
                 return Ok(Committed { step, revision });
             };
             // No guard covers the handles of other volumes: an older version may have written a
-            // spec without the key of its handle.
+            // spec without the key of its handle. The guards take the mirror's revisions, which are
+            // the leader's then. If a marker was purged there, the write is refused, and the leader
+            // is asked for each of them.
             if batch.takes_handle() && !heads.were_asked(true) {
-                heads = self.ask_heads(volume, &batch, true).await?;
+                self.catch_up_with_all().await?;
+                heads = Heads { known: BTreeMap::new(), all: true };
                 continue;
             }
             check_wanted()?;

@@ -37,6 +37,9 @@ const REACH_WITHIN: Duration = Duration::from_secs(30);
 const DOUBTS_MAX: usize = 1000;
 /// Most requests to the leader in progress while keys are looked at again.
 const READS_AT_ONCE: usize = 8;
+/// This many comparisons without a result in a row are told in the log. One is no fault: a server
+/// was restarted meanwhile, for example.
+const FAILURES_TOLD: u32 = 3;
 /// Keys that differ and are named in the log, at most.
 const NAMED_MAX: usize = 5;
 
@@ -69,6 +72,7 @@ impl From<CompareError> for NoResult {
 /// Compares for as long as the mirror lives.
 pub(super) async fn now_and_then<F: Fold>(shared: Arc<MirrorShared<F>>) -> Infallible {
     let bucket = shared.bucket.name();
+    let mut failures = 0;
     loop {
         sleep(jittered(shared.options.check_every)).await;
         let compared = compare(&shared).await;
@@ -79,14 +83,20 @@ pub(super) async fn now_and_then<F: Fold>(shared: Arc<MirrorShared<F>>) -> Infal
         };
         MIRROR_COMPARISONS.add(1, [BUCKETS.label(bucket), result.into()]);
         match compared {
-            Ok(different) if different.is_empty() => {}
+            Ok(different) if different.is_empty() => failures = 0,
             Ok(different) => {
+                failures = 0;
                 tracing::warn!(bucket, ?different, "the mirror differs; all keys are read again");
                 shared.differs.notify_one();
             }
             Err(error) => {
+                failures += 1;
                 let why = chain(&error);
-                tracing::debug!(bucket, why, "the mirror was not compared");
+                if failures == FAILURES_TOLD {
+                    tracing::warn!(bucket, failures, why, "the mirror cannot be compared");
+                } else {
+                    tracing::debug!(bucket, failures, why, "the mirror was not compared");
+                }
             }
         }
     }
