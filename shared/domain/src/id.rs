@@ -4,7 +4,8 @@
 //! spaces and any script are allowed, because plugins and schedulers use them (`ebs.csi.aws.com`).
 //!
 //! **Promises** that an id that exists is valid: the constructors are the only way in, and
-//! deserializing goes through them. To clone one costs nothing, and its text is there once.
+//! deserializing goes through them. To clone one costs nothing, its text is there once, and it is
+//! one pointer: the length stands beside the text, since there are many more ids than texts.
 //!
 //! **Never** knows how an id is written in a subject or key: that is `contract::token`.
 
@@ -48,14 +49,18 @@ macro_rules! ids {
         $(#[$doc])*
         #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[serde(try_from = "String", into = "String")]
-        pub struct $name(Arc<str>);
+        pub struct $name(Arc<Box<str>>);
 
         impl $name {
             /// Takes the id if it is one.
             pub fn new(id: impl Into<String>) -> Result<Self, IdFault> {
                 let id = id.into();
                 check(&id)?;
-                Ok(Self(id.into()))
+                Ok(Self::from_valid(id))
+            }
+
+            fn from_valid(id: impl Into<Box<str>>) -> Self {
+                Self(Arc::new(id.into()))
             }
 
             /// The id as it was given.
@@ -134,12 +139,12 @@ ids! {
 impl Namespace {
     /// What a caller that asks about all namespaces names: `*`.
     pub fn wildcard() -> Self {
-        Self("*".into())
+        Self::from_valid("*")
     }
 
     /// Whether it stands for all namespaces.
     pub fn is_wildcard(&self) -> bool {
-        &*self.0 == "*"
+        self.as_str() == "*"
     }
 
     /// Whether a caller that names this asks about the other namespace, too.
@@ -150,7 +155,7 @@ impl Namespace {
 
 impl Default for Namespace {
     fn default() -> Self {
-        Self("default".into())
+        Self::from_valid("default")
     }
 }
 
@@ -161,7 +166,7 @@ impl ClassId {
     /// What the secrets of the class are stored and sealed for, in place of a volume.
     pub fn to_secrets_key(&self) -> VolumeKey {
         // A class's id keeps the rules of every id.
-        VolumeKey::new(Namespace(CLASS_SECRETS.into()), VolumeId(self.0.clone()))
+        VolumeKey::new(Namespace::from_valid(CLASS_SECRETS), VolumeId(self.0.clone()))
     }
 
     /// The class whose secrets are stored under the key; none for the key of a volume.
@@ -189,7 +194,7 @@ impl VolumeKey {
     pub fn first_of(namespace: Namespace, prefix: &str) -> Self {
         // No id is empty, or begins with a control character: none is less than a space.
         let first = if prefix.is_empty() { " " } else { prefix };
-        Self { namespace, volume: VolumeId(first.into()) }
+        Self { namespace, volume: VolumeId::from_valid(first) }
     }
 }
 

@@ -111,7 +111,7 @@ enum Reservation {
     /// It is in line, or another call for the volume is under way, until this time at the latest.
     Queued { until: Option<Timestamp> },
     /// The volume, the plugin or the node is missing, and the caller waits for it.
-    Lacking(Problem),
+    Lacking(Box<Problem>),
 }
 
 impl ClaimRequest<'_> {
@@ -157,7 +157,7 @@ impl ClaimRequest<'_> {
                     self.wait_for_turn(&alloc, until, &mut earlier).await?;
                 }
                 Reservation::Lacking(problem) => {
-                    self.wait_for_missing(problem, &mut earlier).await?;
+                    self.wait_for_missing(*problem, &mut earlier).await?;
                 }
             }
         }
@@ -219,7 +219,8 @@ impl ClaimRequest<'_> {
                 Ok(Reservation::Queued { until: None })
             }
             Err(TransactError::Refused(refusal)) if request.wait && refuse::may_pass(&refusal) => {
-                Ok(Reservation::Lacking(refuse::to_problem(volume, &refusal).retryable()))
+                let problem = refuse::to_problem(volume, &refusal).retryable();
+                Ok(Reservation::Lacking(Box::new(problem)))
             }
             Err(error) => Err(self.refused(error, earlier)),
         }
