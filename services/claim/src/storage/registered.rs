@@ -12,7 +12,7 @@ use berth_contract::message::storage_call::{Answered, PluginSnapshotStatus, Plug
 use berth_domain::volume::Handle;
 use berth_domain::volume::storage::Topology;
 use berth_domain::{Namespace, PluginId, SnapshotId, VolumeKey};
-use berth_service::projection::Volumes;
+use berth_service::projection::{HandleEntry, Volumes};
 use serde::Serialize;
 
 /// The volume or snapshot that a plugin's id is registered for.
@@ -67,7 +67,7 @@ impl<'a> RegisteredIds<'a> {
                 let plugin = (*plugin).clone();
                 let handle = Handle { plugin, external_id: external_id.to_owned() };
                 let entry = volumes.handles().get(&handle);
-                let registered = entry.into_iter().flat_map(|entry| &entry.registered);
+                let registered = entry.into_iter().flat_map(HandleEntry::registered);
                 registered.map(|key| IdOwner { volume: key.clone(), snapshot: None }).collect()
             }
             Self::Snapshots(all) => all.get(&external_id.to_owned()).cloned().into_iter().collect(),
@@ -82,11 +82,9 @@ impl<'a> RegisteredIds<'a> {
         }
         match self {
             Self::Volumes(volumes, plugin) => {
-                let all = volumes.handles().iter();
-                let own = all.filter(|(handle, entry)| {
-                    handle.plugin == **plugin && !entry.registered.is_empty()
-                });
-                own.map(|(handle, _)| handle.external_id.clone()).collect()
+                let all = volumes.handles().iter_plugin(plugin);
+                let registered = all.filter(|(_, entry)| !entry.registered().is_empty());
+                registered.map(|(external_id, _)| external_id.to_owned()).collect()
             }
             Self::Snapshots(all) => all.keys().map(|id| (*id).clone()).collect(),
         }

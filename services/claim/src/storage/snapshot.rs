@@ -250,7 +250,7 @@ fn check_owner(
 ) -> Result<(), Problem> {
     let handle = Handle { plugin: request.plugin.clone(), external_id: source.to_owned() };
     let owner = state.volumes.mirror.read(|volumes| {
-        let registered = &volumes.handles().get(&handle)?.registered;
+        let registered = volumes.handles().get(&handle)?.registered();
         registered.first().filter(|_| !registered.contains(volume)).cloned()
     });
     let Some(owner) = owner else { return Ok(()) };

@@ -49,8 +49,7 @@ impl SideWrite {
         match self {
             Self::Fence(volume, _) => volumes.get(volume).map_or(0, |subtree| subtree.head),
             Self::Free(handle) | Self::Own(handle) => {
-                let guard = volumes.handles().get(handle).and_then(|entry| entry.guard.as_ref());
-                guard.map_or(0, |guard| guard.revision)
+                guard(volumes, handle).map_or(0, |guard| guard.revision)
             }
             Self::Quota(class, namespace, _) => volumes.classes().quota_revision(class, namespace),
         }
@@ -122,7 +121,7 @@ pub fn beside(
         _ if is_registered_twice => {}
         None => beside.push(SideWrite::Own(after)),
         Some(HandleGuard { owner: Err(record), .. }) => {
-            return Err(record.as_ref().clone());
+            return Err(record.clone());
         }
         Some(HandleGuard { owner: Ok(owner), .. }) if owner == volume => {
             if is_new {
@@ -137,8 +136,8 @@ pub fn beside(
     Ok(beside)
 }
 
-fn guard<'a>(volumes: &'a Volumes, handle: &Handle) -> Option<&'a HandleGuard> {
-    volumes.handles().get(handle)?.guard.as_ref()
+fn guard<'a>(volumes: &'a Volumes, handle: &Handle) -> Option<HandleGuard<'a>> {
+    volumes.handles().get(handle)?.guard()
 }
 
 fn current(volumes: &Volumes, volume: &VolumeKey) -> Option<Handle> {
@@ -188,7 +187,7 @@ pub enum Repair {
 
 /// The repair of a handle that is due.
 pub fn due(handle: &Handle, entry: &HandleEntry) -> Option<Repair> {
-    match (entry.registered.as_slice(), &entry.guard) {
+    match (entry.registered(), entry.guard()) {
         ([volume], None) => Some(Repair::Reserve(volume.clone())),
         ([volume], Some(HandleGuard { owner: Ok(owner), .. })) if owner != volume => {
             Some(Repair::Reserve(volume.clone()))

@@ -32,8 +32,8 @@ pub async fn repair_handles(state: State) {
             let handles = volumes.handles().iter_disagreeing();
             handles
                 .filter_map(|(handle, entry)| {
-                    if entry.registered.len() > 1 {
-                        twice.insert((handle.clone(), entry.registered.clone()));
+                    if entry.registered().len() > 1 {
+                        twice.insert((handle.clone(), entry.registered().to_vec()));
                     }
                     due(handle, entry)
                 })

@@ -468,9 +468,9 @@ impl StateInner {
         let mut heads = self.ask_heads(owner, &Batch::default(), true).await?;
         let side_writes = self.volumes.mirror.read(|volumes| {
             let entry = volumes.handles().get(handle)?;
-            let named = entry.guard.as_ref().is_some_and(|guard| guard.owner.as_ref() == Ok(owner));
+            let named = entry.guard().is_some_and(|guard| guard.owner == Ok(owner));
             let released = handle::released(volumes, handle, owner);
-            (named && entry.registered.is_empty()).then_some(released)
+            (named && entry.registered().is_empty()).then_some(released)
         });
         let Some(side_writes) = side_writes else { return Ok(()) };
         let mut writes = Vec::new();

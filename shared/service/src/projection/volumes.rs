@@ -218,7 +218,7 @@ impl Volumes {
     ) -> impl Iterator<Item = &'a VolumeKey> + use<'a> {
         let entry = self.handles.get(handle);
         let named =
-            entry.into_iter().flat_map(|entry| entry.registered.iter().chain(&entry.strays));
+            entry.into_iter().flat_map(|entry| entry.registered().iter().chain(entry.strays()));
         named.filter(move |other| *other != volume)
     }
 

@@ -88,7 +88,8 @@ impl Decider {
             }
         }
         let volumes = self.values.project(seen);
-        let due = volumes.handles().iter().filter_map(|(handle, entry)| handle::due(handle, entry));
+        let handles = volumes.handles().iter_disagreeing();
+        let due = handles.filter_map(|(handle, entry)| handle::due(handle, entry));
         asks.extend(due.map(|repair| match repair {
             Repair::Reserve(volume) => Ask::Reserve(self.name(&volume)),
             Repair::Release(handle, volume) => {
