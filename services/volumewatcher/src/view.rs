@@ -232,7 +232,7 @@ impl WatchView {
         if is_due(&look.due(&CallOwner::Volume, storage_facts(wanted))) {
             due_work.push((key.clone(), CallOwner::Volume));
         }
-        for (id, snapshot) in &volume.snapshots {
+        for (id, snapshot) in volume.snapshots.iter() {
             let owner = CallOwner::Snapshot(id.clone());
             // The call of a group may have waited for this volume.
             if is_due(&look.due(&owner, storage_facts(true))) {

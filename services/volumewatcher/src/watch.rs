@@ -302,7 +302,7 @@ mod tests {
             watched.put(key, revision, record.to_string().as_bytes());
         }
         let volume = VolumeKey::new("default".parse().unwrap(), "v".parse().unwrap());
-        assert_eq!(watched.volumes.get(&volume).unwrap().unreadable.len(), 0);
+        assert_eq!(watched.volumes.get(&volume).unwrap().unreadable().len(), 0);
         for (revision, key) in (4..).zip(["default.v.snapshot.s", "default.v.spec"]) {
             watched.changes.take();
             watched.delete(key, revision);

@@ -18,6 +18,7 @@ pub mod clock_offset;
 pub mod grpc_code;
 pub mod id;
 pub mod in_doubt;
+pub mod interned;
 pub mod limits;
 pub mod owner;
 pub mod placement;
@@ -36,4 +37,5 @@ pub use id::{
     AllocId, AttemptId, ClassId, JobId, Namespace, NodeId, OwnerId, PluginId, SecretsId,
     SnapshotId, VolumeId, VolumeKey, WorkerId,
 };
+pub use interned::{Blank, Interned};
 pub use timestamp::Timestamp;

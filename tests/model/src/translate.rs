@@ -13,7 +13,7 @@ use berth_domain::access::{AttachmentMode, Capability, CapabilityFilter, Mode};
 use berth_domain::proof::{Proof as DomainProof, ProofKind, Proven};
 use berth_domain::volume::{
     Attempt as DomainAttempt, Begin, CallKind, CallOwner, Claim as DomainClaim, Closing, Command,
-    MountOptions, NoRoute, Outcome as Came, Progress, Route, State, Take, Volume, VolumeSpec,
+    NoRoute, Outcome as Came, Progress, Route, State, Take, Volume, VolumeSpec,
 };
 use berth_domain::{AllocId, AttemptId as DomainId, NodeId, Timestamp, WorkerId};
 
@@ -48,19 +48,9 @@ impl Translation {
         let capability =
             Capability { access: scenario.access, attachment: AttachmentMode::FileSystem };
         let spec = VolumeSpec {
-            closing: None,
-            plugin: "plugin".parse().expect("an id"),
-            name: String::new(),
-            external_id: None,
-            capabilities: vec![capability],
-            mount: MountOptions::default(),
-            topologies: Vec::new(),
-            capacity_bytes: None,
-            parameters: BTreeMap::new(),
-            context: BTreeMap::new(),
-            storage: None,
-            secrets: None,
+            capabilities: vec![capability].into(),
             create_index: 1,
+            ..VolumeSpec::empty(&"plugin".parse().expect("an id"))
         };
         Self {
             scenario: scenario.clone(),
@@ -92,7 +82,7 @@ impl Translation {
             Spec::Open => Some(self.spec.clone()),
             Spec::Closing => {
                 let closing = Closing { since: NOW, reason: "by force".to_owned() };
-                Some(VolumeSpec { closing: Some(closing), ..self.spec.clone() })
+                Some(VolumeSpec { closing: Some(Box::new(closing)), ..self.spec.clone() })
             }
             Spec::Gone => None,
         };
@@ -280,7 +270,7 @@ impl Translation {
                 Command::Confirm { alloc, epoch, call, confirmation: proof() }
             }
             Ask::Register => {
-                let name = "another name".to_owned();
+                let name = "another name".to_owned().into();
                 Command::Register(VolumeSpec { name, ..self.spec.clone() })
             }
             Ask::Deregister { force } => Command::Deregister { force, reason },

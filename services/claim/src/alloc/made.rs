@@ -90,14 +90,14 @@ mod tests {
         };
         let life = StorageLife { provision: Some(provision), ..StorageLife::default() };
         let empty = VolumeSpec::empty(&PluginId::new("p").unwrap());
-        VolumeSpec { name: name.to_owned(), storage: Some(Box::new(life)), ..empty }
+        VolumeSpec { name: name.to_owned().into(), storage: Some(Box::new(life)), ..empty }
     }
 
     #[test]
     fn dockers_plugin_ends_the_volumes_that_it_created_and_no_others() {
         let title = "Docker volume data of node n1";
         let registered =
-            VolumeSpec { name: title.to_owned(), storage: None, ..created(title, None) };
+            VolumeSpec { name: title.to_owned().into(), storage: None, ..created(title, None) };
         for (spec, expected) in [
             (created("", Some("docker.n1")), true),
             (created(title, Some("docker.n2")), false),
@@ -111,7 +111,7 @@ mod tests {
         ] {
             let docker = Actor::Docker(node("n1"));
             let decided = check_made_volume(Some(&docker), &spec);
-            assert_eq!(decided.is_ok(), expected, "{} {:?}", spec.name, spec.provision());
+            assert_eq!(decided.is_ok(), expected, "{} {:?}", *spec.name, spec.provision());
             if let Err(problem) = decided {
                 assert_eq!(problem.code, Code::NotAllowed);
             }

@@ -248,7 +248,7 @@ impl State {
         self.volumes.mirror.read(|volumes| {
             let subtree = volumes.get(volume);
             subtree.is_some_and(|subtree| {
-                subtree.volume.spec.is_some() || !subtree.unreadable.is_empty()
+                subtree.volume.spec.is_some() || !subtree.unreadable().is_empty()
             })
         })
     }

@@ -239,7 +239,7 @@ fn stub(
             let key = VolumeKey::new(namespace.clone(), (*volume).clone());
             mirror.get(&key).is_some_and(|subtree| {
                 subtree.volume.claims.contains_key(id)
-                    || subtree.unreadable.contains_key(&key::claim(&key, id))
+                    || subtree.unreadable().contains_key(&key::claim(&key, id))
             })
         });
         claimed.count()

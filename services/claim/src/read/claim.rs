@@ -101,7 +101,7 @@ fn unreadable<'a>(
     namespace: &'a Namespace,
     query: &'a ListClaims,
 ) -> impl Iterator<Item = &'a UnreadableRecord> {
-    let records = volumes.iter_unreadable().flat_map(|(_, subtree)| subtree.unreadable.values());
+    let records = volumes.iter_unreadable().flat_map(|(_, subtree)| subtree.unreadable().values());
     records.filter(|record| match key::parse_volume(&record.key) {
         Some(VolumeEntry::Claim(volume, alloc)) => {
             namespace.covers(&volume.namespace)
@@ -218,7 +218,7 @@ pub fn unreadable_claims_of(
     state.volumes.mirror.read(|volumes| {
         let unreadable_claim = |volume| {
             let key = VolumeKey::new(namespace.clone(), volume);
-            volumes.get(&key)?.unreadable.get(&key::claim(&key, id)).cloned()
+            volumes.get(&key)?.unreadable().get(&key::claim(&key, id)).cloned()
         };
         alloc.requests().filter_map(|(volume, _)| unreadable_claim(volume)).collect()
     })

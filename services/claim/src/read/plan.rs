@@ -15,7 +15,7 @@ use berth_service::projection::Subtree;
 pub fn mount(spec: &VolumeSpec, volume: &VolumeKey, alloc: Option<&Alloc>) -> MountOptions {
     match alloc.and_then(|alloc| alloc.request_for(&volume.volume)) {
         Some(request) => spec.mount.merged_with(&request.mount),
-        None => spec.mount.clone(),
+        None => spec.mount.to_value(),
     }
 }
 
@@ -68,7 +68,7 @@ pub fn call(
         mode: claim.mode,
         attachment: claim.attachment,
         mount: spec.map(|spec| mount(spec, volume, alloc)).unwrap_or_default(),
-        context: spec.map(|spec| spec.context.clone()).unwrap_or_default(),
+        context: spec.map(|spec| spec.context.to_value()).unwrap_or_default(),
         span: subtree.trail(alloc_id).and_then(|trail| trail.attempt),
     };
     Some(Call {
@@ -145,7 +145,7 @@ pub fn grant(
         access: claim.access,
         attachment: claim.attachment,
         mount: mount(spec, key, Some(alloc)),
-        context: spec.context.clone(),
+        context: spec.context.to_value(),
         publish_context: claim.publish_context.clone(),
         secrets: spec.secrets.clone(),
         claims_beside: listed,

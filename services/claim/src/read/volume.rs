@@ -48,7 +48,8 @@ pub async fn volume_status(
     // A program may act on the absence of a volume, so a leader with a quorum confirms it.
     let is_absent = state.volumes.mirror.read(|volumes| {
         let subtree = volumes.get(&key);
-        subtree.is_none_or(|subtree| subtree.volume.spec.is_none() && subtree.unreadable.is_empty())
+        subtree
+            .is_none_or(|subtree| subtree.volume.spec.is_none() && subtree.unreadable().is_empty())
     });
     if is_absent {
         let confirmed = state.catch_up_surely(&key, trace).await;
@@ -57,7 +58,7 @@ pub async fn volume_status(
     state.volumes.mirror.read(|volumes| {
         let subtree = volumes.get(&key);
         // An unreadable spec is not replaced by its last readable state, which may be outdated.
-        let unreadable = subtree.and_then(|subtree| subtree.unreadable.get(&key::spec(&key)));
+        let unreadable = subtree.and_then(|subtree| subtree.unreadable().get(&key::spec(&key)));
         if let Some(record) = unreadable {
             return Err(with_volume(record.problem()));
         }
@@ -120,20 +121,20 @@ fn build_status(
     let mut status = VolumeStatus {
         id: key.volume.clone(),
         namespace: key.namespace.clone(),
-        name: spec.name.clone(),
-        closing: spec.closing.clone(),
+        name: spec.name.to_value(),
+        closing: spec.closing.as_deref().cloned(),
         plugin: spec.plugin.clone(),
         provider: plugin.provider,
         external_id: spec.handle(&key.volume).map(|handle| handle.external_id),
-        capabilities: spec.capabilities.clone(),
+        capabilities: spec.capabilities.to_value(),
         in_use: now.in_use(),
         fs_type: spec.mount.fs_type.clone(),
         mount_flags: spec.mount.flags.len(),
         mount_group: spec.mount.group.clone(),
-        topologies: spec.topologies.clone(),
+        topologies: spec.topologies.to_value(),
         capacity_bytes: spec.capacity_bytes,
-        parameters: spec.parameters.clone(),
-        context: spec.context.clone(),
+        parameters: spec.parameters.to_value(),
+        context: spec.context.to_value(),
         has_secrets: spec.secrets.is_some(),
         exhausted: full.map(|(_, claim)| {
             let message = claim.progress.failure.as_ref().map(|failure| failure.message.clone());
@@ -155,7 +156,7 @@ fn build_status(
         claims: Vec::new(),
         create_index: spec.create_index,
         modify_index: subtree.head,
-        unreadable: first_unreadable(subtree.unreadable.values()),
+        unreadable: first_unreadable(subtree.unreadable().values()),
     };
     let room = Room::for_page(&Page::default()).beside(&status);
     status.claims = show_first_claims(state, volumes, key, subtree, room);
@@ -207,7 +208,7 @@ pub async fn list_volumes(
         let matching = volumes.iter_unreadable().filter(|(key, _)| {
             namespace.covers(&key.namespace) && key.volume.as_str().starts_with(&query.prefix)
         });
-        let unreadable = matching.flat_map(|(_, subtree)| subtree.unreadable.values());
+        let unreadable = matching.flat_map(|(_, subtree)| subtree.unreadable().values());
         (page, first_unreadable(unreadable))
     };
     let concerns = |volumes: &Volumes, than: u64| {
@@ -259,7 +260,7 @@ fn changes_list(namespace: &Namespace, query: &ListVolumes, change: &VolumeChang
 }
 
 fn matches(query: &ListVolumes, key: &VolumeKey, subtree: &Subtree) -> bool {
-    let readable = !subtree.unreadable.contains_key(&key::spec(key));
+    let readable = !subtree.unreadable().contains_key(&key::spec(key));
     let Some(spec) = subtree.volume.spec.as_ref().filter(|_| readable) else { return false };
     let claimed = |state| subtree.volume.claims.count(state) > 0;
     key.volume.as_str().starts_with(&query.prefix)
@@ -286,13 +287,13 @@ fn stub(
     VolumeStub {
         id: key.volume.clone(),
         namespace: key.namespace.clone(),
-        name: spec.name.clone(),
+        name: spec.name.to_value(),
         plugin: spec.plugin.clone(),
         provider: plugin.provider,
         external_id: spec.handle(&key.volume).map(|handle| handle.external_id),
-        capabilities: spec.capabilities.clone(),
+        capabilities: spec.capabilities.to_value(),
         in_use: now.in_use(),
-        topologies: spec.topologies.clone(),
+        topologies: spec.topologies.to_value(),
         readers: count_held(Mode::Read),
         writers: count_held(Mode::Write),
         releasing: releasing.into_iter().map(|state| now.claims.count(state)).sum(),

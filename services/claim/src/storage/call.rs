@@ -168,7 +168,7 @@ impl StateInner {
                     required_bytes,
                     limit_bytes: expansion.limit_bytes.filter(|limit| *limit >= required_bytes),
                     capability,
-                    mount: spec.mount.clone(),
+                    mount: spec.mount.to_value(),
                 }
             }
         };
@@ -201,9 +201,9 @@ impl StateInner {
             name: provision.name.clone(),
             required_bytes: provision.required_bytes,
             limit_bytes: provision.limit_bytes,
-            capabilities: spec.capabilities.clone(),
-            mount: spec.mount.clone(),
-            parameters: spec.parameters.clone(),
+            capabilities: spec.capabilities.to_value(),
+            mount: spec.mount.to_value(),
+            parameters: spec.parameters.to_value(),
             mutable_parameters: storage.mutable.clone(),
             topologies,
             origin: provision.origin.as_ref().map(|origin| CopySource {

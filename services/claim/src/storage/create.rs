@@ -223,7 +223,8 @@ async fn find_source(
             topologies: match &snapshot.usable_from[..] {
                 [] => snapshot.topologies.clone(),
                 said => said.to_vec(),
-            },
+            }
+            .into(),
             ..of_source
         };
         let (key, secrets) = (source.clone(), snapshot.secrets.clone());
@@ -339,11 +340,10 @@ fn build_spec(
         for_alloc: request.for_alloc.clone(),
     };
     Ok(VolumeSpec {
-        name: request.name.clone().unwrap_or_default(),
-        capabilities,
-        mount,
-        parameters: class
-            .map_or_else(|| request.parameters.clone(), |class| class.parameters.clone()),
+        name: request.name.clone().unwrap_or_default().into(),
+        capabilities: capabilities.into(),
+        mount: mount.into(),
+        parameters: class.map_or(&request.parameters, |class| &class.parameters).clone().into(),
         storage: Some(Box::new(StorageLife {
             provision: Some(provision),
             mutable,
@@ -399,7 +399,7 @@ fn requested_places(
 ) -> Result<Vec<Topology>, String> {
     let Some(source) = source else { return Ok(allowed.to_vec()) };
     match (allowed, &source.usable_from[..]) {
-        ([], _) => Ok(source.spec.topologies.clone()),
+        ([], _) => Ok(source.spec.topologies.to_value()),
         (_, []) => Ok(allowed.to_vec()),
         (_, usable) => {
             let common = common_places(usable, allowed);

@@ -315,7 +315,7 @@ pub async fn list_snapshots(
         let unreadable = volumes
             .iter_unreadable()
             .filter(|(volume, _)| namespace.covers(&volume.namespace))
-            .flat_map(|(_, subtree)| subtree.unreadable.values().cloned());
+            .flat_map(|(_, subtree)| subtree.unreadable().values().cloned());
         (page, unreadable.take(UNREADABLE_MAX).collect())
     };
     let concerns = |volumes: &Volumes, than: u64| {

@@ -42,7 +42,7 @@ pub fn check_unclaimed(
     for (volume, _) in alloc.requests() {
         let volume = VolumeKey::new(namespace.clone(), volume);
         let Some(subtree) = volumes.get(&volume) else { continue };
-        let unreadable = subtree.unreadable.contains_key(&key::claim(&volume, id));
+        let unreadable = subtree.unreadable().contains_key(&key::claim(&volume, id));
         if unreadable || subtree.volume.claims.contains_key(id) {
             let message = format!("alloc {id} has a claim on volume {volume}");
             return Err(Problem::new(Code::AllocKept, message).volume(&volume));

@@ -47,8 +47,8 @@ impl VolumeKind {
     pub fn from_spec(spec: &VolumeSpec) -> Self {
         Self {
             plugin: spec.plugin.clone(),
-            capabilities: spec.capabilities.clone(),
-            parameters: spec.parameters.clone(),
+            capabilities: spec.capabilities.to_value(),
+            parameters: spec.parameters.to_value(),
         }
     }
 }

@@ -304,10 +304,10 @@ async fn ask_controllers(
         volume: volume.volume.clone(),
         external_id: plan::external_id(volume, spec),
         plugin: spec.plugin.clone(),
-        capabilities: spec.capabilities.clone(),
-        mount: spec.mount.clone(),
-        context: spec.context.clone(),
-        parameters: spec.parameters.clone(),
+        capabilities: spec.capabilities.to_value(),
+        mount: spec.mount.to_value(),
+        context: spec.context.to_value(),
+        parameters: spec.parameters.to_value(),
         secrets: spec.secrets.clone(),
     };
     let controllers = ready_controllers(state, spec);

@@ -12,7 +12,7 @@ use berth_contract::verb::{self, Verb as _};
 use berth_contract::{key, record};
 use berth_domain::access::{AccessMode, AttachmentMode, Capability, Mode};
 use berth_domain::alloc::{Alloc, AllocState, VolumeRequest};
-use berth_domain::volume::{Claim, Closing, MountOptions, State, VolumeSpec};
+use berth_domain::volume::{Claim, Closing, State, VolumeSpec};
 use berth_domain::{AllocId, Namespace, NodeId, PluginId, Timestamp, VolumeId, VolumeKey};
 use berth_harness::dirs::Dir;
 use berth_harness::nats::Server;
@@ -165,19 +165,9 @@ impl Site {
 
     pub async fn plant_volume(&self, id: &str, closing: Option<Closing>) {
         let spec = VolumeSpec {
-            closing,
-            plugin: PluginId::new("p").unwrap(),
-            name: String::new(),
-            external_id: None,
-            capabilities: vec![CAPABILITY],
-            mount: MountOptions::default(),
-            topologies: vec![],
-            capacity_bytes: None,
-            parameters: BTreeMap::new(),
-            context: BTreeMap::new(),
-            storage: None,
-            secrets: None,
-            create_index: 0,
+            closing: closing.map(Box::new),
+            capabilities: vec![CAPABILITY].into(),
+            ..VolumeSpec::empty(&PluginId::new("p").unwrap())
         };
         let key = key::spec(&volume(id));
         self.plant(&bucket::VOLUMES, &key, record::write(spec, None).unwrap()).await;

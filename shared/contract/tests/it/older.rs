@@ -132,7 +132,7 @@ fn mended<T: Body + Serialize + PartialEq + Debug>(
 
 /// What follows for the volume that the claim is the only one of.
 fn decided(claim: &Claim, command: &Command) -> Option<Step> {
-    let spec = VolumeSpec { capabilities: vec![claim.capability()], ..sample::spec() };
+    let spec = VolumeSpec { capabilities: vec![claim.capability()].into(), ..sample::spec() };
     let claims = [(sample::alloc_id(), claim.clone())].into();
     let wait = std::time::Duration::from_secs(1);
     let policy = Policy {
@@ -229,12 +229,12 @@ proptest! {
         healthy in any::<bool>(),
         (unknown, is_said) in (unknown(), any::<bool>()),
     ) {
-        let spec = VolumeSpec { name, capacity_bytes: Some(bytes), ..sample::spec() };
+        let spec = VolumeSpec { name: name.into(), capacity_bytes: Some(bytes), ..sample::spec() };
         mended::<VolumeSpec>(&spec, &[], &unknown, is_said);
         mended::<Instance>(&Instance { healthy, ..sample::instance() }, &[], &unknown, is_said);
         let [controllers, nodes] = jobs;
         mended::<Job>(&Job { controllers, nodes, ..sample::job() }, &[], &unknown, is_said);
-        let sealed = Sealed { from: spec.name, sealed: "eGt2MQ==".to_owned() };
+        let sealed = Sealed { from: spec.name.to_value(), sealed: "eGt2MQ==".to_owned() };
         let stored = StoredSecrets { sealed, validation: None };
         mended::<StoredSecrets>(&stored, &[], &unknown, is_said);
     }

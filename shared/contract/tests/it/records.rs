@@ -54,7 +54,8 @@ fn stored_is<T: Serialize + Body + PartialEq + Debug + Clone>(
 fn specs() {
     let spec_is = |name: &str, spec| stored_is(name, spec, SCHEMA, record::write_spec);
     spec_is("record-spec", sample::spec());
-    let closing = Some(Closing { since: sample::at(9), reason: "no longer needed".to_owned() });
+    let closing =
+        Some(Box::new(Closing { since: sample::at(9), reason: "no longer needed".to_owned() }));
     spec_is("record-spec-closing", VolumeSpec { closing, ..sample::spec() });
 }
 

@@ -6,7 +6,7 @@ use crate::access::{AccessMode, AttachmentMode, Capability, Mode};
 use crate::plugin::{Instance, NodeAbilities};
 use crate::proof::{Proof, ProofKind};
 use crate::room::{Capacity, Places};
-use crate::volume::{Claim, Claims, Closing, HandleUse, MountOptions, Policy, State};
+use crate::volume::{Claim, Claims, Closing, HandleUse, Policy, State};
 use crate::{AttemptId, Timestamp};
 
 use super::*;
@@ -32,19 +32,9 @@ fn zone(name: &str) -> BTreeMap<String, String> {
 
 fn spec(access: AccessMode) -> VolumeSpec {
     VolumeSpec {
-        closing: None,
-        plugin: PluginId::new(PLUGIN).unwrap(),
-        name: String::new(),
-        external_id: None,
-        capabilities: vec![Capability { access, attachment: AttachmentMode::FileSystem }],
-        mount: MountOptions::default(),
-        topologies: Vec::new(),
-        capacity_bytes: None,
-        parameters: BTreeMap::new(),
-        context: BTreeMap::new(),
-        storage: None,
-        secrets: None,
+        capabilities: vec![Capability { access, attachment: AttachmentMode::FileSystem }].into(),
         create_index: 3,
+        ..VolumeSpec::empty(&PluginId::new(PLUGIN).unwrap())
     }
 }
 
@@ -227,7 +217,7 @@ fn every_reason_of_a_volume_is_told() {
     let closing = {
         let mut volume = volume(ONE);
         let closing = Closing { since: NOW, reason: "old".to_owned() };
-        volume.spec.as_mut().unwrap().closing = Some(closing);
+        volume.spec.as_mut().unwrap().closing = Some(Box::new(closing));
         volume
     };
     let exhausted = {
@@ -256,7 +246,8 @@ fn every_reason_of_a_volume_is_told() {
             {
                 let mut volume = held(AccessMode::MultiNodeMultiWriter, State::Taken, "n1");
                 let mut one = spec(ONE);
-                one.capabilities.extend(spec(AccessMode::MultiNodeMultiWriter).capabilities);
+                let more = spec(AccessMode::MultiNodeMultiWriter).capabilities;
+                one.capabilities.change(|all| all.extend(&*more));
                 volume.spec = Some(one);
                 Some(volume)
             },
@@ -320,7 +311,7 @@ fn a_volume_is_reached_where_all_segments_of_one_topology_are() {
         assert_eq!(reaches(&volume, &node), expected, "{volume:?} from {node:?}");
     }
     let mut far = volume(ONE);
-    far.spec.as_mut().unwrap().topologies = vec![zone("a"), zone("b")];
+    far.spec.as_mut().unwrap().topologies = vec![zone("a"), zone("b")].into();
     let there = |topology| NodeAbilities { topology, ..NodeAbilities::default() };
     let said = Host::with(there(zone("c"))).says(Some(&far), &writes());
     assert_eq!(

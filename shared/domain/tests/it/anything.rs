@@ -163,15 +163,15 @@ pub fn spec() -> impl Strategy<Value = VolumeSpec> {
     (names, vec(capability(), 0..4), flags, rest).prop_map(|(names, capabilities, flags, rest)| {
         VolumeSpec {
             plugin: names.0,
-            name: names.1,
+            name: names.1.into(),
             external_id: names.2,
-            closing: names.3.map(|(since, reason)| Closing { since, reason }),
-            capabilities,
-            mount: MountOptions { fs_type: flags.0, flags: flags.1, group: None },
-            topologies: rest.0,
+            closing: names.3.map(|(since, reason)| Box::new(Closing { since, reason })),
+            capabilities: capabilities.into(),
+            mount: MountOptions { fs_type: flags.0, flags: flags.1, group: None }.into(),
+            topologies: rest.0.into(),
             capacity_bytes: rest.1,
-            parameters: rest.2,
-            context: rest.3,
+            parameters: rest.2.into(),
+            context: rest.3.into(),
             storage: rest.6,
             secrets: rest.5,
             create_index: rest.4,
@@ -184,7 +184,7 @@ fn volume() -> impl Strategy<Value = Volume> {
         |(spec, claims, snapshots)| Volume {
             spec,
             claims: claims.into_iter().collect(),
-            snapshots,
+            snapshots: snapshots.into(),
         },
     )
 }

@@ -15,7 +15,7 @@ fn capability(access: AccessMode, attachment: AttachmentMode) -> Capability {
 
 fn offering(capabilities: &[Capability]) -> (World, VolumeSpec) {
     let mut world = World::with(&[WRITER]);
-    let spec = VolumeSpec { capabilities: capabilities.to_vec(), ..spec(&[]) };
+    let spec = VolumeSpec { capabilities: capabilities.to_vec().into(), ..spec(&[]) };
     world.apply(&Command::Register(spec.clone())).unwrap();
     (world, spec)
 }
@@ -64,11 +64,11 @@ fn another_order_of_capabilities_is_a_change_and_refused_while_claimed() {
     let (mut world, mut spec) =
         offering(&[capability(WRITER, DIRECTORY), capability(WRITER, BLOCK)]);
     assert_eq!(world.apply(&Command::Register(spec.clone())).unwrap().write, None);
-    spec.capabilities.reverse();
+    spec.capabilities.change(|all| all.reverse());
     let step = world.apply(&Command::Register(spec.clone())).unwrap();
     assert!(matches!(step.write, Some(Write::PutSpec(_))), "{step:?}");
     world.apply(&Command::Take(take("a", "n1"))).unwrap();
-    spec.capabilities.reverse();
+    spec.capabilities.change(|all| all.reverse());
     match world.apply(&Command::Register(spec)).unwrap_err() {
         Refusal::UnsafeUpdate { fields, .. } => assert_eq!(fields, ["capability"]),
         other => panic!("{other:?}"),

@@ -83,7 +83,7 @@ fn event() -> impl Strategy<Value = Event> {
     prop_oneof![
         4 => (0..90_000_u64).prop_map(|ms| Event::Wait(Duration::from_millis(ms))),
         1 => vec(capability(), 1..4)
-            .prop_map(|capabilities| VolumeSpec { capabilities, ..spec(&[]) })
+            .prop_map(|capabilities| VolumeSpec { capabilities: capabilities.into(), ..spec(&[]) })
             .prop_map(|spec| Event::Register(Box::new(spec))),
         1 => any::<bool>().prop_map(|force| Event::Deregister { force }),
         8 => asked.prop_map(|(alloc, mode, access, wait, way)| {

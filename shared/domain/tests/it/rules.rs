@@ -368,9 +368,9 @@ fn rule_15_a_volume_goes_when_nobody_claims_it() {
 fn an_update_of_a_claimed_volume_changes_only_what_is_safe() {
     let mut world = taken(EXCLUSIVE, &[("a", "n1")]);
     let mut update = spec(EXCLUSIVE);
-    update.name = "another name".to_owned();
+    update.name = "another name".to_owned().into();
     world.apply(&Command::Register(update.clone())).unwrap();
-    update.context.insert("pool".to_owned(), "p2".to_owned());
+    update.context.change(|all| all.insert("pool".to_owned(), "p2".to_owned()));
     let refused = world.apply(&Command::Register(update)).unwrap_err();
     let Refusal::UnsafeUpdate { fields, .. } = refused else { panic!("{refused}") };
     assert_eq!(fields, ["context"]);
@@ -381,8 +381,9 @@ fn an_update_of_a_claimed_volume_changes_only_what_is_safe() {
 #[test]
 fn rule_15_an_update_keeps_the_registration() {
     let registered = VolumeSpec { create_index: 7, ..spec(EXCLUSIVE) };
-    let closing = Some(Closing { since: Timestamp::default(), reason: "force".to_owned() });
-    let name = "another name".to_owned();
+    let closing =
+        Some(Box::new(Closing { since: Timestamp::default(), reason: "force".to_owned() }));
+    let name = "another name".to_owned().into();
     let update = VolumeSpec { name, create_index: 9, closing, ..spec(EXCLUSIVE) };
     let written = |spec: Option<VolumeSpec>| {
         let volume = Volume { spec, ..Volume::default() };

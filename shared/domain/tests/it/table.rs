@@ -396,7 +396,7 @@ fn rule_17_a_handle_is_of_one_volume() {
     assert_eq!(decide(&Volume::default(), &register(spec(&[SHARED]))), refused);
     let moved = VolumeSpec { external_id: Some("another".to_owned()), ..spec(&[SHARED]) };
     assert_eq!(decide(&volume(SHARED, []), &register(moved)), refused);
-    let renamed = VolumeSpec { name: "another".to_owned(), ..spec(&[SHARED]) };
+    let renamed = VolumeSpec { name: "another".to_owned().into(), ..spec(&[SHARED]) };
     assert_eq!(words(&decide(&taken, &register(renamed))), "spec");
 }
 

@@ -195,7 +195,10 @@ fn commands(claim: Option<&Claim>, spec: &VolumeSpec) -> Vec<(String, Command)> 
         ("begin, wanted, node gone", begins(true, false, Some(proven(10)))),
         ("begin, wanted, node was gone", begins(true, false, Some(proven(9)))),
         ("register the same", named(spec.clone())),
-        ("register another name", named(VolumeSpec { name: "b".to_owned(), ..spec.clone() })),
+        (
+            "register another name",
+            named(VolumeSpec { name: "b".to_owned().into(), ..spec.clone() }),
+        ),
         (
             "register another id",
             named(VolumeSpec { external_id: Some("b".to_owned()), ..spec.clone() }),
@@ -226,7 +229,7 @@ fn every_command_in_every_state() {
     for (name, claim) in states() {
         section(&mut table, &name, &volume(SHARED, [("a1", claim)]), &of);
     }
-    let closing = Some(Closing { since: past(), reason: "gone".to_owned() });
+    let closing = Some(Box::new(Closing { since: past(), reason: "gone".to_owned() }));
     for (name, claim) in states() {
         if claim.progress.attempt.is_none() {
             let mut volume = volume(SHARED, [("a1", claim)]);
@@ -260,7 +263,7 @@ fn joins(capability: Capability, mode: Mode, others: &[Other]) -> String {
     };
     let mut volume = volume(access, []);
     let both = [attachment, unlike].map(|attachment| Capability { access, attachment });
-    volume.spec = Some(VolumeSpec { capabilities: both.to_vec(), ..spec(&[]) });
+    volume.spec = Some(VolumeSpec { capabilities: both.to_vec().into(), ..spec(&[]) });
     for (at, other) in others.iter().enumerate() {
         let attachment = if other.alike { attachment } else { unlike };
         let held = claim(access, other.state, other.node);

@@ -70,7 +70,8 @@ fn with_snapshot(volume: Volume, state: SnapshotState, progress: StorageProgress
         group: None,
         create_index: 1,
     };
-    Volume { snapshots: BTreeMap::from([(snapshot_id(), Box::new(snapshot))]), ..volume }
+    let snapshots = BTreeMap::from([(snapshot_id(), Box::new(snapshot))]).into();
+    Volume { snapshots, ..volume }
 }
 
 fn snapshot_id() -> SnapshotId {
@@ -160,7 +161,8 @@ fn volumes() -> Vec<(String, Volume)> {
     }
     let mut unfinished =
         with_snapshot(ready(), SnapshotState::Deleting, StorageProgress::default());
-    unfinished.snapshots.values_mut().for_each(|snapshot| snapshot.was_ready = false);
+    let never_ready = |snapshot: &mut Box<Snapshot>| snapshot.was_ready = false;
+    unfinished.snapshots.change(|all| all.values_mut().for_each(never_ready));
     volumes.push(("snapshot deleting, never ready".to_owned(), unfinished));
     for state in [SnapshotState::Ready, SnapshotState::Failed] {
         let volume = with_snapshot(ready(), state, StorageProgress::default());
@@ -241,7 +243,7 @@ fn commands(volume: &Volume) -> Vec<(String, Command)> {
     let named = volume
         .spec
         .as_ref()
-        .map(|spec| Command::Register(VolumeSpec { name: "b".to_owned(), ..spec.clone() }));
+        .map(|spec| Command::Register(VolumeSpec { name: "b".to_owned().into(), ..spec.clone() }));
     let stale = AttemptId::new("another").unwrap();
     let (attempt, outcome) = (stale, Outcome::Refused("no".into()));
     let commands = [

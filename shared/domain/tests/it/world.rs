@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use berth_domain::access::{AccessMode, AttachmentMode, Capability, CapabilityFilter, Mode};
 use berth_domain::volume::{
-    Begin, CallOwner, Claim, Command, Context, HandleUse, MountDoubt, MountOptions, Outcome,
-    Policy, Refusal, Route, Step, Take, Volume, VolumeSpec, Write, invariant, step,
+    Begin, CallOwner, Claim, Command, Context, HandleUse, MountDoubt, Outcome, Policy, Refusal,
+    Route, Step, Take, Volume, VolumeSpec, Write, invariant, step,
 };
 use berth_domain::{AllocId, AttemptId, NodeId, PluginId, Timestamp, WorkerId};
 
@@ -41,22 +41,12 @@ pub fn worker() -> WorkerId {
 pub fn spec(access: &[AccessMode]) -> VolumeSpec {
     let attachment = AttachmentMode::FileSystem;
     VolumeSpec {
-        closing: None,
-        plugin: PluginId::new("p").unwrap(),
-        name: String::new(),
-        external_id: None,
         capabilities: access
             .iter()
             .map(|access| Capability { access: *access, attachment })
-            .collect(),
-        mount: MountOptions::default(),
-        topologies: Vec::new(),
-        capacity_bytes: None,
-        parameters: BTreeMap::new(),
-        context: BTreeMap::new(),
-        storage: None,
-        secrets: None,
-        create_index: 0,
+            .collect::<Vec<_>>()
+            .into(),
+        ..VolumeSpec::empty(&PluginId::new("p").unwrap())
     }
 }
 
@@ -167,10 +157,10 @@ impl World {
                 if snapshot.create_index == 0 {
                     snapshot.create_index = self.revision;
                 }
-                self.volume.snapshots.insert(id, Box::new(snapshot));
+                self.volume.snapshots.change(|all| all.insert(id, Box::new(snapshot)));
             }
             Write::DeleteSnapshot(id) => {
-                self.volume.snapshots.remove(&id);
+                self.volume.snapshots.change(|all| all.remove(&id));
             }
         }
     }

@@ -8,7 +8,7 @@ use berth_contract::record::{self, RecordError, UnreadableRecord};
 use berth_contract::trace::TraceContext;
 use berth_contract::trail::Trail;
 use berth_domain::volume::{Handle, Volume, VolumeSpec};
-use berth_domain::{AllocId, PluginId, SnapshotId};
+use berth_domain::{AllocId, Blank, PluginId, SnapshotId};
 
 /// One volume's subtree.
 #[derive(Debug, Default, Clone)]
@@ -17,17 +17,14 @@ pub struct Subtree {
     pub head: u64,
     /// The volume.
     pub volume: Volume,
-    /// What is kept of claims and changes of the storage. Most volumes have none: then it is a null
-    /// pointer.
-    activity: Option<Box<Activity>>,
-    /// Records of the volume that this version cannot read, by key. While there are any, the volume
-    /// is read-only.
-    pub unreadable: BTreeMap<String, UnreadableRecord>,
+    /// What is kept beside the volume. Most volumes have none: then it is a null pointer.
+    beside: Option<Box<Beside>>,
 }
 
-/// What is kept of a volume's claims and changes of the storage beside their records.
+/// What is kept beside a volume at rest: of its claims, of changes of the storage, and records that
+/// cannot be read.
 #[derive(Debug, Default, Clone)]
-struct Activity {
+struct Beside {
     /// The trace of each claim that has one on record.
     traces: BTreeMap<AllocId, Box<Traced>>,
     /// The trace of the last change of the spec (`None`), and of each snapshot that is not at rest.
@@ -35,6 +32,7 @@ struct Activity {
     /// How many claims that hold the volume were granted for each handle. It is one, the volume's
     /// own, unless its registration was lost.
     claimed: BTreeMap<Handle, usize>,
+    unreadable: BTreeMap<String, UnreadableRecord>,
 }
 
 /// How the trace of a claim is known.
@@ -56,7 +54,7 @@ impl Subtree {
 
     /// The trace of a claim's last change.
     pub fn trace(&self, alloc: &AllocId) -> Option<String> {
-        Some(match self.activity.as_ref()?.traces.get(alloc)?.as_ref() {
+        Some(match self.beside.as_ref()?.traces.get(alloc)?.as_ref() {
             Traced::Trail(trail) => trail.now().trace_id(),
             Traced::Change(trace) => trace.clone(),
         })
@@ -64,7 +62,7 @@ impl Subtree {
 
     /// The spans of a claim that are on record.
     pub fn trail(&self, alloc: &AllocId) -> Option<Trail> {
-        match self.activity.as_ref()?.traces.get(alloc)?.as_ref() {
+        match self.beside.as_ref()?.traces.get(alloc)?.as_ref() {
             Traced::Trail(trail) => Some(*trail),
             Traced::Change(_) => None,
         }
@@ -72,35 +70,48 @@ impl Subtree {
 
     /// A context within the trace of the volume's operation, or of a snapshot's calls.
     pub fn storage_trace(&self, snapshot: Option<&SnapshotId>) -> Option<TraceContext> {
-        TraceContext::resume(self.activity.as_ref()?.storage_traces.get(&snapshot.cloned())?)
+        TraceContext::resume(self.beside.as_ref()?.storage_traces.get(&snapshot.cloned())?)
     }
 
     pub(super) fn keep_trace(&mut self, of: Option<SnapshotId>, trace: Option<String>) {
-        self.change_activity(|activity| match trace {
-            Some(trace) => drop(activity.storage_traces.insert(of, trace)),
-            None => drop(activity.storage_traces.remove(&of)),
+        self.change_beside(|beside| match trace {
+            Some(trace) => drop(beside.storage_traces.insert(of, trace)),
+            None => drop(beside.storage_traces.remove(&of)),
         });
     }
 
     pub(super) fn keep_claim_trace(&mut self, alloc: &AllocId, traced: Option<Traced>) {
-        self.change_activity(|activity| match traced {
-            Some(traced) => drop(activity.traces.insert(alloc.clone(), Box::new(traced))),
-            None => drop(activity.traces.remove(alloc)),
+        self.change_beside(|beside| match traced {
+            Some(traced) => drop(beside.traces.insert(alloc.clone(), Box::new(traced))),
+            None => drop(beside.traces.remove(alloc)),
         });
     }
 
-    fn change_activity(&mut self, change: impl FnOnce(&mut Activity)) {
-        let activity = self.activity.get_or_insert_default();
-        change(activity);
-        let Activity { traces, storage_traces, claimed } = activity.as_ref();
-        if traces.is_empty() && storage_traces.is_empty() && claimed.is_empty() {
-            self.activity = None;
+    fn change_beside(&mut self, change: impl FnOnce(&mut Beside)) {
+        let beside = self.beside.get_or_insert_default();
+        change(beside);
+        let Beside { traces, storage_traces, claimed, unreadable } = beside.as_ref();
+        let is_traced = !(traces.is_empty() && storage_traces.is_empty());
+        if !is_traced && claimed.is_empty() && unreadable.is_empty() {
+            self.beside = None;
+        }
+    }
+
+    /// Records of the volume that this version cannot read, by key. While there are any, the volume
+    /// is read-only.
+    pub fn unreadable(&self) -> &BTreeMap<String, UnreadableRecord> {
+        self.beside.as_ref().map_or(Blank::BLANK, |beside| &beside.unreadable)
+    }
+
+    pub(super) fn forget_unreadable(&mut self, key: &str) {
+        if !self.unreadable().is_empty() {
+            self.change_beside(|beside| drop(beside.unreadable.remove(key)));
         }
     }
 
     /// The unreadable record that makes the volume read-only here, if there is one.
     pub fn first_unreadable(&self) -> Option<&UnreadableRecord> {
-        self.unreadable.values().next()
+        self.unreadable().values().next()
     }
 
     /// The handle that the alloc's claim was granted for, while it holds the volume.
@@ -112,7 +123,7 @@ impl Subtree {
         if before == after {
             return;
         }
-        self.change_activity(|Activity { claimed, .. }| {
+        self.change_beside(|Beside { claimed, .. }| {
             if let Some(before) = before
                 && let Some(count) = claimed.get_mut(&before)
             {
@@ -129,7 +140,7 @@ impl Subtree {
 
     /// The handles that claims were granted for and the volume does not have.
     pub(super) fn stray_handles(&self, own: Option<&Handle>) -> Vec<Handle> {
-        let claimed = self.activity.iter().flat_map(|activity| activity.claimed.keys());
+        let claimed = self.beside.iter().flat_map(|beside| beside.claimed.keys());
         claimed.filter(|handle| Some(*handle) != own).cloned().collect()
     }
 
@@ -144,13 +155,15 @@ impl Subtree {
     ) -> Option<record::Record<T>> {
         match read {
             Ok(record) => {
-                self.unreadable.remove(key);
+                self.forget_unreadable(key);
                 Some(record)
             }
             Err(error) => {
                 let unreadable = error.unreadable_at(key);
                 tracing::error!(key, error = unreadable.error, "the volume is read-only here");
-                self.unreadable.insert(key.to_owned(), unreadable);
+                self.change_beside(|beside| {
+                    beside.unreadable.insert(key.to_owned(), unreadable);
+                });
                 None
             }
         }

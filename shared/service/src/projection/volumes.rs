@@ -251,9 +251,11 @@ impl Volumes {
             if let Some(operation) = spec.as_mut().and_then(operation_of) {
                 self.bounds.bound_progress(&mut operation.progress.calls, now);
             }
-            for snapshot in snapshots.values_mut() {
-                self.bounds.bound_progress(&mut snapshot.progress.calls, now);
-            }
+            snapshots.change(|snapshots| {
+                for snapshot in snapshots.values_mut() {
+                    self.bounds.bound_progress(&mut snapshot.progress.calls, now);
+                }
+            });
             let timed = claims.iter().filter(|(_, claim)| {
                 claim.progress.attempt.is_some()
                     || claim.progress.next_try.is_some()
@@ -282,6 +284,16 @@ impl Volumes {
         match self.plugins.get(plugin) {
             Some(known) => *plugin = known.clone(),
             None => drop(self.plugins.insert(plugin.clone())),
+        }
+    }
+
+    /// Has the spec share what it has in common with others: its plugin, and what is equal in the
+    /// volume before it. Volumes of one class or of one use often have names of one kind.
+    fn share_with_neighbour(&mut self, volume: &VolumeKey, spec: &mut VolumeSpec) {
+        self.share_plugin(&mut spec.plugin);
+        let neighbour = self.subtrees.range(..volume).next_back();
+        if let Some(known) = neighbour.and_then(|(_, before)| before.volume.spec.as_ref()) {
+            spec.share_with(known);
         }
     }
 
@@ -361,7 +373,7 @@ impl Volumes {
         self.copies.record_change(&volume, copied, Copies::source_of(&volume, &subtree.volume));
         self.load.record_change((before, subtree.plugin()), moved, &subtree.volume.claims);
         subtree.head = subtree.head.max(revision);
-        if subtree.unreadable.is_empty() {
+        if subtree.unreadable().is_empty() {
             self.unreadable.remove(&volume);
         } else {
             self.unreadable.insert(volume.clone());
@@ -369,7 +381,7 @@ impl Volumes {
         let gone = subtree.volume.spec.is_none()
             && subtree.volume.claims.is_empty()
             && subtree.volume.snapshots.is_empty()
-            && subtree.unreadable.is_empty();
+            && subtree.unreadable().is_empty();
         if gone {
             self.subtrees.remove(&volume);
         }
@@ -382,7 +394,7 @@ impl Fold for Volumes {
             Some(VolumeEntry::Spec(volume)) => {
                 let mut read = record::read::<VolumeSpec>(value);
                 if let Ok(record) = &mut read {
-                    self.share_plugin(&mut record.body.plugin);
+                    self.share_with_neighbour(&volume, &mut record.body);
                 }
                 let bounds = self.bounds;
                 self.change(volume, CallOwner::Volume, revision, |subtree| {
@@ -439,7 +451,7 @@ impl Fold for Volumes {
                     bounds.bound_progress(&mut snapshot.progress.calls, clock::now());
                     let is_busy = snapshot.call().is_some();
                     subtree.keep_trace(Some(id.clone()), record.trace.filter(|_| is_busy));
-                    subtree.volume.snapshots.insert(id, Box::new(snapshot));
+                    subtree.volume.snapshots.change(|all| all.insert(id, Box::new(snapshot)));
                     NodeChange::default()
                 });
             }
@@ -467,7 +479,7 @@ impl Fold for Volumes {
         match parse_volume(key) {
             Some(VolumeEntry::Spec(volume)) => {
                 self.change(volume, CallOwner::Volume, revision, |subtree| {
-                    subtree.unreadable.remove(key);
+                    subtree.forget_unreadable(key);
                     subtree.keep_trace(None, None);
                     subtree.volume.spec = None;
                     NodeChange::default()
@@ -480,7 +492,7 @@ impl Fold for Volumes {
                     if let Some(claim) = subtree.volume.claims.get(&alloc) {
                         lost.record_deletion(&name, &alloc, claim);
                     }
-                    subtree.unreadable.remove(key);
+                    subtree.forget_unreadable(key);
                     subtree.keep_claim_trace(&alloc, None);
                     NodeChange::by(&mut subtree.volume.claims, alloc, None)
                 });
@@ -488,9 +500,9 @@ impl Fold for Volumes {
             Some(VolumeEntry::Snapshot(volume, id)) => {
                 let owner = CallOwner::Snapshot(id.clone());
                 self.change(volume, owner, revision, |subtree| {
-                    subtree.unreadable.remove(key);
+                    subtree.forget_unreadable(key);
                     subtree.keep_trace(Some(id.clone()), None);
-                    subtree.volume.snapshots.remove(&id);
+                    subtree.volume.snapshots.change(|all| all.remove(&id));
                     NodeChange::default()
                 });
             }

@@ -5,9 +5,7 @@ use std::collections::BTreeMap;
 use berth_bus::Fold as _;
 use berth_contract::{key, record};
 use berth_domain::access::{AccessMode, AttachmentMode, Capability, CapabilityFilter, Mode};
-use berth_domain::volume::{
-    Claim, Handle, HandleOwner, MountOptions, Route, State, Take, VolumeSpec,
-};
+use berth_domain::volume::{Claim, Handle, HandleOwner, Route, State, Take, VolumeSpec};
 use berth_domain::{AllocId, AttemptId, Namespace, NodeId, Timestamp, VolumeKey, WorkerId};
 use berth_service::projection::Volumes;
 use serde::Serialize;
@@ -67,22 +65,13 @@ impl Values {
 
     pub(super) fn spec(&self, external: External) -> VolumeSpec {
         VolumeSpec {
-            closing: None,
-            plugin: "plugin".parse().expect("an id"),
-            name: String::new(),
             external_id: Some(self.handle(external).external_id),
             capabilities: vec![Capability {
                 access: AccessMode::SingleNodeWriter,
                 attachment: AttachmentMode::FileSystem,
-            }],
-            mount: MountOptions::default(),
-            topologies: Vec::new(),
-            capacity_bytes: None,
-            parameters: BTreeMap::new(),
-            context: BTreeMap::new(),
-            storage: None,
-            secrets: None,
-            create_index: 0,
+            }]
+            .into(),
+            ..VolumeSpec::empty(&"plugin".parse().expect("an id"))
         }
     }
 

@@ -8,8 +8,8 @@ use berth_domain::access::{AccessMode, AttachmentMode, Capability, CapabilityFil
 use berth_domain::retry::Schedule;
 use berth_domain::volume::deadlock::{Deadlock, InLine, take_order};
 use berth_domain::volume::{
-    Begin, CallOwner, Command, Context, HandleUse, MountOptions, Outcome, Policy, Route, State,
-    Take, Volume, VolumeSpec, Write as Stored, invariant, step,
+    Begin, CallOwner, Command, Context, HandleUse, Outcome, Policy, Route, State, Take, Volume,
+    VolumeSpec, Write as Stored, invariant, step,
 };
 use berth_domain::{AllocId, AttemptId, NodeId, Timestamp, VolumeId, WorkerId};
 
@@ -369,18 +369,8 @@ fn attempt(revision: u64) -> AttemptId {
 fn spec() -> VolumeSpec {
     let access = AccessMode::SingleNodeWriter;
     VolumeSpec {
-        closing: None,
-        plugin: "plugin".parse().expect("an id"),
-        name: String::new(),
-        external_id: None,
-        capabilities: vec![Capability { access, attachment: AttachmentMode::FileSystem }],
-        mount: MountOptions::default(),
-        topologies: Vec::new(),
-        capacity_bytes: None,
-        parameters: BTreeMap::new(),
-        context: BTreeMap::new(),
-        storage: None,
-        secrets: None,
+        capabilities: vec![Capability { access, attachment: AttachmentMode::FileSystem }].into(),
         create_index: 1,
+        ..VolumeSpec::empty(&"plugin".parse().expect("an id"))
     }
 }

@@ -9,9 +9,8 @@ use berth_domain::placement::check_mounts_elsewhere;
 use berth_domain::retry::Schedule;
 use berth_domain::volume::storage::{Provision, Reclaim, StorageLife};
 use berth_domain::volume::{
-    Begin, CallOwner, Claim, Command, Context, HandleUse, MountDoubt, MountOptions, NoRoute,
-    Outcome, Policy, Route, State, Step, Take, UnaccountedMount, Volume, VolumeSpec, Write,
-    invariant, step,
+    Begin, CallOwner, Claim, Command, Context, HandleUse, MountDoubt, NoRoute, Outcome, Policy,
+    Route, State, Step, Take, UnaccountedMount, Volume, VolumeSpec, Write, invariant, step,
 };
 use berth_domain::{AllocId, AttemptId, Namespace, NodeId, Timestamp, VolumeId, WorkerId};
 
@@ -311,18 +310,10 @@ fn spec() -> VolumeSpec {
     };
     let storage = StorageLife { provision: Some(provision), ..StorageLife::default() };
     VolumeSpec {
-        closing: None,
-        plugin: "plugin".parse().expect("an id"),
-        name: String::new(),
         external_id: Some("at-the-storage".to_owned()),
-        capabilities: vec![Capability { access, attachment: AttachmentMode::FileSystem }],
-        mount: MountOptions::default(),
-        topologies: Vec::new(),
-        capacity_bytes: None,
-        parameters: BTreeMap::new(),
-        context: BTreeMap::new(),
+        capabilities: vec![Capability { access, attachment: AttachmentMode::FileSystem }].into(),
         storage: Some(Box::new(storage)),
-        secrets: None,
         create_index: 1,
+        ..VolumeSpec::empty(&"plugin".parse().expect("an id"))
     }
 }

@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
+use berth_domain::Interned;
 use berth_domain::access::{CapabilityFilter, Mode};
 use berth_domain::retry::Schedule;
 use berth_domain::volume::storage::{
-    Operation, SnapshotState, SnapshotWish, Stage, StorageProgress, Work as StorageWork,
+    Operation, Snapshot, SnapshotState, SnapshotWish, Stage, StorageProgress, Work as StorageWork,
 };
 use berth_domain::volume::{
     Attempt, Begin, CallOwner, Claims, Command, Context, CreatedVolume, CutSnapshot, HandleUse,
@@ -313,7 +314,7 @@ impl Decider {
                 volume.claims = Claims::default();
             }
             (Some(Mutation::DeleteIgnoresSnapshots), Ask::Delete { .. }) => {
-                volume.snapshots.clear();
+                volume.snapshots = Interned::default();
             }
             (Some(Mutation::GrantWhileCreating), Ask::Take) => {
                 // The record looks like that of a registered volume with a call under way.
@@ -454,9 +455,8 @@ fn each_progress(volume: &mut Volume, mut change: impl FnMut(&mut StorageProgres
     {
         change(&mut operation.progress);
     }
-    for snapshot in volume.snapshots.values_mut() {
-        change(&mut snapshot.progress);
-    }
+    let each = |snapshot: &mut Box<Snapshot>| change(&mut snapshot.progress);
+    volume.snapshots.change(|all| all.values_mut().for_each(each));
 }
 
 /// Rule 22: an expansion that succeeded is at least as large as requested.
@@ -494,9 +494,9 @@ fn apply(volume: &mut Volume, write: Write) {
         }
         Write::DeleteClaim(alloc) => drop(volume.claims.remove(&alloc)),
         Write::PutSnapshot(id, snapshot) => {
-            volume.snapshots.insert(id, Box::new(snapshot));
+            volume.snapshots.change(|all| all.insert(id, Box::new(snapshot)));
         }
-        Write::DeleteSnapshot(id) => drop(volume.snapshots.remove(&id)),
+        Write::DeleteSnapshot(id) => drop(volume.snapshots.change(|all| all.remove(&id))),
     }
 }
 

@@ -3,7 +3,7 @@
 //! **Promises** that records which lead to the same decisions have one number: texts, counts, past
 //! times and the ids of attempts are left out.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::fmt::Write as _;
 
 use berth_domain::access::{AccessMode, AttachmentMode, Capability};
@@ -12,7 +12,7 @@ use berth_domain::volume::storage::{
     Topology, Work as StorageWork,
 };
 use berth_domain::volume::{
-    Attempt, Claim, MountOptions, Policy, Progress, State, Volume, VolumeSpec, invariant,
+    Attempt, Claim, Policy, Progress, State, Volume, VolumeSpec, invariant,
 };
 use berth_domain::{AllocId, AttemptId, NodeId, SnapshotId, Timestamp, VolumeId, WorkerId};
 
@@ -254,19 +254,11 @@ impl Records {
         let access = AccessMode::SingleNodeWriter;
         let storage = StorageLife { provision: Some(provision), ..StorageLife::default() };
         VolumeSpec {
-            closing: None,
-            plugin: "plugin".parse().expect("an id"),
-            name: String::new(),
-            external_id: None,
-            capabilities: vec![Capability { access, attachment: AttachmentMode::FileSystem }],
-            mount: MountOptions::default(),
-            topologies: Vec::new(),
-            capacity_bytes: None,
-            parameters: BTreeMap::new(),
-            context: BTreeMap::new(),
+            capabilities: vec![Capability { access, attachment: AttachmentMode::FileSystem }]
+                .into(),
             storage: Some(Box::new(storage)),
-            secrets: None,
             create_index: 1,
+            ..VolumeSpec::empty(&"plugin".parse().expect("an id"))
         }
     }
 
@@ -303,9 +295,11 @@ fn each_attempt(volume: &mut Volume, mut change: impl FnMut(&mut Attempt)) {
     {
         operation.progress.calls.attempt.iter_mut().for_each(&mut change);
     }
-    for snapshot in volume.snapshots.values_mut() {
-        snapshot.progress.calls.attempt.iter_mut().for_each(&mut change);
-    }
+    volume.snapshots.change(|snapshots| {
+        for snapshot in snapshots.values_mut() {
+            snapshot.progress.calls.attempt.iter_mut().for_each(&mut change);
+        }
+    });
     let claims = volume.claims.iter().map(|(alloc, claim)| (alloc.clone(), claim.clone()));
     let claims: Vec<_> = claims.collect();
     for (alloc, mut claim) in claims {
@@ -339,11 +333,13 @@ fn strip(volume: &mut Volume) {
             }
         }
     }
-    for snapshot in volume.snapshots.values_mut() {
-        snapshot.since = NOW;
-        snapshot.create_index = 1;
-        strip_progress(&mut snapshot.progress.calls);
-    }
+    volume.snapshots.change(|snapshots| {
+        for snapshot in snapshots.values_mut() {
+            snapshot.since = NOW;
+            snapshot.create_index = 1;
+            strip_progress(&mut snapshot.progress.calls);
+        }
+    });
     let claims = volume.claims.iter().map(|(alloc, claim)| {
         let mut claim = Claim { since: NOW, reason: None, denied: false, ..claim.clone() };
         strip_progress(&mut claim.progress);

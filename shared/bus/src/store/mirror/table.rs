@@ -295,6 +295,13 @@ mod tests {
         table.fold.0.iter().map(|(key, revision)| (key.as_str(), *revision)).collect()
     }
 
+    /// A volume at rest has two keys here, in each replica that follows all volumes. The
+    /// projection of volumes holds the rest of its budget (0102).
+    #[test]
+    fn a_key_keeps_to_its_budget_of_memory() {
+        assert!(size_of::<(Box<str>, KeyState)>() <= 32);
+    }
+
     #[test]
     fn an_older_message_of_a_key_changes_nothing() {
         let mut table = Table::new(Keys::default());

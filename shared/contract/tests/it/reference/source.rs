@@ -347,7 +347,7 @@ fn kind(ty: &Type, module: Option<&String>, names: &[String]) -> Kind {
         "Size" => Kind::Plain("size"),
         "Secrets" | "Topology" => Kind::Mapped(Box::new(Kind::Plain("text"))),
         "SentSecrets" => SECRETS,
-        "Option" | "Box" => inner(),
+        "Option" | "Box" | "Interned" => inner(),
         "Vec" | "BTreeSet" => Kind::Listed(Box::new(inner())),
         "BTreeMap" => Kind::Mapped(Box::new(inner())),
         _ => {

@@ -1,7 +1,6 @@
 //! What is at the storage, and what is done to it.
 
-use std::collections::BTreeMap;
-
+use berth_domain::Interned;
 use berth_domain::volume::storage::{
     CopyGrowth, Expansion, FirstClaim, Operation, OperationKind, Origin, Provision, Reclaim,
     Snapshot, SnapshotGroup, SnapshotState, Stage, StorageFailure, StorageLife, StorageProgress,
@@ -91,8 +90,8 @@ pub fn changing_spec(work: Work) -> VolumeSpec {
     VolumeSpec {
         external_id: None,
         capacity_bytes: None,
-        context: BTreeMap::new(),
-        topologies: Vec::new(),
+        context: Interned::default(),
+        topologies: Interned::default(),
         ..spec
     }
 }

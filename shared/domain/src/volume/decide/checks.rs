@@ -36,7 +36,7 @@ impl Volume {
 impl VolumeSpec {
     /// Refuses while the volume is being deregistered.
     pub(super) fn check_open(&self) -> Result<(), Refusal> {
-        match &self.closing {
+        match self.closing.as_deref() {
             None => Ok(()),
             Some(Closing { since, reason }) => {
                 Err(Refusal::Closing { since: *since, reason: reason.clone() })

@@ -138,7 +138,7 @@ pub(super) fn deregister(
         context.check_unmounted()?;
         return Err(Refusal::ClaimsLive { holders: volume.claims.iter().collect() });
     }
-    let closing = Some(Closing { since: context.now, reason: reason.to_owned() });
+    let closing = Some(Box::new(Closing { since: context.now, reason: reason.to_owned() }));
     Ok(Step::put_spec(VolumeSpec { closing, ..spec.clone() }))
 }
 

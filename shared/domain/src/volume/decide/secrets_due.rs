@@ -215,7 +215,7 @@ mod tests {
         });
         let volume = Volume {
             spec: Some(serde_json::from_value(spec).unwrap()),
-            snapshots: [("s".parse().unwrap(), serde_json::from_value(snapshot).unwrap())].into(),
+            snapshots: serde_json::from_value(json!({"s": snapshot})).unwrap(),
             ..Volume::default()
         };
         let now = Timestamp::from_unix_ms(1);

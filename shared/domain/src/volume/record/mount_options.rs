@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::Blank;
+
 /// How a volume's file system is mounted. Flags may hold secrets: they stay out of logs (A11).
 #[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct MountOptions {
@@ -15,6 +17,10 @@ pub struct MountOptions {
     /// form: a number for most plugins.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
+}
+
+impl Blank for MountOptions {
+    const BLANK: &'static Self = &Self { fs_type: None, flags: Vec::new(), group: None };
 }
 
 impl MountOptions {

@@ -11,39 +11,42 @@ use crate::volume::handle::Handle;
 use crate::volume::storage::{
     Expansion, Operation, Provision, Stage, StorageFailure, StorageLife, Topology, Work,
 };
-use crate::{NodeId, PluginId, SecretsId, Timestamp, VolumeId};
+use crate::{Interned, NodeId, PluginId, SecretsId, Timestamp, VolumeId};
 
 /// What a volume is (A1). Health is derived when read and never stored here (A6).
+///
+/// Each service that decides has the specs of all volumes in memory. So what most volumes lack, or
+/// have alike, takes eight bytes of a spec.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VolumeSpec {
     /// Set while the volume is being deregistered: there are no new claims.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub closing: Option<Closing>,
+    pub closing: Option<Box<Closing>>,
     /// The plugin that serves it.
     pub plugin: PluginId,
     /// A name for people.
     #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub name: String,
+    pub name: Interned<String>,
     /// The plugin's id of the volume (CSI's `volume_id`); the volume's own id if absent (A10).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub external_id: Option<String>,
     /// The capabilities that claims may use, at least one.
-    pub capabilities: Vec<Capability>,
+    pub capabilities: Interned<Vec<Capability>>,
     /// File system and mount flags (A11).
     #[serde(default)]
-    pub mount: MountOptions,
+    pub mount: Interned<MountOptions>,
     /// Topologies from which the volume can be reached. Empty means everywhere.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub topologies: Vec<BTreeMap<String, String>>,
+    pub topologies: Interned<Vec<BTreeMap<String, String>>>,
     /// Its size, in bytes, where known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capacity_bytes: Option<u64>,
     /// Opaque; goes to `ValidateVolumeCapabilities` and creation (A8).
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub parameters: BTreeMap<String, String>,
+    pub parameters: Interned<BTreeMap<String, String>>,
     /// Opaque; the plugin's `volume_context`, goes to every call that takes it (A8).
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub context: BTreeMap<String, String>,
+    pub context: Interned<BTreeMap<String, String>>,
     /// Its life at the storage, as far as Berth had a hand in it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub storage: Option<Box<StorageLife>>,
@@ -70,18 +73,27 @@ impl VolumeSpec {
         Self {
             closing: None,
             plugin: plugin.clone(),
-            name: String::new(),
+            name: Interned::default(),
             external_id: None,
-            capabilities: Vec::new(),
-            mount: MountOptions::default(),
-            topologies: Vec::new(),
+            capabilities: Interned::default(),
+            mount: Interned::default(),
+            topologies: Interned::default(),
             capacity_bytes: None,
-            parameters: BTreeMap::new(),
-            context: BTreeMap::new(),
+            parameters: Interned::default(),
+            context: Interned::default(),
             storage: None,
             secrets: None,
             create_index: 0,
         }
+    }
+
+    /// Has what is equal in both there once, for as long as neither changes it.
+    pub fn share_with(&mut self, other: &Self) {
+        self.capabilities.share_with(&other.capabilities);
+        self.mount.share_with(&other.mount);
+        self.topologies.share_with(&other.topologies);
+        self.parameters.share_with(&other.parameters);
+        self.context.share_with(&other.context);
     }
 
     /// The plugin's id of the volume (A10).
@@ -106,7 +118,7 @@ impl VolumeSpec {
     /// capabilities in their order: the first is used for a claim that names none.
     pub fn differing_fields(&self, other: &Self) -> Vec<&'static str> {
         let set = |spec: &Self| {
-            let mut topologies = spec.topologies.clone();
+            let mut topologies = spec.topologies.to_value();
             topologies.sort();
             topologies.dedup();
             topologies

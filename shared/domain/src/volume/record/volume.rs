@@ -7,7 +7,7 @@ use super::claims::Claims;
 use super::spec::VolumeSpec;
 use crate::access::Capability;
 use crate::volume::storage::Snapshot;
-use crate::{AllocId, SnapshotId};
+use crate::{AllocId, Interned, SnapshotId};
 
 /// A volume as its subtree holds it: a spec, and a claim for each alloc that has one.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -17,7 +17,7 @@ pub struct Volume {
     /// The claims, by alloc.
     pub claims: Claims,
     /// The snapshots. They may be there without a spec: they outlive the volume.
-    pub snapshots: BTreeMap<SnapshotId, Box<Snapshot>>,
+    pub snapshots: Interned<BTreeMap<SnapshotId, Box<Snapshot>>>,
 }
 
 impl Volume {

@@ -29,7 +29,7 @@ fn volume_is_ready_with_what_its_plugin_returned() {
     let spec = world.spec();
     assert_eq!(spec.external_id.as_deref(), Some("vol-1"));
     assert_eq!(spec.capacity_bytes, Some(1));
-    assert_eq!(spec.context, made().context);
+    assert_eq!(*spec.context, made().context);
     assert_eq!(world.faults(), "");
 }
 
@@ -315,11 +315,11 @@ fn same_request_is_recognised_whatever_uses_of_its_class_were_taken() {
     for (class, is_same) in [(Some(ClassId::new("fast").unwrap()), true), (None, false)] {
         let asked = Provision { class, ..provision("fleet-1") };
         let mut world = World::empty(EXCLUSIVE);
-        world.offered.capabilities = both.to_vec();
+        world.offered.capabilities = both.to_vec().into();
         world.create(asked.clone()).unwrap();
-        world.offered.capabilities = vec![both[0]];
+        world.offered.capabilities = vec![both[0]].into();
         assert_eq!(world.create(asked.clone()).is_ok(), is_same);
-        world.offered.capabilities = vec![both[1]];
+        world.offered.capabilities = vec![both[1]].into();
         assert!(matches!(world.create(asked), Err(Refusal::Exists { .. })));
     }
 }
@@ -373,7 +373,7 @@ fn answer_that_is_not_of_a_creation_is_no_answer() {
 #[test]
 fn created_volume_begins_as_new() {
     let mut world = World::empty(EXCLUSIVE);
-    let closing = Some(Closing { since: Timestamp::default(), reason: text("asked") });
+    let closing = Some(Box::new(Closing { since: Timestamp::default(), reason: text("asked") }));
     world.offered = VolumeSpec { closing, create_index: 7, ..world.offered.clone() };
     let step = world.create(provision("fleet-1")).unwrap();
     let Some(Write::PutSpec(spec)) = step.write else { panic!("{:?}", step.write) };

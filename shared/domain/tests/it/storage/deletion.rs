@@ -258,15 +258,15 @@ fn deregistering_keeps_a_created_volume_at_the_storage() {
 fn registering_a_created_volume_changes_only_what_the_plugin_did_not_say() {
     let mut world = World::created_volume();
     let known = world.spec().clone();
-    let named = VolumeSpec { name: text("for people"), storage: None, ..known.clone() };
+    let named = VolumeSpec { name: text("for people").into(), storage: None, ..known.clone() };
     world.apply(&Command::Register(named)).unwrap();
-    assert_eq!(world.spec().name, "for people");
+    assert_eq!(world.spec().name.as_str(), "for people");
     assert_eq!(world.spec().provision(), known.provision());
     let other = VolumeSpec { external_id: Some(text("vol-2")), ..world.spec().clone() };
     let refusal = world.apply(&Command::Register(other)).unwrap_err();
     assert_eq!(refusal, Refusal::Provisioned { fields: vec!["external_id"] });
     let mut world = World::creating();
-    let named = VolumeSpec { name: text("for people"), ..world.spec().clone() };
+    let named = VolumeSpec { name: text("for people").into(), ..world.spec().clone() };
     assert!(matches!(world.apply(&Command::Register(named)), Err(Refusal::NotReady { .. })));
 }
 
@@ -276,8 +276,8 @@ fn registering_keeps_the_home_until_the_answers_show_another_or_the_place_change
     let node = |id: &str| NodeId::new(id).unwrap();
     let mut world = World::with(&[AccessMode::MultiNodeMultiWriter]);
     let plain = world.spec().clone();
-    let changed = |what: &str| VolumeSpec { name: text(what), ..plain.clone() };
-    let moved = VolumeSpec { topologies: vec![site("b")], ..plain.clone() };
+    let changed = |what: &str| VolumeSpec { name: text(what).into(), ..plain.clone() };
+    let moved = VolumeSpec { topologies: vec![site("b")].into(), ..plain.clone() };
     for (update, shown, home) in [
         (changed("1"), None, None),
         (changed("2"), Some("n1"), Some("n1")),
@@ -285,7 +285,11 @@ fn registering_keeps_the_home_until_the_answers_show_another_or_the_place_change
         (changed("4"), Some("n2"), Some("n2")),
         (VolumeSpec { capacity_bytes: Some(5), ..plain.clone() }, None, Some("n2")),
         (moved.clone(), None, None),
-        (VolumeSpec { topologies: vec![site("c")], ..plain.clone() }, Some("n3"), Some("n3")),
+        (
+            VolumeSpec { topologies: vec![site("c")].into(), ..plain.clone() },
+            Some("n3"),
+            Some("n3"),
+        ),
         (VolumeSpec { external_id: Some(text("vol-2")), ..moved }, None, None),
     ] {
         world.apply(&Command::Register(update.at_home(shown.map(node)))).unwrap();
@@ -294,7 +298,8 @@ fn registering_keeps_the_home_until_the_answers_show_another_or_the_place_change
         assert_eq!(kept, home.is_some(), "older versions can read the rest");
     }
     let mut created = World::created_volume();
-    let named = VolumeSpec { name: text("for people"), storage: None, ..created.spec().clone() };
+    let named =
+        VolumeSpec { name: text("for people").into(), storage: None, ..created.spec().clone() };
     created.apply(&Command::Register(named.at_home(Some(node("n9"))))).unwrap();
     assert_eq!(created.spec().home(), None, "its creation showed where it is");
 }

@@ -54,7 +54,7 @@ fn a_volume_that_may_be_mounted_is_neither_deleted_nor_forgotten_nor_exchanged()
         world.mounts = vec![doubt.clone()];
         let other = VolumeSpec { external_id: Some(text("other")), ..world.offered.clone() };
         assert_eq!(world.apply(&Command::Register(other.clone())), in_doubt, "{doubt}");
-        let renamed = VolumeSpec { name: text("for people"), ..world.offered.clone() };
+        let renamed = VolumeSpec { name: text("for people").into(), ..world.offered.clone() };
         world.apply(&Command::Register(renamed)).unwrap();
         world.mounts.clear();
         world.apply(&Command::Register(other)).unwrap();

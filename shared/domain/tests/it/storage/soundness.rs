@@ -75,7 +75,7 @@ fn each_record_that_is_not_sound_says_why() {
     };
     let changed = |change: fn(&mut Snapshot)| {
         let mut volume = cut();
-        change(volume.snapshots.get_mut(&snapshot_id()).unwrap());
+        volume.snapshots.change(|all| change(all.get_mut(&snapshot_id()).unwrap()));
         volume
     };
     let idle = StorageProgress::default;

@@ -278,7 +278,7 @@ fn publish_again(
 /// The requested capability, or the volume's first.
 fn choose_capability(spec: &VolumeSpec, take: &Take) -> Result<Capability, Refusal> {
     let (asked, offered) = (take.capability, &spec.capabilities);
-    let refusal = || Refusal::CapabilityNotOffered { asked, offered: offered.clone() };
+    let refusal = || Refusal::CapabilityNotOffered { asked, offered: offered.to_value() };
     asked.first_of(offered).ok_or_else(refusal)
 }
 

@@ -293,8 +293,8 @@ fn created(
     let spec = VolumeSpec {
         external_id: Some(made.external_id.clone()),
         capacity_bytes,
-        context: made.context.clone(),
-        topologies: made.topologies.clone(),
+        context: made.context.clone().into(),
+        topologies: made.topologies.clone().into(),
         ..spec.clone()
     };
     spec.living(bounded(storage))

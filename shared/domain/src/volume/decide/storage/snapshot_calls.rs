@@ -116,7 +116,7 @@ pub(in crate::volume) fn adopt_snapshot(
         source: cut.source.clone(),
         // What the plugin lists is preferred: the volume of this name may be a new one elsewhere.
         topologies: match topologies {
-            [] => spec.map(|spec| spec.topologies.clone()).unwrap_or_default(),
+            [] => spec.map(|spec| spec.topologies.to_value()).unwrap_or_default(),
             listed => listed.to_vec(),
         },
         usable_from: cut.usable_from.clone(),
