@@ -16,8 +16,10 @@ mod freed;
 mod identity;
 mod load;
 mod machine;
+mod markdown;
 mod measure;
 mod nomad;
+mod numbers;
 mod plot;
 mod row;
 mod shares;
@@ -107,7 +109,7 @@ fn main() -> ExitCode {
         Command::Run(options) => runtime.block_on(run(options)),
         Command::Table(written) => written
             .read()
-            .and_then(|(rows, machine)| say(&table::markdown(&rows, machine.as_ref()))),
+            .and_then(|(rows, machine)| say(&markdown::tables(&rows, machine.as_ref()))),
         Command::Plot(written) => written.read().and_then(|(rows, _)| {
             Ok(std::fs::write(written.file.with_extension("svg"), plot::svg(&rows))?)
         }),

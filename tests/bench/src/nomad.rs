@@ -1,7 +1,10 @@
 //! Nomad's figures, for comparison: Nomad 2.0-dev of 2026-08-21 on a 2-core VM with ext4,
 //! upstream hostpath driver with attach, measured by us. Medians over their own RPC.
 
+use std::fmt;
+
 use crate::measure::CLAIM;
+use crate::numbers::{grouped, ms};
 use crate::row::{Part, Row};
 
 /// One figure: operations per second, and the median time in milliseconds.
@@ -12,6 +15,18 @@ pub struct Figure {
     /// The median, or the mean for the shared volume.
     pub ms: f64,
     pub p99_ms: Option<f64>,
+}
+
+impl fmt::Display for Figure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let median = ms(self.ms * 1e3);
+        match (self.per_second, self.p99_ms) {
+            (Some(rate), Some(p99)) => {
+                f.pad(&format!("{} · {median}/{}", grouped(rate), ms(p99 * 1e3)))
+            }
+            _ => f.pad(&format!("{median} ms")),
+        }
+    }
 }
 
 /// `CSIVolume.Claim`, no controller, each claim on its own volume, durable log: servers, at once,

@@ -6,8 +6,9 @@ use std::fmt::Write as _;
 
 use crate::measure::{BARE, CLAIM, CLAIM_ATTACHED, LEVELS, RAW, SERVERS};
 use crate::nomad;
+use crate::numbers::{self, grouped};
 use crate::row::{Part, Row};
-use crate::table::grouped;
+use crate::stats::count;
 
 const SERIES: [(&str, &str); 4] =
     [(RAW, "raw"), (BARE, "bare"), (CLAIM, "claim"), (CLAIM_ATTACHED, "attached")];
@@ -57,8 +58,7 @@ pub fn svg(rows: &[Row]) -> String {
         if on_servers.is_empty() {
             continue;
         }
-        let title = if servers == 1 { "one server" } else { "three servers" };
-        drawing.text(left, RATES.0 - 16.0, "panel", "start", title);
+        drawing.text(left, RATES.0 - 16.0, "panel", "start", numbers::servers(servers));
         drawing.rates(&on_servers, left);
         drawing.times(&on_servers, left);
     }
@@ -101,7 +101,7 @@ impl Drawing {
                 "<rect x=\"{x}\" y=\"52\" width=\"12\" height=\"12\" rx=\"2\" class=\"{class}\"/>"
             ));
             self.text(x + 18.0, 63.0, "", "start", name);
-            x += 42.0 + 7.2 * crate::stats::count(name.len());
+            x += 42.0 + 7.2 * count(name.len());
         }
         self.line((x, 58.0), (x + 16.0, 58.0), "nomad");
         self.text(x + 22.0, 63.0, "", "start", "a claim in Nomad");
@@ -163,7 +163,7 @@ impl Drawing {
             ));
         }
         for (at, level) in LEVELS.into_iter().enumerate() {
-            let x = left + group_width() * (crate::stats::count(at) + 0.5);
+            let x = left + group_width() * (count(at) + 0.5);
             for bottom in [RATES.0 + RATES.1, top + height] {
                 self.text(x, bottom + 18.0, "quiet", "middle", &level.to_string());
             }
@@ -172,20 +172,20 @@ impl Drawing {
 }
 
 fn group_width() -> f64 {
-    PANEL_WIDTH / crate::stats::count(LEVELS.len())
+    PANEL_WIDTH / count(LEVELS.len())
 }
 
 /// The position of each row's bar: left edge, width, class.
 fn placed<'a>(rows: &[&'a Row], left: f64) -> Vec<(f64, f64, &'static str, &'a Row)> {
     let gap = 5.0;
-    let series = crate::stats::count(SERIES.len());
+    let series = count(SERIES.len());
     let width = (group_width() - 16.0) / series - gap;
     let mut placed = Vec::new();
     for (group, level) in LEVELS.into_iter().enumerate() {
         for (series_index, (name, class)) in SERIES.into_iter().enumerate() {
             let row = rows.iter().find(|row| row.at_once == level && row.name == name);
-            let start = left + group_width() * crate::stats::count(group) + 8.0 + gap / 2.0;
-            let x = start + (width + gap) * crate::stats::count(series_index);
+            let start = left + group_width() * count(group) + 8.0 + gap / 2.0;
+            let x = start + (width + gap) * count(series_index);
             placed.extend(row.map(|row| (x, width, class, *row)));
         }
     }

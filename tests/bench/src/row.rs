@@ -38,6 +38,24 @@ pub enum Part {
     Comparisons,
 }
 
+impl Part {
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Claims => "claims, each on its own volume",
+            Self::Releases => "claims and releases, until free, each on its own volume",
+            Self::Shared => "claims on one shared volume, one after another",
+            Self::Line => "a line for one volume",
+            Self::Mounts => "with agent, driver and mounts, one after another",
+            Self::Jobs => "a scheduler's jobs, from placement to free",
+            Self::ManyReleases => "many volumes of one node released at once",
+            Self::Storage => "volumes at their storage, with agent and driver",
+            Self::Fleet => "a fleet of agents with one plugin each",
+            Self::Size => "many volumes",
+            Self::Comparisons => "many volumes, while mirrors are compared with their buckets",
+        }
+    }
+}
+
 /// One row. Rates are in operations per second, times in microseconds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Row {
@@ -105,6 +123,12 @@ impl Row {
             core_percent: BTreeMap::new(),
             waiting: None,
         }
+    }
+
+    /// The resident memory, in bytes.
+    pub fn rss(&self) -> Option<f64> {
+        #[expect(clippy::cast_precision_loss, reason = "shown to three digits")]
+        self.rss_bytes.map(|bytes| bytes as f64)
     }
 
     /// With a sample's figures.

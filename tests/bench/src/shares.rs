@@ -1,8 +1,8 @@
-//! The cost of a fleet, in words and as a table.
+//! The cost of a fleet, in words.
 
 use std::fmt::Write as _;
 
-use crate::row::{Part, Row};
+use crate::row::Row;
 
 /// The share of one core that the bus and the registry together may use for an idle fleet, in
 /// percent.
@@ -20,25 +20,16 @@ pub fn terminal(rows: &[Row]) -> String {
         for (process, percent) in row.core_percent.iter().filter(|(_, percent)| **percent >= 0.05) {
             let _ = write!(out, " {process} {percent:.1}");
         }
-        let _ = write!(out, "; {}", together(row));
+        let _ = write!(out, "; {}", of_the_bus(row));
     }
     out
 }
 
-/// The table of `docs/performance.md`.
-pub fn markdown(rows: &[Row]) -> Vec<String> {
-    let rows = rows.iter().filter(|row| row.part == Part::Fleet);
-    rows.map(|row| {
-        let cost = if row.core_percent.is_empty() { String::new() } else { together(row) };
-        format!("| {} | {cost} | {} |", row.name, crate::table::times(row))
-    })
-    .collect()
-}
-
-/// The head of that table.
-pub const HEAD: &str = "| a fleet | nats-server and registry, of one core | p50 / p99 ms |";
-
-fn together(row: &Row) -> String {
+/// The work of the bus, in percent of one core; empty if the row does not have it.
+pub fn of_the_bus(row: &Row) -> String {
+    if row.core_percent.is_empty() {
+        return String::new();
+    }
     let percent_of = |process| row.core_percent.get(process).copied().unwrap_or(0.0);
     let (server, registry) = (percent_of(SERVER), percent_of(REGISTRY));
     let mut text = format!("{server:.1} % + {registry:.1} % = **{:.1} %**", server + registry);
@@ -58,10 +49,10 @@ mod tests {
     fn what_the_bus_and_the_registry_work_is_added_up() {
         let share = [(SERVER, 2.25), (REGISTRY, 1.5), ("claim", 9.0)];
         let core_percent = share.map(|(process, percent)| (process.to_owned(), percent)).into();
-        let row = Row { core_percent, ..Row::new(Part::Fleet, "idle", 1000, 1) };
+        let row = Row { core_percent, ..Row::new(crate::row::Part::Fleet, "idle", 1000, 1) };
         let text = terminal(std::slice::from_ref(&row));
         assert!(text.contains("claim 9.0") && text.contains("= **3.8 %**"), "{text}");
         let flips = Row { waiting: Some(7), ..row };
-        assert!(markdown(&[flips])[0].contains("at most 7 waiting"), "{text}");
+        assert!(of_the_bus(&flips).contains("at most 7 waiting"), "{text}");
     }
 }

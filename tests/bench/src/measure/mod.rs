@@ -16,9 +16,11 @@ mod turns;
 
 use std::time::{Duration, Instant};
 
+use clap::ValueEnum as _;
+
 use crate::load::Round;
 use crate::row::{Part, Row};
-use crate::{Fatal, site, tell};
+use crate::{Fatal, numbers, site, tell};
 
 /// A guarded write by the load generator itself.
 pub const RAW: &str = "raw guarded write";
@@ -34,6 +36,8 @@ pub const CLAIM_ATTACHED: &str = "claim, no-op controller";
 pub const LEVELS: [u32; 3] = [1, 16, 128];
 /// Servers.
 pub const SERVERS: [u32; 2] = [1, 3];
+/// The parts that are measured on each of [`SERVERS`], one after the other on the same site.
+const ON_BOTH: [Part; 2] = [Part::Claims, Part::Releases];
 
 /// How much is measured.
 #[derive(Debug, Clone, Copy)]
@@ -125,61 +129,47 @@ impl Effort {
     }
 }
 
-/// Measures everything, or only some parts and numbers of servers.
+/// Measures everything, or only some parts and numbers of servers. The comparisons are measured
+/// only if they are named: they take longer than all the others together.
 pub async fn all(effort: &Effort, parts: &[Part], servers: Option<u32>) -> Result<Vec<Row>, Fatal> {
     let began = Instant::now();
-    let wanted = |part| parts.is_empty() || parts.contains(&part);
+    let is_wanted = |part: Part| match parts {
+        [] => part != Part::Comparisons,
+        parts => parts.contains(&part),
+    };
+    let tell_of = |part: Part| tell(&format!("{:?}: {}", began.elapsed(), part.title()));
     let mut rows = Vec::new();
     for count in SERVERS.into_iter().filter(|count| servers.is_none_or(|only| only == *count)) {
-        if wanted(Part::Claims) || wanted(Part::Releases) {
-            let mut site = site::Site::start(count).await?;
-            let value = turns::prepare(&mut site).await?;
-            if wanted(Part::Claims) {
-                tell(&format!("{:?}: claims, {count} server(s)", began.elapsed()));
-                rows.extend(claims::measure(&site, &value, effort).await?);
-            }
-            if wanted(Part::Releases) {
-                tell(&format!("{:?}: releases, {count} server(s)", began.elapsed()));
-                rows.extend(releases::measure(&mut site, &value, effort).await?);
-            }
+        if !ON_BOTH.into_iter().any(is_wanted) {
+            break;
+        }
+        tell(&format!("{:?}: {}", began.elapsed(), numbers::servers(count)));
+        let mut site = site::Site::start(count).await?;
+        let value = turns::prepare(&mut site).await?;
+        if is_wanted(Part::Claims) {
+            tell_of(Part::Claims);
+            rows.extend(claims::measure(&site, &value, effort).await?);
+        }
+        if is_wanted(Part::Releases) {
+            tell_of(Part::Releases);
+            rows.extend(releases::measure(&mut site, &value, effort).await?);
         }
     }
-    if wanted(Part::Shared) {
-        tell(&format!("{:?}: one shared volume", began.elapsed()));
-        rows.extend(shared_volume::measure(effort).await?);
-    }
-    if wanted(Part::Line) {
-        tell(&format!("{:?}: a line for one volume", began.elapsed()));
-        rows.extend(line::measure(effort).await?);
-    }
-    if wanted(Part::Mounts) {
-        tell(&format!("{:?}: mounts", began.elapsed()));
-        rows.extend(mounts::measure(effort).await?);
-    }
-    if wanted(Part::Jobs) {
-        tell(&format!("{:?}: jobs", began.elapsed()));
-        rows.extend(jobs::measure(effort).await?);
-    }
-    if wanted(Part::ManyReleases) {
-        tell(&format!("{:?}: many releases", began.elapsed()));
-        rows.extend(many_releases::measure(effort).await?);
-    }
-    if wanted(Part::Storage) {
-        tell(&format!("{:?}: storage operations", began.elapsed()));
-        rows.extend(storage::measure(effort).await?);
-    }
-    if wanted(Part::Fleet) {
-        tell(&format!("{:?}: a fleet", began.elapsed()));
-        rows.extend(fleet::measure(effort).await?);
-    }
-    if wanted(Part::Size) {
-        tell(&format!("{:?}: many volumes", began.elapsed()));
-        rows.extend(size::measure(effort).await?);
-    }
-    // Longer than all the others together.
-    if parts.contains(&Part::Comparisons) {
-        tell(&format!("{:?}: comparisons of mirrors", began.elapsed()));
-        rows.push(comparisons::measure(effort).await?);
+    let others = Part::value_variants().iter().filter(|part| !ON_BOTH.contains(part));
+    for part in others.copied().filter(|part| is_wanted(*part)) {
+        tell_of(part);
+        rows.extend(match part {
+            Part::Claims | Part::Releases => Vec::new(),
+            Part::Shared => shared_volume::measure(effort).await?,
+            Part::Line => line::measure(effort).await?,
+            Part::Mounts => mounts::measure(effort).await?,
+            Part::Jobs => jobs::measure(effort).await?,
+            Part::ManyReleases => many_releases::measure(effort).await?,
+            Part::Storage => storage::measure(effort).await?,
+            Part::Fleet => fleet::measure(effort).await?,
+            Part::Size => size::measure(effort).await?,
+            Part::Comparisons => vec![comparisons::measure(effort).await?],
+        });
     }
     tell(&format!("{:?}: done", began.elapsed()));
     Ok(rows)

@@ -1,0 +1,215 @@
+//! The rows as the tables of `docs/performance.md`.
+
+use std::fmt::Write as _;
+
+use crate::machine::Machine;
+use crate::measure::{LEVELS, SERVERS};
+use crate::nomad::{self, Figure};
+use crate::numbers::{self, grouped, hundredths, memory, ms_unit, times};
+use crate::row::{AIM, Part, Row};
+use crate::shares;
+
+/// The table of a part.
+struct Table {
+    part: Part,
+    head: &'static str,
+    cells: fn(&Row) -> Vec<String>,
+}
+
+const TABLES: [Table; 9] = [
+    Table {
+        part: Part::Mounts,
+        head: "| one volume, one node | p50 / p99 | the plugin's own calls | Nomad |",
+        cells: |row| {
+            let aim = if row.limit.as_deref() == Some(AIM) { "aim: " } else { "" };
+            let limit = format!("{aim}{}", limit_each(row));
+            vec![row.name.clone(), times_unit(row), limit, beside(row)]
+        },
+    },
+    Table {
+        part: Part::Shared,
+        head: "| claims on one shared volume | p50 / p99 | a raw guarded write there | Nomad |",
+        cells: |row| vec![row.name.clone(), times_unit(row), limit_each(row), beside(row)],
+    },
+    Table {
+        part: Part::Line,
+        head: "| a line for one volume | turns a second | with nobody in line |",
+        cells: |row| vec![row.name.clone(), rate(row.per_second), rate(row.limit_per_second)],
+    },
+    Table {
+        part: Part::Jobs,
+        head: "| a scheduler's jobs | a second | p50 / p99 | requests each \
+               | the plugin's calls allow |",
+        cells: |row| {
+            let requests = row.requests.map(hundredths).unwrap_or_default();
+            let (done, limit) = (rate(row.per_second), rate(row.limit_per_second));
+            vec![name_at_once(row), done, times_unit(row), requests, limit]
+        },
+    },
+    Table {
+        part: Part::ManyReleases,
+        head: "| many volumes of one node | all free after | p50 / p99 | aim |",
+        cells: |row| {
+            let (all, aim) = (all_at(row, row.per_second), all_at(row, row.limit_per_second));
+            vec![row.name.clone(), time(all), times_unit(row), time(aim)]
+        },
+    },
+    Table {
+        part: Part::Storage,
+        head: "| volumes at their storage | a second | p50 / p99 | the plugin's own calls \
+               | above them |",
+        cells: |row| {
+            let calls = all_at(row, row.limit_per_second);
+            let above = calls.zip(row.p50_us).map(|(calls, p50)| p50 - calls);
+            let done = rate(row.per_second);
+            vec![name_at_once(row), done, times_unit(row), time(calls), time(above)]
+        },
+    },
+    Table {
+        part: Part::Fleet,
+        head: "| a fleet | nats-server and registry, of one core | p50 / p99 |",
+        cells: |row| vec![row.name.clone(), shares::of_the_bus(row), times_unit(row)],
+    },
+    Table {
+        part: Part::Size,
+        head: "| many volumes | |",
+        cells: |row| {
+            let few = row.limit_per_second.zip(row.limit.as_ref());
+            let few = few.map(|(few, limit)| format!(", beside {} {limit}", grouped(few)));
+            let figure = match (row.rss(), row.writes, row.p50_us) {
+                (Some(bytes), ..) => memory(bytes),
+                (None, None, Some(us)) if row.ratio.is_none() => ms_unit(us),
+                _ => format!("{} a second{}", rate(row.per_second), few.unwrap_or_default()),
+            };
+            vec![row.name.clone(), figure]
+        },
+    },
+    Table {
+        part: Part::Comparisons,
+        head: "| while mirrors are compared | p50 / p99 | p99 in quiet | refused |",
+        cells: |row| vec![row.name.clone(), times_unit(row), time(row.limit_p99_us), "0".into()],
+    },
+];
+
+/// All tables that have a row.
+pub fn tables(rows: &[Row], machine: Option<&Machine>) -> String {
+    let mut out = String::new();
+    if let Some(machine) = machine {
+        // Writing to a string does not fail.
+        let _ = writeln!(out, "{machine}\n");
+    }
+    for servers in SERVERS {
+        out.push_str(&pivot(rows, servers));
+    }
+    for Table { part, head, cells } in TABLES {
+        let rows = rows.iter().filter(|row| row.part == part);
+        let lines: Vec<String> = rows.map(|row| line(&cells(row))).collect();
+        if !lines.is_empty() {
+            let columns = "|---".repeat(head.matches('|').count() - 1);
+            let _ = writeln!(out, "{head}\n{columns}|\n{}\n", lines.join("\n"));
+        }
+    }
+    out.trim_end().to_owned()
+}
+
+fn line(cells: &[String]) -> String {
+    format!("| {} |", cells.join(" | "))
+}
+
+/// The levels side by side: above the claims what they are compared with, below them Nomad.
+fn pivot(rows: &[Row], servers: u32) -> String {
+    let on_servers: Vec<&Row> = rows
+        .iter()
+        .filter(|row| matches!(row.part, Part::Claims | Part::Releases) && row.servers == servers)
+        .collect();
+    let mut names: Vec<&str> = Vec::new();
+    for row in &on_servers {
+        if !names.contains(&row.name.as_str()) {
+            names.push(&row.name);
+        }
+    }
+    if names.is_empty() {
+        return String::new();
+    }
+    let levels = LEVELS.map(|level| format!("{level} at once")).join(" | ");
+    let columns = "---|".repeat(LEVELS.len() + 1);
+    let mut out = format!("| {} | {levels} |\n|{columns}\n", numbers::servers(servers));
+    for name in names {
+        let at = |level| on_servers.iter().find(|row| row.name == name && row.at_once == level);
+        let cells = LEVELS.map(|level| at(level).map_or(String::new(), |row| beside_limit(row)));
+        // Writing to a string does not fail.
+        let _ = writeln!(out, "| {name} | {} |", cells.join(" | "));
+        let nomad_figures = LEVELS.map(|level| at(level).and_then(|row| nomad::beside(row)));
+        if nomad_figures.iter().any(Option::is_some) {
+            let cell = |figure: Option<Figure>| figure.map_or(String::new(), |f| f.to_string());
+            let _ =
+                writeln!(out, "| the same in Nomad | {} |", nomad_figures.map(cell).join(" | "));
+        }
+    }
+    out.push('\n');
+    out
+}
+
+/// Rate and times, with their shares of the limit's.
+fn beside_limit(row: &Row) -> String {
+    let ratio = row.ratio.map_or(String::new(), |ratio| format!(" · **{ratio:.2}**"));
+    let p99 = row.p99_ratio.map_or(String::new(), |ratio| format!(" · {ratio:.1}×"));
+    format!("{} · {}{ratio}{p99}", rate(row.per_second), times(row))
+}
+
+fn beside(row: &Row) -> String {
+    nomad::beside(row).map_or(String::new(), |figure| figure.to_string())
+}
+
+fn name_at_once(row: &Row) -> String {
+    format!("{}, {} at once", row.name, row.at_once)
+}
+
+fn rate(per_second: Option<f64>) -> String {
+    per_second.map(grouped).unwrap_or_default()
+}
+
+fn time(us: Option<f64>) -> String {
+    us.map(ms_unit).unwrap_or_default()
+}
+
+fn times_unit(row: &Row) -> String {
+    let times = times(row);
+    if times.is_empty() { times } else { format!("{times} ms") }
+}
+
+/// The limit's time for one operation.
+fn limit_each(row: &Row) -> String {
+    time(row.limit_per_second.map(|rate| 1e6 / rate))
+}
+
+/// How long all callers together take for one operation each at this rate, in microseconds.
+fn all_at(row: &Row, per_second: Option<f64>) -> Option<f64> {
+    per_second.map(|rate| f64::from(row.at_once) * 1e6 / rate)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_level_has_a_column_and_nomad_a_line_below_the_claim() {
+        let text = tables(&crate::row::tests::rows(), None);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[0], "| one server | 1 at once | 16 at once | 128 at once |");
+        let claim = lines.iter().position(|line| line.starts_with("| claim |")).unwrap();
+        assert!(lines[claim].contains("1 800 · 3.00/9.00 · **0.90** | 4 000"), "{text}");
+        assert!(lines[claim + 1].starts_with("| the same in Nomad | 1 950 · "), "{text}");
+        assert!(!text.contains("three servers"), "{text}");
+    }
+
+    #[test]
+    fn an_operation_of_the_storage_stands_beside_the_plugins_call() {
+        let time = std::time::Duration::from_millis;
+        let sample = crate::stats::Sample { per_second: 64.0, p50: time(250), p99: time(400) };
+        let row = Row::new(Part::Storage, "create to ready", 16, 1).sample(&sample);
+        let text = tables(&[row.limit("the plugin's own calls", 16.0 / 0.04)], None);
+        let expected = "| create to ready, 16 at once | 64.0 | 250/400 ms | 40.0 ms | 210 ms |";
+        assert_eq!(text.lines().nth(2), Some(expected), "{text}");
+    }
+}
