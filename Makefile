@@ -106,11 +106,13 @@ BENCH_PROGRAMS := berth-bench berth-claim berth-plugin-registry berth-volumewatc
 	berth-node-agent berth-csi-dev berth-fleet
 
 # 15 minutes, with BENCH=quick three; mounting needs root. PART=comparisons takes 25.
+# Says what has changed against the rows kept in docs/bench.json. KEEP=1 keeps the new rows there.
 bench: setup-bench nats-server ## measure: claims beside raw writes and a bare service, mounts, size
 	$(call section,release build)
 	cargo build $(CARGO_LOCKED) --release $(addprefix -p ,$(BENCH_PROGRAMS)) --bins
 	$(call section,measure)
-	target/release/berth-bench run $(if $(filter quick,$(BENCH)),--quick) $(addprefix --part ,$(PART))
+	target/release/berth-bench run $(if $(filter quick,$(BENCH)),--quick) $(if $(KEEP),--keep) \
+		$(addprefix --part ,$(PART))
 
 # PROFILE=dev takes what `make build` has built.
 PROFILE ?= release

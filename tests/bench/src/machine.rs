@@ -65,9 +65,22 @@ impl Machine {
         })
     }
 
-    /// The machine that a run recorded.
-    pub fn from_json(text: &str) -> Result<Self, Fatal> {
-        Ok(serde_json::from_str(text)?)
+    /// Why rates, times and memory of these two machines cannot be compared; empty if they can.
+    /// Kernel and nats-server may differ: they are part of what is measured.
+    pub fn differences(&self, kept: &Self) -> Vec<String> {
+        let facts = |machine: &Self| {
+            let Self { processor, cores, memory_gib, file_system, .. } = machine;
+            [format!("{cores} × {processor}"), format!("{memory_gib} GiB"), file_system.clone()]
+        };
+        let pairs = facts(self).into_iter().zip(facts(kept)).filter(|(ours, kept)| ours != kept);
+        let mut differences: Vec<String> =
+            pairs.map(|(ours, kept)| format!("{ours}, kept {kept}")).collect();
+        let (ours, kept) = (self.sync_p50_us, kept.sync_p50_us);
+        // By more than a quarter.
+        if ours.max(kept) * 4 > ours.min(kept) * 5 {
+            differences.push(format!("syncing takes {ours} µs, kept {kept} µs"));
+        }
+        differences
     }
 }
 
@@ -152,4 +165,45 @@ pub fn busy(pid: u32) -> Result<Duration, Fatal> {
         busy += Duration::from_nanos(nanoseconds.unwrap_or(0));
     }
     Ok(busy)
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+
+    pub fn machine() -> Machine {
+        Machine {
+            processor: "a processor".to_owned(),
+            cores: 2,
+            memory_gib: 24,
+            kernel: "6.18".to_owned(),
+            file_system: "ext4".to_owned(),
+            sync_p50_us: 200,
+            sync_p99_us: 300,
+            nats_server: "2.15.1".to_owned(),
+            berth: "v1".to_owned(),
+            day: "2026-11-30".to_owned(),
+        }
+    }
+
+    #[test]
+    fn machines_are_alike_whose_disks_differ_by_a_quarter_at_most() {
+        let syncing = |sync_p50_us| Machine { sync_p50_us, ..machine() };
+        assert!(syncing(160).differences(&machine()).is_empty());
+        assert!(syncing(250).differences(&machine()).is_empty());
+        let slower = syncing(251).differences(&machine());
+        assert_eq!(slower, ["syncing takes 251 µs, kept 200 µs"]);
+        assert_eq!(machine().differences(&syncing(251)).len(), 1);
+    }
+
+    #[test]
+    fn each_difference_is_named_except_of_software() {
+        let software = Machine { kernel: "7".to_owned(), nats_server: "3".to_owned(), ..machine() };
+        assert!(software.differences(&machine()).is_empty());
+        let other = Machine { cores: 4, file_system: "xfs".to_owned(), ..machine() };
+        let named = ["4 × a processor, kept 2 × a processor", "xfs, kept ext4"];
+        assert_eq!(other.differences(&machine()), named);
+        let larger = Machine { memory_gib: 32, ..machine() };
+        assert_eq!(larger.differences(&machine()), ["32 GiB, kept 24 GiB"]);
+    }
 }

@@ -12,6 +12,7 @@
 
 mod ask;
 mod bare;
+mod compare;
 mod freed;
 mod identity;
 mod load;
@@ -21,6 +22,7 @@ mod measure;
 mod nomad;
 mod numbers;
 mod plot;
+mod record;
 mod row;
 mod shares;
 mod site;
@@ -29,14 +31,14 @@ mod stats;
 mod table;
 
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 
 use crate::machine::Machine;
 use crate::measure::Effort;
-use crate::row::Row;
+use crate::record::{KEPT, RunRecord};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -54,7 +56,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Measure, print the table, and write bench.json, machine.json and bench.svg
+    /// Measure, print the table and what has changed, and write bench.json and bench.svg
     Run(Run),
     /// Print a run's table as Markdown
     Table(Written),
@@ -79,6 +81,9 @@ struct Run {
     /// Only these parts
     #[arg(long, value_name = "PART", value_enum)]
     part: Vec<row::Part>,
+    /// Keep the rows in docs/bench.json, in place of those of the same parts
+    #[arg(long, conflicts_with_all = ["quick", "servers", "at_once"])]
+    keep: bool,
     /// Only on so many servers, 1 or 3; both unless given
     #[arg(long, value_name = "N")]
     servers: Option<u32>,
@@ -89,7 +94,7 @@ struct Run {
 
 #[derive(Debug, Args)]
 struct Written {
-    /// What `run` wrote; machine.json is looked for beside it
+    /// What `run` wrote or kept
     #[arg(default_value = "target/bench/bench.json")]
     file: PathBuf,
 }
@@ -107,12 +112,8 @@ fn main() -> ExitCode {
     };
     let result = match command {
         Command::Run(options) => runtime.block_on(run(options)),
-        Command::Table(written) => written
-            .read()
-            .and_then(|(rows, machine)| say(&markdown::tables(&rows, machine.as_ref()))),
-        Command::Plot(written) => written.read().and_then(|(rows, _)| {
-            Ok(std::fs::write(written.file.with_extension("svg"), plot::svg(&rows))?)
-        }),
+        Command::Table(written) => print_tables(&written),
+        Command::Plot(written) => draw(&written),
         Command::Bare(args) => runtime.block_on(bare::serve(args)),
         Command::StandIn(args) => runtime.block_on(stand_in::serve(args)),
     };
@@ -123,6 +124,8 @@ fn main() -> ExitCode {
 }
 
 async fn run(options: Run) -> Result<(), Fatal> {
+    let kept_file = berth_harness::repository().join(KEPT);
+    let kept = record::read_if_there(&kept_file)?;
     let machine = Machine::look()?;
     say(&machine.to_string())?;
     let effort = if options.quick { Effort::quick() } else { Effort::full() };
@@ -131,27 +134,27 @@ async fn run(options: Run) -> Result<(), Fatal> {
     say(&table::terminal(&rows))?;
     say(&table::work(&rows))?;
     say(&shares::terminal(&rows))?;
+    let run = RunRecord { machine, rows };
+    say(&compare::report(&run, &kept))?;
     std::fs::create_dir_all(&options.out)?;
     let write = |name: &str, text: String| std::fs::write(options.out.join(name), text);
-    write("bench.json", row::to_json(&rows)?)?;
-    write("machine.json", serde_json::to_string_pretty(&machine)?)?;
-    write("bench.svg", plot::svg(&rows))?;
-    say(&format!("written to {}: bench.json, machine.json, bench.svg", options.out.display()))
-}
-
-impl Written {
-    fn read(&self) -> Result<(Vec<Row>, Option<Machine>), Fatal> {
-        let rows = row::from_json(&read(&self.file)?)?;
-        let machine_file = self.file.with_file_name("machine.json");
-        let machine =
-            machine_file.exists().then(|| Machine::from_json(&read(&machine_file)?)).transpose()?;
-        Ok((rows, machine))
+    write("bench.svg", plot::svg(&run.rows))?;
+    write("bench.json", record::to_json(std::slice::from_ref(&run))?)?;
+    say(&format!("written to {}: bench.json, bench.svg", options.out.display()))?;
+    if options.keep {
+        std::fs::write(&kept_file, record::to_json(&record::keep(kept, run))?)?;
+        say(&format!("kept in {KEPT}"))?;
     }
+    Ok(())
 }
 
-fn read(path: &Path) -> Result<String, Fatal> {
-    std::fs::read_to_string(path)
-        .map_err(|error| format!("{}: {error}; run `make bench` first", path.display()).into())
+fn print_tables(written: &Written) -> Result<(), Fatal> {
+    say(&markdown::tables(&record::read(&written.file)?))
+}
+
+fn draw(written: &Written) -> Result<(), Fatal> {
+    let rows = record::rows(&record::read(&written.file)?);
+    Ok(std::fs::write(written.file.with_extension("svg"), plot::svg(&rows))?)
 }
 
 /// Writes a result to standard output.
@@ -168,4 +171,20 @@ fn tell(text: &str) {
 fn fail(error: &Fatal) -> ExitCode {
     tell(&format!("berth-bench: {error}"));
     ExitCode::FAILURE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_whole_parts_of_a_full_run_are_kept() {
+        let parses = |flags: &[&str]| {
+            let arguments = ["berth-bench", "run", "--keep"].iter().chain(flags);
+            Cli::try_parse_from(arguments).is_ok()
+        };
+        assert!(parses(&[]) && parses(&["--part", "claims", "--part", "many-releases"]));
+        assert!(!parses(&["--quick"]));
+        assert!(!parses(&["--servers", "3"]) && !parses(&["--at-once", "16"]));
+    }
 }

@@ -2,10 +2,10 @@
 
 use std::fmt::Write as _;
 
-use crate::machine::Machine;
 use crate::measure::{LEVELS, SERVERS};
 use crate::nomad::{self, Figure};
 use crate::numbers::{self, grouped, hundredths, memory, ms_unit, times};
+use crate::record::{self, RunRecord};
 use crate::row::{AIM, Part, Row};
 use crate::shares;
 
@@ -92,14 +92,14 @@ const TABLES: [Table; 9] = [
 ];
 
 /// All tables that have a row.
-pub fn tables(rows: &[Row], machine: Option<&Machine>) -> String {
-    let mut out = String::new();
-    if let Some(machine) = machine {
+pub fn tables(runs: &[RunRecord]) -> String {
+    let (mut out, rows) = (String::new(), record::rows(runs));
+    for run in runs {
         // Writing to a string does not fail.
-        let _ = writeln!(out, "{machine}\n");
+        let _ = writeln!(out, "{}\n", run.machine);
     }
     for servers in SERVERS {
-        out.push_str(&pivot(rows, servers));
+        out.push_str(&pivot(&rows, servers));
     }
     for Table { part, head, cells } in TABLES {
         let rows = rows.iter().filter(|row| row.part == part);
@@ -191,10 +191,17 @@ fn all_at(row: &Row, per_second: Option<f64>) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::machine::tests::machine;
+
+    /// The tables of one run, without its machine.
+    fn text_of(rows: Vec<Row>) -> String {
+        let text = tables(&[RunRecord { machine: machine(), rows }]);
+        text.split_once("\n\n").unwrap().1.to_owned()
+    }
 
     #[test]
     fn a_level_has_a_column_and_nomad_a_line_below_the_claim() {
-        let text = tables(&crate::row::tests::rows(), None);
+        let text = text_of(crate::row::tests::rows());
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[0], "| one server | 1 at once | 16 at once | 128 at once |");
         let claim = lines.iter().position(|line| line.starts_with("| claim |")).unwrap();
@@ -208,7 +215,7 @@ mod tests {
         let time = std::time::Duration::from_millis;
         let sample = crate::stats::Sample { per_second: 64.0, p50: time(250), p99: time(400) };
         let row = Row::new(Part::Storage, "create to ready", 16, 1).sample(&sample);
-        let text = tables(&[row.limit("the plugin's own calls", 16.0 / 0.04)], None);
+        let text = text_of(vec![row.limit("the plugin's own calls", 16.0 / 0.04)]);
         let expected = "| create to ready, 16 at once | 64.0 | 250/400 ms | 40.0 ms | 210 ms |";
         assert_eq!(text.lines().nth(2), Some(expected), "{text}");
     }

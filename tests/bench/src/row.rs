@@ -125,6 +125,12 @@ impl Row {
         }
     }
 
+    /// Whether this row measures the same as another.
+    pub fn measures_same(&self, other: &Self) -> bool {
+        let identity = |row: &Self| (row.part, row.at_once, row.servers);
+        identity(self) == identity(other) && self.name == other.name
+    }
+
     /// The resident memory, in bytes.
     pub fn rss(&self) -> Option<f64> {
         #[expect(clippy::cast_precision_loss, reason = "shown to three digits")]
@@ -162,12 +168,7 @@ impl Row {
 /// All rows as one JSON array, one row per line.
 pub fn to_json(rows: &[Row]) -> Result<String, Fatal> {
     let lines = rows.iter().map(serde_json::to_string).collect::<Result<Vec<_>, _>>()?;
-    Ok(format!("[\n{}\n]\n", lines.join(",\n")))
-}
-
-/// The rows of a run.
-pub fn from_json(text: &str) -> Result<Vec<Row>, Fatal> {
-    Ok(serde_json::from_str(text)?)
+    Ok(format!("[\n{}\n]", lines.join(",\n")))
 }
 
 #[cfg(test)]
@@ -215,7 +216,7 @@ pub mod tests {
         assert_eq!(objects[2]["ratio"], 0.9);
         assert_eq!(objects[0]["ratio"], serde_json::Value::Null);
         assert_eq!(objects[2]["p99_us"], 9000.0);
-        assert_eq!(from_json(&written).unwrap(), rows());
+        assert_eq!(serde_json::from_str::<Vec<Row>>(&written).unwrap(), rows());
     }
 
     #[test]

@@ -25,14 +25,21 @@ pub fn terminal(rows: &[Row]) -> String {
     out
 }
 
-/// The work of the bus, in percent of one core; empty if the row does not have it.
+/// What the bus and the registry work together, in percent of one core.
+pub fn percent(row: &Row) -> Option<f64> {
+    let is_known = !row.core_percent.is_empty();
+    is_known.then(|| percent_of(row, SERVER) + percent_of(row, REGISTRY))
+}
+
+fn percent_of(row: &Row, process: &str) -> f64 {
+    row.core_percent.get(process).copied().unwrap_or(0.0)
+}
+
+/// The same in words; empty if the row does not have it.
 pub fn of_the_bus(row: &Row) -> String {
-    if row.core_percent.is_empty() {
-        return String::new();
-    }
-    let percent_of = |process| row.core_percent.get(process).copied().unwrap_or(0.0);
-    let (server, registry) = (percent_of(SERVER), percent_of(REGISTRY));
-    let mut text = format!("{server:.1} % + {registry:.1} % = **{:.1} %**", server + registry);
+    let Some(percent) = percent(row) else { return String::new() };
+    let (server, registry) = (percent_of(row, SERVER), percent_of(row, REGISTRY));
+    let mut text = format!("{server:.1} % + {registry:.1} % = **{percent:.1} %**");
     match row.waiting {
         // Writing to a string does not fail.
         Some(waiting) => _ = write!(text, ", at most {waiting} waiting"),

@@ -16,7 +16,7 @@ use super::mounts::{PLUGIN, mounted, plant, provision, start_node};
 use crate::Fatal;
 use crate::ask::{self, NODE};
 use crate::freed::Freed;
-use crate::row::{Part, Row};
+use crate::row::{AIM, Part, Row};
 use crate::site::Site;
 use crate::stats::{Sample, count, median};
 
@@ -52,7 +52,7 @@ pub async fn measure(effort: &Effort) -> Result<Vec<Row>, Fatal> {
     let name = format!("{MANY} released at once, {DELAY_MS} ms a call");
     let row = Row::new(Part::ManyReleases, name, u32::try_from(MANY)?, 1).sample(&sample);
     let row = Row { cpu_us: cpu_us.filter(|(_, us)| *us >= 1.0).collect(), ..row };
-    Ok(vec![row.limit("all in 2 s", count(MANY) / AIM_ALL_FREE.as_secs_f64())])
+    Ok(vec![row.limit(AIM, count(MANY) / AIM_ALL_FREE.as_secs_f64())])
 }
 
 fn volume(at: usize) -> String {
