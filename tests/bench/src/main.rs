@@ -43,6 +43,9 @@ use crate::record::{KEPT, RunRecord};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
+/// The file of the rows that a run found kept.
+const FORMER: &str = "former.json";
+
 /// Any error that ends a run.
 type Fatal = Box<dyn std::error::Error + Send + Sync>;
 
@@ -56,10 +59,10 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Measure, print the table and what has changed, and write bench.json and bench.svg
+    /// Measure, print tables and what has changed; write bench.json, former.json and bench.svg
     Run(Run),
-    /// Print a run's table as Markdown
-    Table(Written),
+    /// Print a run's tables as Markdown, beside the rows that were kept before
+    Table(Tables),
     /// Draw a run's plot again
     Plot(Written),
     /// Serve guarded writes and nothing else; started by `run`
@@ -99,6 +102,15 @@ struct Written {
     file: PathBuf,
 }
 
+#[derive(Debug, Args)]
+struct Tables {
+    #[command(flatten)]
+    written: Written,
+    /// The rows of before; former.json beside the run's file unless given
+    #[arg(long, value_name = "FILE")]
+    former: Option<PathBuf>,
+}
+
 fn main() -> ExitCode {
     let command = Cli::parse().command;
     // The bare service gets what the services have: one thread, and the same allocator.
@@ -112,7 +124,7 @@ fn main() -> ExitCode {
     };
     let result = match command {
         Command::Run(options) => runtime.block_on(run(options)),
-        Command::Table(written) => print_tables(&written),
+        Command::Table(options) => print_tables(&options),
         Command::Plot(written) => draw(&written),
         Command::Bare(args) => runtime.block_on(bare::serve(args)),
         Command::StandIn(args) => runtime.block_on(stand_in::serve(args)),
@@ -140,7 +152,8 @@ async fn run(options: Run) -> Result<(), Fatal> {
     let write = |name: &str, text: String| std::fs::write(options.out.join(name), text);
     write("bench.svg", plot::svg(&run.rows))?;
     write("bench.json", record::to_json(std::slice::from_ref(&run))?)?;
-    say(&format!("written to {}: bench.json, bench.svg", options.out.display()))?;
+    write(FORMER, record::to_json(&kept)?)?;
+    say(&format!("written to {}: bench.json, {FORMER}, bench.svg", options.out.display()))?;
     if options.keep {
         std::fs::write(&kept_file, record::to_json(&record::keep(kept, run))?)?;
         say(&format!("kept in {KEPT}"))?;
@@ -148,8 +161,12 @@ async fn run(options: Run) -> Result<(), Fatal> {
     Ok(())
 }
 
-fn print_tables(written: &Written) -> Result<(), Fatal> {
-    say(&markdown::tables(&record::read(&written.file)?))
+fn print_tables(Tables { written, former }: &Tables) -> Result<(), Fatal> {
+    let former = match former {
+        Some(file) => record::read(file)?,
+        None => record::read_if_there(&written.file.with_file_name(FORMER))?,
+    };
+    say(&markdown::tables(&record::read(&written.file)?, &former))
 }
 
 fn draw(written: &Written) -> Result<(), Fatal> {
