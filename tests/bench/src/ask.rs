@@ -10,9 +10,9 @@ use berth_contract::trace::TraceContext;
 use berth_contract::verb::{self, Verb};
 use berth_domain::Namespace;
 use serde_json::{Value, json};
-use tokio::task::JoinSet;
 
 use crate::Fatal;
+use crate::load;
 
 /// Deadline of a request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
@@ -76,30 +76,37 @@ pub async fn register_alloc(
     about::<verb::AllocRegister>(bus, namespace, &alloc).await.map(drop)
 }
 
-/// Calls `each` with every number below `many`, [`FILL_AT_ONCE`] at once.
-pub async fn fill<F>(
+/// Ends an alloc, so that its volumes are released.
+pub async fn stop_alloc(bus: &Bus, namespace: &Namespace, id: &str) -> Result<(), Fatal> {
+    let stop = json!({"id": id, "state": "complete"});
+    about::<verb::AllocStop>(bus, namespace, &stop).await.map(drop)
+}
+
+/// Calls `each` with every number below `many`, [`FILL_AT_ONCE`] at once. Returns the results in
+/// the order of the numbers.
+pub async fn fill<T, F>(
     many: usize,
     each: impl Fn(usize) -> F + Send + Sync + 'static,
-) -> Result<(), Fatal>
+) -> Result<Vec<T>, Fatal>
 where
-    F: Future<Output = Result<(), Fatal>> + Send,
+    T: Send + 'static,
+    F: Future<Output = Result<T, Fatal>> + Send + 'static,
 {
     let (next, each) = (Arc::new(AtomicUsize::new(0)), Arc::new(each));
-    let mut tasks = JoinSet::new();
-    for _ in 0..FILL_AT_ONCE.min(many) {
+    let tasks = load::callers(FILL_AT_ONCE.min(many), |_| {
         let (next, each) = (Arc::clone(&next), Arc::clone(&each));
-        tasks.spawn(async move {
+        async move {
+            let mut results = Vec::new();
             loop {
                 let number = next.fetch_add(1, Ordering::Relaxed);
                 if number >= many {
-                    return Ok::<(), Fatal>(());
+                    return Ok(results);
                 }
-                each(number).await?;
+                results.push((number, each(number).await?));
             }
-        });
-    }
-    while let Some(task) = tasks.join_next().await {
-        task??;
-    }
-    Ok(())
+        }
+    });
+    let mut results: Vec<(usize, T)> = tasks.await?.into_iter().flatten().collect();
+    results.sort_unstable_by_key(|(number, _)| *number);
+    Ok(results.into_iter().map(|(_, result)| result).collect())
 }

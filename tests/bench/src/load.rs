@@ -32,14 +32,28 @@ pub struct Done {
     pub operations: usize,
 }
 
+/// Runs a task for each caller; returns their results in the order in which they end. The first
+/// error ends all of them.
+pub async fn callers<T, F>(many: usize, task: impl FnMut(usize) -> F) -> Result<Vec<T>, Fatal>
+where
+    T: Send + 'static,
+    F: Future<Output = Result<T, Fatal>> + Send + 'static,
+{
+    let mut running: JoinSet<F::Output> = (0..many).map(task).collect();
+    let mut results = Vec::with_capacity(many);
+    while let Some(done) = running.join_next().await {
+        results.push(done??);
+    }
+    Ok(results)
+}
+
 /// Runs one round. It ends early when a caller finds the supply used up.
 pub async fn run(at_once: usize, round: Round, operation: &Operation) -> Result<Done, Fatal> {
     let begin = Instant::now() + round.warm_up;
     let end = begin + round.measured;
-    let mut callers = JoinSet::new();
-    for caller in 0..at_once {
+    let done = callers(at_once, |caller| {
         let operation = Arc::clone(operation);
-        callers.spawn(async move {
+        async move {
             let (mut times, mut operations) = (Vec::with_capacity(1024), 0);
             let mut used_up_at = None;
             loop {
@@ -57,12 +71,11 @@ pub async fn run(at_once: usize, round: Round, operation: &Operation) -> Result<
                     times.push((answered, answered - started));
                 }
             }
-            Ok::<_, Fatal>((times, operations, used_up_at))
-        });
-    }
+            Ok((times, operations, used_up_at))
+        }
+    });
     let (mut times, mut operations, mut counted_until) = (Vec::new(), 0, end);
-    while let Some(caller) = callers.join_next().await {
-        let (caller_times, caller_operations, used_up_at) = caller??;
+    for (caller_times, caller_operations, used_up_at) in done.await? {
         times.extend(caller_times);
         operations += caller_operations;
         counted_until = counted_until.min(used_up_at.unwrap_or(end));

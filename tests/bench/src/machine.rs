@@ -148,6 +148,17 @@ fn output_line(command: &mut Command) -> String {
     text.ok().filter(|text| !text.is_empty()).unwrap_or_else(|| "unknown".to_owned())
 }
 
+/// The time since 1970.
+pub fn since_1970() -> Duration {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.unwrap_or_default()
+}
+
+/// The same in whole milliseconds.
+pub fn ms_since_1970() -> u64 {
+    u64::try_from(since_1970().as_millis()).unwrap_or(u64::MAX)
+}
+
 /// The resident memory of a process, in bytes.
 pub fn resident(pid: u32) -> Result<u64, Fatal> {
     let value = field(&format!("/proc/{pid}/status"), "VmRSS");

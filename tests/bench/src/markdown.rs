@@ -126,7 +126,8 @@ impl Table {
     /// The table; empty without rows. It has a column of former figures if there is one.
     fn text(&self, rows: &[Row], former: &[&Row]) -> String {
         let rows = rows.iter().filter(|row| row.part == self.part);
-        let lines = rows.map(|row| (line(&(self.cells)(row)), row_before(row, former)));
+        let lines = rows
+            .map(|row| (format!("| {} |", (self.cells)(row).join(" | ")), row_before(row, former)));
         let lines: Vec<(String, Option<&Row>)> = lines.collect();
         if lines.is_empty() {
             return String::new();
@@ -158,10 +159,6 @@ impl Table {
 /// The former figures of a row; none if this is that row.
 fn row_before<'a>(row: &Row, former: &[&'a Row]) -> Option<&'a Row> {
     former.iter().copied().find(|other| other.measures_same(row)).filter(|other| *other != row)
-}
-
-fn line(cells: &[String]) -> String {
-    format!("| {} |", cells.join(" | "))
 }
 
 /// The levels side by side: above the claims what they are compared with, below each row its former

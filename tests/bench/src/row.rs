@@ -11,10 +11,11 @@ use crate::stats::Sample;
 pub const AIM: &str = "the aim";
 
 /// What kind of measurement a row belongs to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Part {
     /// Claims on volumes of their own, beside raw writes and a bare service.
+    #[default]
     Claims,
     /// Claims taken and released again, with everything running.
     Releases,
@@ -57,7 +58,7 @@ impl Part {
 }
 
 /// One row. Rates are in operations per second, times in microseconds.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     pub part: Part,
     /// What was measured.
@@ -103,26 +104,7 @@ pub struct Row {
 impl Row {
     /// A row without figures.
     pub fn new(part: Part, name: impl Into<String>, at_once: u32, servers: u32) -> Self {
-        Self {
-            part,
-            name: name.into(),
-            at_once,
-            servers,
-            per_second: None,
-            p50_us: None,
-            p99_us: None,
-            limit_per_second: None,
-            ratio: None,
-            limit_p99_us: None,
-            p99_ratio: None,
-            limit: None,
-            writes: None,
-            requests: None,
-            rss_bytes: None,
-            cpu_us: BTreeMap::new(),
-            core_percent: BTreeMap::new(),
-            waiting: None,
-        }
+        Self { part, name: name.into(), at_once, servers, ..Self::default() }
     }
 
     /// Whether this row measures the same as another.
@@ -148,6 +130,13 @@ impl Row {
         }
     }
 
+    /// With the processor time of each process per operation, in microseconds. Shares below one are
+    /// left out.
+    #[must_use]
+    pub fn work(self, cpu_us: BTreeMap<String, f64>) -> Self {
+        Self { cpu_us: cpu_us.into_iter().filter(|(_, us)| *us >= 1.0).collect(), ..self }
+    }
+
     /// With a limit.
     #[must_use]
     pub fn limit(self, limit: impl Into<String>, per_second: f64) -> Self {
@@ -155,12 +144,19 @@ impl Row {
         Self { limit: Some(limit.into()), limit_per_second: Some(per_second), ratio, ..self }
     }
 
-    /// With the bare service as the limit, at this many writes per operation.
+    /// With the bare service as the limit, at as many writes as the operation makes.
     #[must_use]
-    pub fn beside_bare(self, bare: &Sample, writes: f64) -> Self {
-        let p99 = bare.p99.as_secs_f64() * 1e6 * writes;
+    pub fn beside_bare(self, bare: &Sample) -> Self {
+        let writes = self.writes.unwrap_or(1.0);
+        self.beside("bare service / writes", bare, writes)
+    }
+
+    /// With a limit of the rate and of the p99. The limit's operation is made this many times.
+    #[must_use]
+    pub fn beside(self, limit: &str, sample: &Sample, times: f64) -> Self {
+        let p99 = sample.p99.as_secs_f64() * 1e6 * times;
         let p99_ratio = self.p99_us.map(|reached| reached / p99);
-        let row = self.limit("bare service / writes", bare.per_second / writes);
+        let row = self.limit(limit, sample.per_second / times);
         Self { limit_p99_us: Some(p99), p99_ratio, ..row }
     }
 }
@@ -226,7 +222,7 @@ pub mod tests {
             Sample { per_second, p50: p99, p99 }
         };
         let row = Row::new(Part::Releases, "claim + release", 1, 1).sample(&sample(300.0, 12));
-        let row = row.beside_bare(&sample(2000.0, 2), 4.0);
+        let row = Row { writes: Some(4.0), ..row }.beside_bare(&sample(2000.0, 2));
         assert_eq!((row.limit_per_second, row.ratio), (Some(500.0), Some(0.6)));
         assert_eq!((row.limit_p99_us, row.p99_ratio), (Some(8000.0), Some(1.5)));
     }

@@ -279,11 +279,6 @@ impl Site {
         })
         .await
     }
-
-    /// The namespace of everything but the releases.
-    pub fn namespace() -> Namespace {
-        Namespace::default()
-    }
 }
 
 /// The identity of the agent of the one node.

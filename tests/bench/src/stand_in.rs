@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 use crate::Fatal;
 use crate::ask::{self, NODE};
 use crate::identity;
+use crate::machine::ms_since_1970;
 
 /// A plugin without a controller.
 pub const PLAIN: &str = "plain";
@@ -109,7 +110,7 @@ async fn answer(
 }
 
 fn report() -> Value {
-    let now = since_1970();
+    let now = Timestamp::from_unix_ms(ms_since_1970());
     let instance = |half: &str, abilities: Value| {
         let mut instance = json!({
             "healthy": true, "description": "well", "provider": "bench", "version": "1",
@@ -133,10 +134,4 @@ fn report() -> Value {
             {"plugin": ATTACHING, "half": "controller", "instance": attaches},
         ],
     })
-}
-
-fn since_1970() -> Timestamp {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    let ms = since.unwrap_or_default().as_millis();
-    Timestamp::from_unix_ms(u64::try_from(ms).unwrap_or(u64::MAX))
 }

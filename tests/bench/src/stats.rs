@@ -2,6 +2,7 @@
 //!
 //! **Promises** exact quantiles: every time is kept.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// The operations of one round.
@@ -25,6 +26,12 @@ impl Sample {
     pub fn of_sequence(times: Vec<Duration>) -> Option<Self> {
         let over = times.iter().sum();
         Self::new(times, over)
+    }
+
+    /// The same at the rate of the median time.
+    pub fn of_median(times: Vec<Duration>) -> Option<Self> {
+        let sample = Self::of_sequence(times)?;
+        Some(Self { per_second: 1.0 / sample.p50.as_secs_f64(), ..sample })
     }
 
     /// The median of each figure over several rounds.
@@ -59,6 +66,16 @@ pub fn median(mut numbers: Vec<f64>) -> Option<f64> {
     } else {
         Some(f64::midpoint(numbers[middle - 1], upper))
     }
+}
+
+/// The median of each process over several rounds.
+pub fn median_each(rounds: Vec<BTreeMap<String, f64>>) -> BTreeMap<String, f64> {
+    let mut processes: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+    for (process, number) in rounds.into_iter().flatten() {
+        processes.entry(process).or_default().push(number);
+    }
+    let each = processes.into_iter();
+    each.filter_map(|(process, numbers)| Some((process, median(numbers)?))).collect()
 }
 
 /// A count as a number to divide by.
@@ -111,5 +128,14 @@ mod tests {
         assert_eq!(Sample::median(&rounds), Some(round(900.0, 2)));
         assert_eq!(Sample::median(&[]), None);
         assert_eq!(median(vec![4.0, 1.0]), Some(2.5));
+    }
+
+    #[test]
+    fn a_process_has_the_median_of_the_rounds_in_which_it_ran() {
+        let round = |of: &[(&str, f64)]| {
+            of.iter().map(|(process, us)| ((*process).to_owned(), *us)).collect::<BTreeMap<_, _>>()
+        };
+        let rounds = [round(&[("claim", 3.0), ("gc", 7.0)]), round(&[("claim", 5.0)])];
+        assert_eq!(median_each(rounds.to_vec()), round(&[("claim", 4.0), ("gc", 7.0)]));
     }
 }

@@ -30,7 +30,7 @@ pub fn terminal(rows: &[Row]) -> String {
         if rows.is_empty() {
             continue;
         }
-        let mut lines = vec![HEAD.map(str::to_owned)];
+        let mut lines = vec![HEAD.map(str::to_owned).to_vec()];
         part.title().clone_into(&mut lines[0][0]);
         lines.extend(rows.into_iter().map(cells));
         out.push('\n');
@@ -48,28 +48,21 @@ pub fn work(rows: &[Row]) -> String {
     let mut columns: Vec<&String> = rows.iter().flat_map(|row| row.cpu_us.keys()).collect();
     columns.sort();
     columns.dedup();
-    let mut out = String::from("\nµs of a processor per operation\n");
-    let width = rows.iter().map(|row| row.name.chars().count()).max().unwrap_or(0);
-    let column = |name: &str| name.chars().count().max(5);
-    // Writing to a string does not fail.
-    let _ = write!(out, "{:width$}  at once  servers", "");
-    for name in &columns {
-        let _ = write!(out, "  {name:>0$}", column(name));
-    }
-    for row in rows {
-        let _ = write!(out, "\n{:width$}  {:>7}  {:>7}", row.name, row.at_once, row.servers);
-        for name in &columns {
-            let us = row.cpu_us.get(*name).map(|us| format!("{us:.0}")).unwrap_or_default();
-            let _ = write!(out, "  {us:>0$}", column(name));
-        }
-    }
-    out
+    let head = ["µs of a processor per operation", "at once", "servers"].map(str::to_owned);
+    let mut lines = vec![head.into_iter().chain(columns.iter().copied().cloned()).collect()];
+    lines.extend(rows.into_iter().map(|row| {
+        let us = |name: &&String| row.cpu_us.get(*name).map(|us| format!("{us:.0}"));
+        let mut line = vec![row.name.clone(), row.at_once.to_string(), row.servers.to_string()];
+        line.extend(columns.iter().map(|name| us(name).unwrap_or_default()));
+        line
+    }));
+    format!("\n{}", aligned(&lines))
 }
 
-fn cells(row: &Row) -> [String; 11] {
+fn cells(row: &Row) -> Vec<String> {
     let blank = |text: Option<String>| text.unwrap_or_default();
     let size = row.rss().map(memory);
-    [
+    vec![
         match row.requests {
             Some(requests) => format!("{}, {requests:.2} requests", row.name),
             None => row.name.clone(),
@@ -88,13 +81,13 @@ fn cells(row: &Row) -> [String; 11] {
 }
 
 /// Aligns the first column to the left, the others to the right.
-fn aligned<const N: usize>(lines: &[[String; N]]) -> String {
+fn aligned(lines: &[Vec<String>]) -> String {
     let width = |at: usize| lines.iter().map(|line| line[at].chars().count()).max().unwrap_or(0);
-    let widths: [usize; N] = std::array::from_fn(width);
+    let widths: Vec<usize> = (0..lines.first().map_or(0, Vec::len)).map(width).collect();
     let mut out = String::new();
     for line in lines {
         let mut text = format!("{:<1$}", line[0], widths[0]);
-        for (cell, width) in line.iter().zip(widths).skip(1) {
+        for (cell, &width) in line.iter().zip(&widths).skip(1) {
             // Writing to a string does not fail.
             let _ = write!(text, "  {cell:>width$}");
         }

@@ -6,7 +6,7 @@
 use berth_domain::Namespace;
 use bytes::Bytes;
 
-use super::turns::{self, Lane, Turned};
+use super::turns::{self, Lane};
 use super::{BARE, CLAIM, CLAIM_ATTACHED, Effort, RAW};
 use crate::Fatal;
 use crate::bare::{BUCKET, SUBJECT};
@@ -47,21 +47,11 @@ async fn level(
         Lane::new(CLAIM, turns::claim(site, Supply::new(plain)), &volumes),
         Lane::new(CLAIM_ATTACHED, turns::claim(site, Supply::new(attached)), &volumes),
     ];
-    let turned = turns::take(site, &lanes, at_once, effort).await?;
-    Ok(rows(&turned, at_once, site.servers))
-}
-
-fn rows(turned: &[Turned], at_once: u32, servers: u32) -> Vec<Row> {
-    let sample = |name| turned.iter().find(|row| row.name == name).map(|row| &row.sample);
-    turned
-        .iter()
-        .map(|turned| {
-            let row = turned.row(Part::Claims, at_once, servers);
-            match (turned.name, sample(RAW), sample(BARE)) {
-                (BARE, Some(raw), _) => row.limit("raw guarded write", raw.per_second),
-                (CLAIM | CLAIM_ATTACHED, _, Some(bare)) => row.beside_bare(bare, turned.writes),
-                _ => row,
-            }
-        })
-        .collect()
+    let turned = turns::take(site, Part::Claims, &lanes, at_once, effort).await?;
+    let [raw, bare, claims @ ..] = &turned[..] else {
+        return Err("the bare service was not measured".into());
+    };
+    let bare_row = bare.row.clone().limit(RAW, raw.sample.per_second);
+    let claims = claims.iter().map(|claim| claim.row.clone().beside_bare(&bare.sample));
+    Ok([raw.row.clone(), bare_row].into_iter().chain(claims).collect())
 }

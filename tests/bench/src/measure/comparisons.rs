@@ -76,9 +76,7 @@ pub async fn measure(effort: &Effort) -> Result<Row, Fatal> {
         effort.comparisons
     );
     let row = Row::new(Part::Comparisons, name, AT_ONCE, site.servers).sample(&through);
-    let row = row.limit("in quiet", quiet.per_second);
-    let p99_ratio = Some(through.p99.as_secs_f64() / quiet.p99.as_secs_f64());
-    Ok(Row { limit_p99_us: Some(quiet.p99.as_secs_f64() * 1e6), p99_ratio, ..row })
+    Ok(row.beside("in quiet", &quiet, 1.0))
 }
 
 async fn register(bus: &Bus, id: &str) -> Result<(), Fatal> {

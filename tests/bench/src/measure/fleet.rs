@@ -21,6 +21,7 @@ use tokio::time::{Instant, sleep};
 use super::Effort;
 use crate::Fatal;
 use crate::ask;
+use crate::machine::ms_since_1970;
 use crate::row::{Part, Row};
 use crate::site::{PATIENCE, Site};
 use crate::stats::Sample;
@@ -84,13 +85,9 @@ async fn shares<T>(
 ) -> Result<(T, BTreeMap<String, f64>), Fatal> {
     let (began, before) = (Instant::now(), site.worked()?);
     let output = work.await;
-    let (took, after) = (began.elapsed().as_secs_f64(), site.worked()?);
-    let share = |(process, worked): (String, Duration)| {
-        let before = before.get(&process).copied().unwrap_or_default();
-        let share = worked.saturating_sub(before).as_secs_f64() / took * 100.0;
-        (process, share)
-    };
-    Ok((output, after.into_iter().map(share).collect()))
+    let took_us = began.elapsed().as_secs_f64() * 1e6;
+    let worked_us = site.worked_each(&before, 1)?.into_iter();
+    Ok((output, worked_us.map(|(process, us)| (process, us / took_us * 100.0)).collect()))
 }
 
 /// Flips plugins all the time; returns the most changes that waited at once to be stored, and each
@@ -178,10 +175,8 @@ impl Fold for Arrivals {
     fn put(&mut self, key: &str, _revision: u64, value: &[u8]) {
         // An agent with the plugin's controller reports two halves at once: one is counted.
         let Some((_, _, Half::Node)) = key::parse_instance(key) else { return };
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-        let now = u64::try_from(now.unwrap_or_default().as_millis()).unwrap_or(u64::MAX);
         if let Ok(Since { since }) = serde_json::from_slice(value) {
-            let arrived = (since.unix_ms(), now);
+            let arrived = (since.unix_ms(), ms_since_1970());
             self.0.lock().unwrap_or_else(PoisonError::into_inner).push(arrived);
         }
     }

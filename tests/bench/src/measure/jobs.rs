@@ -9,16 +9,13 @@ use berth_client::scheduler::{Deadlines, Scheduler};
 use berth_contract::message::alloc::{RegisterAlloc, WaitUntil};
 use berth_domain::alloc::{AllocState, VolumeRequest};
 use berth_domain::{AllocId, Namespace, OwnerId, VolumeId};
-use berth_harness::root;
-use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::Effort;
 use super::mounts::{self, PLUGIN};
 use crate::row::{Part, Row};
-use crate::site::Site;
 use crate::stats::{Sample, count};
-use crate::{Fatal, ask};
+use crate::{Fatal, ask, load};
 
 /// Parallel jobs.
 const TOGETHER: u32 = 16;
@@ -28,21 +25,16 @@ const SHARED: &str = "shared";
 const JOB_WITHIN: Duration = Duration::from_secs(60);
 
 pub async fn measure(effort: &Effort) -> Result<Vec<Row>, Fatal> {
-    if !root::or_skip("the rows of jobs") {
+    let Some(site) = mounts::start_with_driver("the rows of jobs").await? else {
         return Ok(Vec::new());
-    }
-    let mut site = Site::start(1).await?;
-    site.start_claims().await?;
-    site.start_releases().await?;
-    mounts::start_node(&mut site)?;
-    site.healthy(PLUGIN).await;
+    };
     let namespace = Namespace::default();
     let register = async |volume: &str, access: &str| {
         mounts::provision(&site.path("backend"), volume)?;
         ask::register_volume(&site.bus, &namespace, volume, PLUGIN, access).await.map(drop)
     };
     register(SHARED, "multi-node-multi-writer").await?;
-    for number in 0..TOGETHER {
+    for number in 0..TOGETHER as usize {
         register(&own(number), "single-node-writer").await?;
     }
     let owner = OwnerId::new("bench")?;
@@ -74,7 +66,7 @@ pub async fn measure(effort: &Effort) -> Result<Vec<Row>, Fatal> {
     Ok(rows)
 }
 
-fn own(number: u32) -> String {
+fn own(number: usize) -> String {
     format!("own-{number}")
 }
 
@@ -84,27 +76,23 @@ async fn crowd(
     name: &str,
     callers: u32,
     each: usize,
-    volume: impl Fn(u32) -> String,
+    volume: impl Fn(usize) -> String,
 ) -> Result<Vec<Duration>, Fatal> {
-    let mut running = JoinSet::new();
-    for caller in 0..callers {
-        let (scheduler, volume) = (scheduler.clone(), VolumeId::new(volume(caller))?);
+    let times = load::callers(callers as usize, |caller| {
+        let (scheduler, volume) = (scheduler.clone(), volume(caller));
         let name = format!("{name}-{:08x}", rand::random::<u32>());
-        running.spawn(async move {
+        async move {
+            let volume = VolumeId::new(volume)?;
             let mut times = Vec::with_capacity(each);
             for job in 0..each {
                 let began = Instant::now();
                 run(&scheduler, format!("{name}-{job}"), &volume).await?;
                 times.push(began.elapsed());
             }
-            Ok::<_, Fatal>(times)
-        });
-    }
-    let mut times = Vec::new();
-    while let Some(done) = running.join_next().await {
-        times.extend(done??);
-    }
-    Ok(times)
+            Ok(times)
+        }
+    });
+    Ok(times.await?.concat())
 }
 
 /// One job, from its placement until its volume is free.

@@ -8,7 +8,6 @@ use berth_bus::Bus;
 use berth_contract::verb::{self, Verb as _};
 use berth_domain::Namespace;
 use serde_json::json;
-use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 use super::Effort;
@@ -17,6 +16,7 @@ use crate::ask::{self, NODE};
 use crate::bare;
 use crate::freed::Freed;
 use crate::identity;
+use crate::load;
 use crate::row::{Part, Row};
 use crate::site::Site;
 use crate::stand_in::PLAIN;
@@ -52,17 +52,15 @@ pub async fn measure(effort: &Effort) -> Result<Vec<Row>, Fatal> {
         let config = identity::config(&site.access(), site.url(), &format!("line-{number}"))?;
         senders.push(Bus::connect(bare::plain(config)).await?);
     }
-    let (began, mut waiting) = (Instant::now(), JoinSet::new());
-    for number in 0..waiters {
-        waiting.spawn(hold(senders[number / OF_ONE_SENDER].clone(), number));
-    }
-    let mut times = Vec::new();
-    while let Some(turn) = waiting.join_next().await {
-        turn??;
-        times.push(began.elapsed());
-    }
-    let took = began.elapsed();
-    let sample = Sample::new(times, took).ok_or("nobody had a turn")?;
+    let began = Instant::now();
+    let turns = load::callers(waiters, |number| {
+        let sender = senders[number / OF_ONE_SENDER].clone();
+        async move {
+            hold(sender, number).await?;
+            Ok(began.elapsed())
+        }
+    });
+    let sample = Sample::new(turns.await?, began.elapsed()).ok_or("nobody had a turn")?;
     let name = format!("{waiters} in line for one volume");
     let row = Row::new(Part::Line, name, u32::try_from(waiters)?, 1).sample(&sample);
     Ok(vec![row.limit("claims and releases one after another, with nobody in line", alone)])
@@ -101,6 +99,5 @@ async fn hold(bus: Bus, at: usize) -> Result<(), Fatal> {
         // A request is held for less long than a long line takes.
         sleep(RETRY_PAUSE).await;
     }
-    let stop = json!({"id": alloc, "state": "complete"});
-    ask::about::<verb::AllocStop>(&bus, &namespace, &stop).await.map(drop)
+    ask::stop_alloc(&bus, &namespace, &alloc).await
 }

@@ -5,20 +5,17 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use berth_contract::verb::{self};
-use berth_domain::{Namespace, NodeId};
-use berth_harness::root;
-use serde_json::json;
+use berth_domain::Namespace;
 use tokio::time::Instant;
 
 use super::Effort;
-use super::mounts::{PLUGIN, mounted, plant, provision, start_node};
+use super::mounts::{PLUGIN, mounted, plant, provision, start_with_driver};
 use crate::Fatal;
-use crate::ask::{self, NODE};
+use crate::ask;
 use crate::freed::Freed;
 use crate::row::{AIM, Part, Row};
 use crate::site::Site;
-use crate::stats::{Sample, count, median};
+use crate::stats::{Sample, count, median_each};
 
 /// How many volumes.
 const MANY: usize = 500;
@@ -28,31 +25,22 @@ const DELAY_MS: u64 = 50;
 const AIM_ALL_FREE: Duration = Duration::from_secs(2);
 
 pub async fn measure(effort: &Effort) -> Result<Vec<Row>, Fatal> {
-    if !root::or_skip("the row of many releases") {
+    let Some(site) = start_with_driver("the row of many releases").await? else {
         return Ok(Vec::new());
-    }
-    let mut site = Site::start(1).await?;
-    site.start_claims().await?;
-    site.start_releases().await?;
-    start_node(&mut site)?;
-    site.healthy(PLUGIN).await;
+    };
     let freed = Freed::watch(&site.volumes().await?, &Namespace::default()).await?;
     register(&site).await?;
     let mut samples = Vec::new();
-    let mut worked: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+    let mut worked = Vec::new();
     for round in 0..effort.crowds {
         let (sample, cpu_us) = once(&site, &freed, round).await?;
         samples.push(sample);
-        for (process, us) in cpu_us {
-            worked.entry(process).or_default().push(us);
-        }
+        worked.push(cpu_us);
     }
     let sample = Sample::median(&samples).ok_or("nothing was mounted")?;
-    let cpu_us = worked.into_iter().filter_map(|(process, us)| Some((process, median(us)?)));
     let name = format!("{MANY} released at once, {DELAY_MS} ms a call");
     let row = Row::new(Part::ManyReleases, name, u32::try_from(MANY)?, 1).sample(&sample);
-    let row = Row { cpu_us: cpu_us.filter(|(_, us)| *us >= 1.0).collect(), ..row };
-    Ok(vec![row.limit(AIM, count(MANY) / AIM_ALL_FREE.as_secs_f64())])
+    Ok(vec![row.work(median_each(worked)).limit(AIM, count(MANY) / AIM_ALL_FREE.as_secs_f64())])
 }
 
 fn volume(at: usize) -> String {
@@ -77,6 +65,7 @@ async fn register(site: &Site) -> Result<(), Fatal> {
         }
     })
     .await
+    .map(drop)
 }
 
 /// Mounts all volumes, then ends their allocs all at once. The rate counts until the last volume is
@@ -104,11 +93,7 @@ async fn once(
     let bus = site.bus.clone();
     ask::fill(MANY, move |at| {
         let bus = bus.clone();
-        async move {
-            let stop = json!({"id": alloc(round, at), "state": "complete"});
-            let namespace = Namespace::default();
-            ask::about::<verb::AllocStop>(&bus, &namespace, &stop).await.map(drop)
-        }
+        async move { ask::stop_alloc(&bus, &Namespace::default(), &alloc(round, at)).await }
     })
     .await?;
     let times = times.await??;
@@ -118,16 +103,14 @@ async fn once(
 }
 
 async fn mount_all(site: &Site, round: usize) -> Result<(), Fatal> {
-    let (bus, node) = (site.bus.clone(), NodeId::new(NODE)?);
+    let bus = site.bus.clone();
     ask::fill(MANY, move |at| {
-        let (bus, node) = (bus.clone(), node.clone());
-        let (volume, alloc) = (volume(at), alloc(round, at));
+        let (bus, volume, alloc) = (bus.clone(), volume(at), alloc(round, at));
         async move {
-            let namespace = Namespace::default();
-            ask::register_alloc(&bus, &namespace, &alloc, &volume).await?;
-            let mount = json!({"namespace": namespace.as_str(), "alloc": alloc, "volume": volume});
-            mounted(&bus, &node, &mount).await
+            ask::register_alloc(&bus, &Namespace::default(), &alloc, &volume).await?;
+            mounted(&bus, &alloc, &volume).await
         }
     })
     .await
+    .map(drop)
 }

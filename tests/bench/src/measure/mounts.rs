@@ -18,6 +18,7 @@ use super::{Effort, plugin_back};
 use crate::Fatal;
 use crate::ask::{self, NODE};
 use crate::freed::Freed;
+use crate::machine::since_1970;
 use crate::row::{AIM, Part, Row};
 use crate::site::{self, Site};
 use crate::stats::{Sample, median};
@@ -38,14 +39,9 @@ const FREE_CALLS: [&str; 3] =
 const FREED_WITHIN: Duration = Duration::from_millis(250);
 
 pub async fn measure(effort: &Effort) -> Result<Vec<Row>, Fatal> {
-    if !root::or_skip("the rows of mounts") {
+    let Some(site) = start_with_driver("the rows of mounts").await? else {
         return Ok(Vec::new());
-    }
-    let mut site = Site::start(1).await?;
-    site.start_claims().await?;
-    site.start_releases().await?;
-    start_node(&mut site)?;
-    site.healthy(PLUGIN).await;
+    };
     let namespace = Namespace::default();
     let access = "single-node-writer";
     ask::register_volume(&site.bus, &namespace, VOLUME, PLUGIN, access).await?;
@@ -61,6 +57,20 @@ pub async fn measure(effort: &Effort) -> Result<Vec<Row>, Fatal> {
     Ok(rows)
 }
 
+/// Starts a server, all services, a driver and an agent that hosts it. None without root: then a
+/// line says which rows are left out.
+pub(super) async fn start_with_driver(rows: &str) -> Result<Option<Site>, Fatal> {
+    if !root::or_skip(rows) {
+        return Ok(None);
+    }
+    let mut site = Site::start(1).await?;
+    site.start_claims().await?;
+    site.start_releases().await?;
+    start_node(&mut site)?;
+    site.healthy(PLUGIN).await;
+    Ok(Some(site))
+}
+
 /// Makes a volume in the driver's backend.
 pub(super) fn provision(backend: &Path, volume: &str) -> Result<(), Fatal> {
     let driver = site::beside("berth-csi-dev")?;
@@ -73,7 +83,7 @@ pub(super) fn provision(backend: &Path, volume: &str) -> Result<(), Fatal> {
 }
 
 /// Starts the driver, and an agent that hosts it.
-pub(super) fn start_node(site: &mut Site) -> Result<(), Fatal> {
+fn start_node(site: &mut Site) -> Result<(), Fatal> {
     let (backend, socket) = (site.path("backend"), site.path("csi.sock"));
     provision(&backend, VOLUME)?;
     let path = |path: &Path| path.as_os_str().to_owned();
@@ -121,7 +131,7 @@ struct Times {
 }
 
 async fn rounds(site: &Site, freed: &Freed, delay_ms: u64, many: usize) -> Result<Times, Fatal> {
-    let (namespace, node) = (Namespace::default(), NodeId::new(NODE)?);
+    let namespace = Namespace::default();
     let log = site.path("calls");
     let mut times = Times::default();
     // The first round is not counted: it finds everything cold.
@@ -130,13 +140,11 @@ async fn rounds(site: &Site, freed: &Freed, delay_ms: u64, many: usize) -> Resul
         ask::register_alloc(&site.bus, &namespace, &alloc, VOLUME).await?;
         let deletion = freed.expect(&namespace, VOLUME, &alloc)?;
         let before = std::fs::metadata(&log)?.len();
-        let mount = json!({"namespace": namespace.as_str(), "alloc": alloc, "volume": VOLUME});
         let began = Instant::now();
-        mounted(&site.bus, &node, &mount).await?;
+        mounted(&site.bus, &alloc, VOLUME).await?;
         let took_mounted = began.elapsed();
-        let stop = json!({"id": alloc, "state": "complete"});
         let began = Instant::now();
-        ask::about::<verb::AllocStop>(&site.bus, &namespace, &stop).await?;
+        ask::stop_alloc(&site.bus, &namespace, &alloc).await?;
         deletion.gone().await?;
         let (took_freed, now) = (began.elapsed(), since_1970());
         if round > 0 {
@@ -154,11 +162,13 @@ async fn rounds(site: &Site, freed: &Freed, delay_ms: u64, many: usize) -> Resul
 
 /// Mounts a volume; repeats a refused request. At first the claim service may not know yet that the
 /// plugin is healthy; among many mounts the mount table may change each time the agent reads it.
-pub(super) async fn mounted(bus: &Bus, node: &NodeId, mount: &Value) -> Result<(), Fatal> {
-    let to = verb::NodeAndNamespace::any_of(node.clone());
+pub(super) async fn mounted(bus: &Bus, alloc: &str, volume: &str) -> Result<(), Fatal> {
+    let to = verb::NodeAndNamespace::any_of(NodeId::new(NODE)?);
+    let namespace = Namespace::default();
+    let mount = json!({"namespace": namespace.as_str(), "alloc": alloc, "volume": volume});
     let mut tries = 0;
     loop {
-        match ask::ask(bus, &verb::AgentMount::subject(&to), mount).await {
+        match ask::ask(bus, &verb::AgentMount::subject(&to), &mount).await {
             Ok(_) => return Ok(()),
             Err(error) if tries > 50 => return Err(error.into()),
             Err(_) => tries += 1,
@@ -209,11 +219,6 @@ fn last_end(calls: &[Value]) -> Option<Duration> {
     ends.filter_map(|call| call["end_us"].as_u64()).max().map(Duration::from_micros)
 }
 
-fn since_1970() -> Duration {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    since.unwrap_or_default()
-}
-
 impl Times {
     fn rows(self, delay_ms: u64) -> Result<[Row; 3], Fatal> {
         let suffix = match delay_ms {
@@ -221,11 +226,10 @@ impl Times {
             ms => format!(", {ms} ms a call"),
         };
         let row = |name: &str, times: Vec<Duration>, calls: Vec<f64>| {
-            let sample = Sample::of_sequence(times).ok_or("nothing was mounted")?;
+            // One after another: the rate is that of the median time, as the limit's is.
+            let sample = Sample::of_median(times).ok_or("nothing was mounted")?;
             let calls = median(calls).ok_or("the driver's log shows no call")?;
             let row = Row::new(Part::Mounts, format!("{name}{suffix}"), 1, 1).sample(&sample);
-            // One after another: the rate is that of the median time, as the limit's is.
-            let row = Row { per_second: Some(1.0 / sample.p50.as_secs_f64()), ..row };
             Ok::<_, Fatal>(row.limit("the plugin's own calls", 1.0 / calls))
         };
         let answered = Sample::of_sequence(self.answered).ok_or("nothing was mounted")?;

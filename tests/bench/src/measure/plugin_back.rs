@@ -6,14 +6,14 @@
 use std::time::Duration;
 
 use berth_contract::verb::{self};
-use berth_domain::{Namespace, NodeId};
+use berth_domain::Namespace;
 use berth_harness::wait;
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
 use super::mounts::{DRIVER, VOLUME, mounted};
 use crate::Fatal;
-use crate::ask::{self, NODE};
+use crate::ask;
 use crate::freed::Freed;
 use crate::row::{AIM, Part, Row};
 use crate::site::{PATIENCE, Site};
@@ -26,17 +26,15 @@ const FREED_WITHIN: Duration = Duration::from_secs(2);
 
 /// Expects a site with an agent, a driver and [`VOLUME`].
 pub async fn measure(site: &Site, freed: &Freed, many: usize) -> Result<Row, Fatal> {
-    let (namespace, node) = (Namespace::default(), NodeId::new(NODE)?);
+    let namespace = Namespace::default();
     let mut times = Vec::new();
     for round in 0..many {
         let alloc = format!("alloc-back-{round:04}");
         ask::register_alloc(&site.bus, &namespace, &alloc, VOLUME).await?;
         let deletion = freed.expect(&namespace, VOLUME, &alloc)?;
-        let mount = json!({"namespace": namespace.as_str(), "alloc": alloc, "volume": VOLUME});
-        mounted(&site.bus, &node, &mount).await?;
+        mounted(&site.bus, &alloc, VOLUME).await?;
         site.daemon(DRIVER)?.kill9();
-        let stop = json!({"id": alloc, "state": "complete"});
-        ask::about::<verb::AllocStop>(&site.bus, &namespace, &stop).await?;
+        ask::stop_alloc(&site.bus, &namespace, &alloc).await?;
         let query = json!({"alloc": alloc, "volume": VOLUME});
         wait::until("the release has failed once", PATIENCE, async || {
             let reply = ask::about::<verb::ClaimStatus>(&site.bus, &namespace, &query).await;

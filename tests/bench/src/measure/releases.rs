@@ -62,16 +62,12 @@ pub async fn measure(site: &mut Site, value: &[u8], effort: &Effort) -> Result<V
             Lane::new(RELEASE, cycle(site, &namespace, &freed, &plain), &volumes),
             Lane::new(RELEASE_ATTACHED, cycle(site, &namespace, &freed, &attached), &volumes),
         ];
-        let turned = turns::take(site, &lanes, at_once, effort).await?;
-        let bare = turned.iter().find(|row| row.name == BARE).map(|row| &row.sample);
-        let bare = bare.ok_or("the bare service was not measured")?;
-        for turned in turned.iter().filter(|row| row.name != BARE) {
-            let row = turned.row(Part::Releases, at_once, site.servers);
-            rows.push(match turned.name {
-                BARE_FOLLOWED => row.limit(BARE, bare.per_second),
-                _ => row.beside_bare(bare, turned.writes),
-            });
-        }
+        let turned = turns::take(site, Part::Releases, &lanes, at_once, effort).await?;
+        let [bare, followed, releases @ ..] = &turned[..] else {
+            return Err("the bare service was not measured".into());
+        };
+        rows.push(followed.row.clone().limit(BARE, bare.sample.per_second));
+        rows.extend(releases.iter().map(|release| release.row.clone().beside_bare(&bare.sample)));
     }
     Ok(rows)
 }

@@ -18,7 +18,7 @@ use crate::bare::{self, BUCKET, WriteRequest};
 use crate::row::{Part, Row};
 use crate::site::Site;
 use crate::stand_in::PLAIN;
-use crate::stats::{Sample, count, median};
+use crate::stats::{Sample, median_each};
 
 /// The claims that are measured: the [`WINDOW`] claims up to each of these.
 const MARKS: [usize; 4] = [100, 1_000, 3_000, 10_000];
@@ -30,7 +30,7 @@ pub async fn measure(effort: &Effort) -> Result<Vec<Row>, Fatal> {
     site.start_stand_in().await?;
     let value = site.start_bare().await?.into();
     let (mut claims, mut raw): ([Vec<Sample>; 4], [Vec<Sample>; 4]) = Default::default();
-    let mut work: [Vec<BTreeMap<String, Duration>>; 4] = Default::default();
+    let mut work: [Vec<BTreeMap<String, f64>>; 4] = Default::default();
     for round in 0..effort.shared_rounds {
         let shared = Shared::prepare(&site, &value, round).await?;
         let mut claims_made = 0;
@@ -40,44 +40,19 @@ pub async fn measure(effort: &Effort) -> Result<Vec<Row>, Fatal> {
             raw[at].push(sample(shared.write(mark - WINDOW, mark).await?)?);
             let before = site.worked()?;
             claims[at].push(sample(shared.claim(mark - WINDOW, mark).await?)?);
-            work[at].push(worked(&before, site.worked()?));
+            work[at].push(site.worked_each(&before, WINDOW)?);
             claims_made = mark;
         }
     }
     let median_of = |rounds: &[Sample]| Sample::median(rounds).ok_or("nothing was made");
-    let figures = claims.iter().zip(&raw).zip(&work);
+    let figures = claims.iter().zip(&raw).zip(work);
     let rows = MARKS.into_iter().zip(figures).map(|(mark, ((claims, raw), work))| {
         let name = format!("{mark}th claim on one shared volume");
         let row = Row::new(Part::Shared, name, 1, 1).sample(&median_of(claims)?);
-        let row = Row { cpu_us: each(work), ..row };
+        let row = row.work(median_each(work));
         Ok(row.limit("a raw guarded write beside as many keys", median_of(raw)?.per_second))
     });
     rows.collect()
-}
-
-/// The processor time of each process between two readings.
-fn worked(
-    before: &BTreeMap<String, Duration>,
-    after: BTreeMap<String, Duration>,
-) -> BTreeMap<String, Duration> {
-    let since = |process: &str| before.get(process).copied().unwrap_or_default();
-    after
-        .into_iter()
-        .map(|(process, at)| (process.clone(), at.saturating_sub(since(&process))))
-        .collect()
-}
-
-/// The processor time of each process for one claim of a window, in microseconds: the median of the
-/// rounds.
-fn each(rounds: &[BTreeMap<String, Duration>]) -> BTreeMap<String, f64> {
-    let Some(first) = rounds.first() else { return BTreeMap::new() };
-    let median_us = |process: &String| {
-        let all = rounds.iter().filter_map(|round| round.get(process));
-        let us = median(all.map(|work| work.as_secs_f64() * 1e6 / count(WINDOW)).collect())?;
-        // Smaller shares are left out.
-        (us >= 1.0).then(|| (process.clone(), us))
-    };
-    first.keys().filter_map(median_us).collect()
 }
 
 /// A volume with many claims, and the same keys in the bare service's bucket for raw writes.
@@ -120,10 +95,11 @@ impl<'a> Shared<'a> {
             async move {
                 let key = claim(&volume, from + at)?;
                 let request = WriteRequest { filter: key.clone(), key, revision: 0 };
-                bare::write(&bucket, &request, value, ask::trace()).await.map(drop)
+                bare::write(&bucket, &request, value, ask::trace()).await
             }
         })
         .await
+        .map(drop)
     }
 
     /// How long each claim of a window takes, one after another.

@@ -18,7 +18,7 @@ use crate::machine::resident;
 use crate::row::{Part, Row};
 use crate::site::{PATIENCE, Site};
 use crate::stand_in::PLAIN;
-use crate::stats::{Sample, count, quantile};
+use crate::stats::{Sample, count};
 
 /// Callers that claim at once.
 const AT_ONCE: u32 = 16;
@@ -79,7 +79,7 @@ async fn claimed(site: &Site, prefix: &str, effort: &Effort) -> Result<Sample, F
     let mut rounds = Vec::new();
     for round in 0..effort.rounds {
         let prefix = format!("{prefix}{round}");
-        let namespace = Site::namespace();
+        let namespace = Namespace::default();
         let pairs = turns::register_pairs(site, &namespace, PLAIN, &prefix, CLAIMS).await?;
         let operation = turns::claim(site, Supply::new(pairs));
         let done = load::run(AT_ONCE as usize, effort.round, &operation).await?;
@@ -110,24 +110,18 @@ fn memory(site: &Site) -> Result<Vec<(String, u64)>, Fatal> {
 
 async fn registered(site: &Site, many: usize) -> Result<Row, Fatal> {
     let bus = site.bus.clone();
-    let times = std::sync::Arc::new(std::sync::Mutex::new(Vec::with_capacity(many)));
-    let out = std::sync::Arc::clone(&times);
     let began = Instant::now();
-    ask::fill(many, move |at| {
-        let (bus, out) = (bus.clone(), std::sync::Arc::clone(&out));
+    let times = ask::fill(many, move |at| {
+        let bus = bus.clone();
         async move {
             let (namespace, id) = (Namespace::default(), volume(at));
             let asked_at = Instant::now();
             let access = "single-node-writer";
             ask::register_volume(&bus, &namespace, &id, PLAIN, access).await?;
-            out.lock().map_err(|_| "a filler failed")?.push(asked_at.elapsed());
-            Ok(())
+            Ok(asked_at.elapsed())
         }
-    })
-    .await?;
-    let took = began.elapsed();
-    let times = std::mem::take(&mut *times.lock().map_err(|_| "a filler failed")?);
-    let sample = Sample::new(times, took).ok_or("no volume was registered")?;
+    });
+    let sample = Sample::new(times.await?, began.elapsed()).ok_or("no volume was registered")?;
     let row = Row::new(Part::Size, format!("{many} volumes registered"), 128, 1);
     Ok(Row { writes: Some(1.0), ..row.sample(&sample) })
 }
@@ -160,13 +154,8 @@ async fn started(site: &Site, name: &str, subject: &str, effort: &Effort) -> Res
         }
         times.push(began.elapsed());
     }
-    times.sort_unstable();
-    let time_at = |share| quantile(&times, share).ok_or("nothing was started");
-    let sample = Sample {
-        per_second: count(effort.volumes) / time_at(0.5)?.as_secs_f64(),
-        p50: time_at(0.5)?,
-        p99: time_at(0.99)?,
-    };
+    let sample = Sample::of_median(times).ok_or("nothing was started")?;
+    let sample = Sample { per_second: sample.per_second * count(effort.volumes), ..sample };
     let what = format!("{name} starts over {} volumes", effort.volumes);
     Ok(Row::new(Part::Size, what, 1, 1).sample(&sample))
 }

@@ -16,16 +16,15 @@ use berth_contract::message::volume::VolumeStatus;
 use berth_contract::verb::{self, Verb};
 use berth_domain::Namespace;
 use berth_domain::volume::storage::{SnapshotState, Stage};
-use berth_harness::{root, wait};
+use berth_harness::wait;
 use serde_json::{Value, json};
-use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::Effort;
 use super::mounts::{self, PLUGIN};
-use crate::load::Supply;
+use crate::load::{self, Supply};
 use crate::row::{Part, Row};
-use crate::site::{PATIENCE, Site};
+use crate::site::PATIENCE;
 use crate::stats::{Sample, count, median};
 use crate::{Fatal, ask};
 
@@ -46,14 +45,9 @@ struct MeasuredCall {
 }
 
 pub async fn measure(effort: &Effort) -> Result<Vec<Row>, Fatal> {
-    if !root::or_skip("the rows of storage operations") {
+    let Some(site) = mounts::start_with_driver("the rows of storage operations").await? else {
         return Ok(Vec::new());
-    }
-    let mut site = Site::start(1).await?;
-    site.start_claims().await?;
-    site.start_releases().await?;
-    mounts::start_node(&mut site)?;
-    site.healthy(PLUGIN).await;
+    };
     let storage = StorageRequests { bus: site.bus.clone(), namespace: Namespace::default() };
     let log = site.path("calls");
     // Healthy at the registry is not yet healthy at the claim service.
@@ -66,12 +60,11 @@ pub async fn measure(effort: &Effort) -> Result<Vec<Row>, Fatal> {
     let [created, cut, deleted] = alone(&storage, "alone", effort.mounts).await?;
     let mut rows = Vec::new();
     for (operation, times) in [(CREATE, created), (CUT, cut), (DELETE, deleted)] {
-        let sample = Sample::of_sequence(times).ok_or("nothing was created")?;
+        // One after another: the rate is that of the median time, as the limit's is.
+        let sample = Sample::of_median(times).ok_or("nothing was created")?;
         let calls = operation.seconds_since(&log, before)?;
         let call = median(calls).ok_or("the driver's log shows no call")?;
-        // One after another: the rate is that of the median time, as the limit's is.
-        let per_second = 1.0 / sample.p50.as_secs_f64();
-        rows.push(operation.row(1, &Sample { per_second, ..sample }, call));
+        rows.push(operation.row(1, &sample, call));
     }
     let (many, volumes) = (effort.created, site.volumes().await?);
     let ids: Vec<String> = (0..many).map(|at| format!("many-{at:04}")).collect();
@@ -79,7 +72,7 @@ pub async fn measure(effort: &Effort) -> Result<Vec<Row>, Fatal> {
         let before = std::fs::metadata(&log)?.len();
         let (head, worked) = (volumes.head(">").await?, site.worked()?);
         let sample = crowd(&storage, &ids, operation.rpc == CREATE.rpc).await?;
-        let cpu_us = site.worked_each(&worked, many)?.into_iter();
+        let cpu_us = site.worked_each(&worked, many)?;
         let written = volumes.head(">").await?.saturating_sub(head);
         let calls = operation.seconds_since(&log, before)?;
         let call = calls.iter().sum::<f64>() / count(calls.len());
@@ -87,8 +80,7 @@ pub async fn measure(effort: &Effort) -> Result<Vec<Row>, Fatal> {
         rows.push(Row {
             name: format!("{}, {many} volumes", row.name),
             writes: Some(count(usize::try_from(written)?) / count(many)),
-            cpu_us: cpu_us.filter(|(_, us)| *us >= 1.0).collect(),
-            ..row
+            ..row.work(cpu_us)
         });
     }
     Ok(rows)
@@ -129,23 +121,19 @@ async fn alone(
 async fn crowd(storage: &StorageRequests, ids: &[String], creates: bool) -> Result<Sample, Fatal> {
     let ids = Supply::new(ids.to_vec());
     let began = Instant::now();
-    let mut callers = JoinSet::new();
-    for _ in 0..TOGETHER {
+    let times = load::callers(TOGETHER as usize, |_| {
         let (storage, ids) = (storage.clone(), Arc::clone(&ids));
-        callers.spawn(async move {
+        async move {
             let mut times = Vec::new();
             while let Some(id) = ids.take() {
                 let took =
                     if creates { storage.create(id).await } else { storage.delete(id).await };
                 times.push(took?);
             }
-            Ok::<_, Fatal>(times)
-        });
-    }
-    let mut times = Vec::new();
-    while let Some(done) = callers.join_next().await {
-        times.extend(done??);
-    }
+            Ok(times)
+        }
+    });
+    let times = times.await?.concat();
     Ok(Sample::new(times, began.elapsed()).ok_or("nothing was created")?)
 }
 

@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use berth_bus::Bucket;
 use berth_contract::key;
-use berth_contract::verb::{self, Verb as _};
 use berth_domain::{AllocId, Namespace, VolumeId, VolumeKey};
 use bytes::Bytes;
 use futures_util::FutureExt as _;
@@ -18,7 +17,7 @@ use crate::bare::{self, WriteRequest};
 use crate::load::{self, Done, Operation, Round, Supply};
 use crate::row::{Part, Row};
 use crate::site::Site;
-use crate::stats::{Sample, count, median};
+use crate::stats::{Sample, count, median, median_each};
 
 /// A row to measure: its operation, and the stream in which its writes are counted.
 pub struct Lane {
@@ -35,12 +34,9 @@ impl Lane {
 
 /// The result of a lane.
 pub struct Turned {
-    pub name: &'static str,
+    /// Without its limit.
+    pub row: Row,
     pub sample: Sample,
-    /// Durable writes per operation.
-    pub writes: f64,
-    /// Processor time of each process per operation, in microseconds.
-    pub cpu_us: BTreeMap<String, f64>,
 }
 
 /// Starts the services whose rates are measured; returns the value that a claim writes.
@@ -57,12 +53,13 @@ pub async fn prepare(site: &mut Site) -> Result<Vec<u8>, Fatal> {
 struct LaneRounds {
     samples: Vec<Sample>,
     writes: Vec<f64>,
-    cpu_us: BTreeMap<String, Vec<f64>>,
+    cpu_us: Vec<BTreeMap<String, f64>>,
 }
 
 /// Runs all lanes in turn, round after round; returns the median of each lane.
 pub async fn take(
     site: &Site,
+    part: Part,
     lanes: &[Lane],
     at_once: u32,
     effort: &Effort,
@@ -74,9 +71,7 @@ pub async fn take(
             let done = once(lane, at_once, effort.round).await;
             let done = done.map_err(|error| format!("{}: {error}", lane.name))?;
             let operations = count(done.operations);
-            for (process, us) in site.worked_each(&worked, done.operations)? {
-                lane_rounds.cpu_us.entry(process).or_default().push(us);
-            }
+            lane_rounds.cpu_us.push(site.worked_each(&worked, done.operations)?);
             let written = lane.stream.head(">").await?.saturating_sub(before);
             lane_rounds.samples.extend(done.sample);
             lane_rounds.writes.push(count(usize::try_from(written)?) / operations);
@@ -84,13 +79,11 @@ pub async fn take(
     }
     let turned = lanes.iter().zip(lane_rounds).map(|(lane, lane_rounds)| {
         let nothing = || format!("{}: nothing was measured", lane.name);
-        let cpu_us = lane_rounds.cpu_us.into_iter();
-        Ok(Turned {
-            name: lane.name,
-            sample: Sample::median(&lane_rounds.samples).ok_or_else(nothing)?,
-            writes: median(lane_rounds.writes).ok_or_else(nothing)?,
-            cpu_us: cpu_us.filter_map(|(process, us)| Some((process, median(us)?))).collect(),
-        })
+        let sample = Sample::median(&lane_rounds.samples).ok_or_else(nothing)?;
+        let writes = Some(median(lane_rounds.writes).ok_or_else(nothing)?);
+        let row = Row::new(part, lane.name, at_once, site.servers).sample(&sample);
+        let row = Row { writes, ..row.work(median_each(lane_rounds.cpu_us)) };
+        Ok(Turned { row, sample })
     });
     turned.collect()
 }
@@ -106,22 +99,6 @@ async fn once(lane: &Lane, at_once: u32, round: Round) -> Result<Done, Fatal> {
         done = load::run(at_once as usize, longer, &lane.operation).await?;
     }
     Ok(done)
-}
-
-impl Turned {
-    /// The row, without its limit.
-    pub fn row(&self, part: Part, at_once: u32, servers: u32) -> Row {
-        Row {
-            writes: Some(self.writes),
-            // Smaller shares are left out.
-            cpu_us: self.cpu_us.iter().filter(|(_, us)| **us >= 1.0).map(owned).collect(),
-            ..Row::new(part, self.name, at_once, servers).sample(&self.sample)
-        }
-    }
-}
-
-fn owned((process, us): (&String, &f64)) -> (String, f64) {
-    (process.clone(), *us)
 }
 
 /// Least rate, in operations a second, for which [`enough`] provides volumes.
@@ -158,25 +135,19 @@ pub async fn prepare_bare(
     prefix: &str,
     many: usize,
 ) -> Result<Arc<Supply<Prepared>>, Fatal> {
-    let prepared = Arc::new(std::sync::Mutex::new(Vec::with_capacity(many)));
-    let (out, bucket, value, prefix) =
-        (Arc::clone(&prepared), bucket.clone(), value.clone(), prefix.to_owned());
-    ask::fill(many, move |at| {
-        let (out, bucket, value) = (Arc::clone(&out), bucket.clone(), value.clone());
+    let (bucket, value, prefix) = (bucket.clone(), value.clone(), prefix.to_owned());
+    let prepared = ask::fill(many, move |at| {
+        let (bucket, value) = (bucket.clone(), value.clone());
         let id = format!("{prefix}-{at:06}");
         async move {
             let volume = volume(&id)?;
             let (key, filter) = (key::spec(&volume), key::subtree(&volume));
             let request = WriteRequest { key, filter, revision: 0 };
             let revision = bare::write(&bucket, &request, value, ask::trace()).await?;
-            let mut out = out.lock().map_err(|_| "a filler failed")?;
-            out.push(Prepared { id, revision });
-            Ok(())
+            Ok(Prepared { id, revision })
         }
-    })
-    .await?;
-    let mut prepared = prepared.lock().map_err(|_| "a filler failed")?;
-    Ok(Supply::new(std::mem::take(&mut *prepared)))
+    });
+    Ok(Supply::new(prepared.await?))
 }
 
 fn volume(id: &str) -> Result<VolumeKey, Fatal> {
@@ -251,36 +222,28 @@ pub async fn register_pairs(
     prefix: &str,
     many: usize,
 ) -> Result<Vec<Pair>, Fatal> {
-    let pair = |prefix: &str, at: usize| Pair {
-        volume: format!("{prefix}-{at:06}"),
-        alloc: format!("alloc-{prefix}-{at:06}"),
-    };
-    let (bus, namespace, prefix_copy) = (site.bus.clone(), namespace.clone(), prefix.to_owned());
-    ask::fill(many, move |at| {
-        let (bus, namespace, Pair { volume, alloc }) =
-            (bus.clone(), namespace.clone(), pair(&prefix_copy, at));
+    let (bus, namespace, prefix) = (site.bus.clone(), namespace.clone(), prefix.to_owned());
+    let pairs = ask::fill(many, move |at| {
+        let (bus, namespace) = (bus.clone(), namespace.clone());
+        let volume = format!("{prefix}-{at:06}");
         async move {
-            let access = "single-node-writer";
+            let (access, alloc) = ("single-node-writer", format!("alloc-{volume}"));
             ask::register_volume(&bus, &namespace, &volume, plugin, access).await?;
-            ask::register_alloc(&bus, &namespace, &alloc, &volume).await
+            ask::register_alloc(&bus, &namespace, &alloc, &volume).await?;
+            Ok(Pair { volume, alloc })
         }
-    })
-    .await?;
-    Ok((0..many).map(|at| pair(prefix, at)).collect())
+    });
+    pairs.await
 }
 
 /// A claim through the claim service.
 pub fn claim(site: &Site, supply: Arc<Supply<Pair>>) -> Operation {
     let bus = site.bus.clone();
-    let subject: Arc<str> = verb::ClaimTake::subject(&Site::namespace()).into();
     Arc::new(move |_| {
-        let (bus, supply, subject) = (bus.clone(), Arc::clone(&supply), Arc::clone(&subject));
+        let (bus, supply) = (bus.clone(), Arc::clone(&supply));
         async move {
             let Some(Pair { volume, alloc }) = supply.take() else { return Ok(false) };
-            let body = serde_json::json!({
-                "alloc": alloc, "volume": volume, "node": ask::NODE, "mode": "write",
-            });
-            ask::ask(&bus, &subject, &body).await?;
+            ask::take(&bus, &Namespace::default(), alloc, volume).await?;
             Ok(true)
         }
         .boxed()
