@@ -3,15 +3,16 @@
 
 use std::error::Error;
 use std::fmt;
+use std::sync::Arc;
 
 /// The cause of an error, of any type.
-#[derive(Debug)]
-pub struct Cause(Box<dyn Error + Send + Sync>);
+#[derive(Debug, Clone)]
+pub struct Cause(Arc<dyn Error + Send + Sync>);
 
 impl Cause {
     /// Keeps the error.
     pub fn new(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
-        Self(error.into())
+        Self(error.into().into())
     }
 }
 

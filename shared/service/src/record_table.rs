@@ -6,7 +6,7 @@
 //! **Promises** that a lost race stores nothing, and that a record of a newer version is never
 //! overwritten. The mirror shows a write before the write returns.
 //!
-//! **Never** decides from the mirror: the mirror may be behind the leader.
+//! **Never** decides a write from the mirror: the mirror may be behind the leader.
 
 use std::future::Future;
 
@@ -20,6 +20,7 @@ use berth_contract::record::{self, RecordError, UnreadableRecord};
 use berth_contract::trace::TraceContext;
 use serde::Serialize;
 use thiserror::Error;
+use tokio::time::Instant;
 
 use crate::process::{self, Fatal, Process};
 
@@ -118,6 +119,13 @@ impl<F: Fold> RecordTable<F> {
         let entry = self.bucket.get(key).await?;
         let revision = entry.as_ref().map_or(0, |entry| entry.revision);
         Ok((revision, decode(key, entry)?))
+    }
+
+    /// Waits until the mirror shows every write that was acknowledged before the call. Callers at
+    /// the same time cost one question to the leader.
+    pub async fn catch_up(&self, deadline: Instant) -> Result<(), Problem> {
+        let head = self.bucket.newest_together().await?;
+        Ok(self.mirror.reach(head, deadline).await?)
     }
 
     /// The record as the leader has it. An absence is confirmed at a quorum, for a caller that acts

@@ -1,9 +1,12 @@
 //! The alloc for which a claim is requested (B1).
 //!
-//! **Promises** that a claim is refused, and a grant given, by the alloc's record at the leader. In
-//! the mirror an alloc may still look live after it ended, or absent after another alloc was
-//! registered under its name.
+//! **Promises** that a claim is refused by the alloc's record at the leader, and that a grant rests
+//! on everything that was acknowledged before its request. In the mirror an alloc may still look
+//! live after it ended, or absent after another alloc was registered under its name.
 
+use std::time::Duration;
+
+use berth_bus::caller;
 use berth_contract::code::Code;
 use berth_contract::message::claim::Take;
 use berth_contract::problem::Problem;
@@ -12,10 +15,15 @@ use berth_domain::access::Mode;
 use berth_domain::alloc::Alloc;
 use berth_domain::plugin::Half;
 use berth_domain::{AllocId, Namespace, NodeId, VolumeKey};
+use berth_service::projection::Allocs;
+use tokio::time::Instant;
 
 use crate::read::plan;
 use crate::store::records::{is_known_to, no_such_alloc};
 use crate::store::state::StateInner;
+
+/// How long the mirror may take to show what the leader has before the alloc is read there.
+const MIRROR_WAIT: Duration = Duration::from_millis(250);
 
 impl StateInner {
     /// The alloc of the request: live, placed on the request's node, and with a request for the
@@ -80,13 +88,21 @@ impl StateInner {
         Err(Problem::new(Code::MountOptionsRefused, message))
     }
 
-    /// Refuses a grant to an alloc that has ended, by its record at the leader.
+    /// Refuses a grant to an alloc that has ended. If it lives in a mirror that shows all that was
+    /// acknowledged before, it is not read at the leader.
     pub async fn check_alloc_lives(
         &self,
         namespace: &Namespace,
         id: &AllocId,
         trace: TraceContext,
     ) -> Result<(), Problem> {
+        let deadline = caller::earlier_deadline(Instant::now() + MIRROR_WAIT);
+        let lives = |allocs: &Allocs| {
+            allocs.get(namespace, id).is_some_and(|(_, alloc)| !alloc.state.is_terminal())
+        };
+        if self.allocs.catch_up(deadline).await.is_ok() && self.allocs.mirror.read(lives) {
+            return Ok(());
+        }
         let alloc = self.read_alloc_surely(namespace, id, trace).await?;
         check_live(id, &alloc.ok_or_else(|| no_such_alloc(id))?)
     }

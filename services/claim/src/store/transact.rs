@@ -359,7 +359,7 @@ impl StateInner {
 
     /// Waits until the mirror has the leader's newest revision of all volumes.
     pub async fn catch_up_with_all(&self) -> Result<(), TransactError> {
-        let head = self.volumes.bucket.head(">").await.map_err(TransactError::Head)?;
+        let head = self.volumes.bucket.newest_together().await.map_err(TransactError::Head)?;
         let deadline = caller::earlier_deadline(Instant::now() + CATCH_UP_TIMEOUT);
         self.volumes.mirror.reach(head, deadline).await.map_err(TransactError::Behind)
     }

@@ -8,6 +8,7 @@ use async_nats::HeaderMap;
 pub(crate) const BATCH_ID: &str = "Nats-Batch-Id";
 pub(crate) const BATCH_SEQUENCE: &str = "Nats-Batch-Sequence";
 pub(crate) const BATCH_COMMIT: &str = "Nats-Batch-Commit";
+pub(crate) const EXPECTED_LAST: &str = "Nats-Expected-Last-Sequence";
 pub(crate) const EXPECTED_REVISION: &str = "Nats-Expected-Last-Subject-Sequence";
 pub(crate) const EXPECTED_FILTER: &str = "Nats-Expected-Last-Subject-Sequence-Subject";
 pub(crate) const KV_OPERATION: &str = "KV-Operation";

@@ -40,8 +40,8 @@ const REGISTRY_ANSWER_MAX: Duration = Duration::from_secs(5);
 /// Pauses while no registry takes events.
 const REGISTRY_RETRY: Schedule =
     Schedule { first: Duration::from_millis(50), max: Duration::from_secs(2) };
-/// Shortest time between two sends of several events.
-const GATHER_FOR: Duration = Duration::from_millis(5);
+/// Shortest time between two sends of several events. A batch costs a cluster as much as a write.
+const GATHER_FOR: Duration = Duration::from_millis(25);
 /// How long the next events wait until the last ones are stored.
 const STORE_WAIT_MAX: Duration = Duration::from_millis(500);
 /// How long the acknowledgement of an event that was kept may take.

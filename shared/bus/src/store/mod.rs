@@ -13,6 +13,7 @@ pub(crate) mod group;
 pub mod lease;
 pub mod list;
 pub mod mirror;
+pub(crate) mod newest_together;
 pub mod purge;
 pub mod read;
 pub(crate) mod resolve;

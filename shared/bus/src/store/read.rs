@@ -48,7 +48,7 @@ pub struct Entry {
 }
 
 /// Why a read has no answer.
-#[derive(Debug, Error)]
+#[derive(Debug, Clone, Error)]
 pub enum ReadError {
     /// The leader does not answer; a retry may help.
     #[error("bucket {bucket} cannot be read now; check nats-server and try again")]
@@ -103,11 +103,19 @@ impl Bucket {
     /// marker expires. Then a guard with the remembered revision fails once, and reading the head
     /// again mends that.
     pub async fn head(&self, filter: &str) -> Result<u64, ReadError> {
+        self.on_footing(self.head_now(filter)).await
+    }
+
+    /// The answer to a question, if the stream is then the known one.
+    pub(crate) async fn on_footing<T>(
+        &self,
+        question: impl Future<Output = Result<T, ReadError>>,
+    ) -> Result<T, ReadError> {
         let footing = self.shape.standing.footing();
-        let head = self.head_now(filter).await?;
+        let answer = question.await?;
         let deadline = caller::earlier_deadline(Instant::now() + self.bus.config().request_timeout);
         match self.check_footing(footing, deadline).await {
-            Ok(()) => Ok(head),
+            Ok(()) => Ok(answer),
             Err(CompareError::Lost(loss)) => Err(loss.into()),
             Err(CompareError::Unread(source)) => {
                 Err(ReadError::Unavailable { bucket: self.name().to_owned(), source })

@@ -65,6 +65,17 @@ const INCOMPLETE_BATCH: u64 = 10176;
 /// The stream already has the most batches in progress that the server allows.
 const TOO_MANY_BATCHES: u64 = 10210;
 
+/// The stream's last sequence, if a write was refused because it expected another one. Only the
+/// server's description has it.
+pub(crate) fn last_sequence(refusal: &ApiError) -> Option<u64> {
+    match refusal {
+        ApiError::Refused { code: WRONG_LAST_SEQUENCE, description, .. } => {
+            description.strip_prefix("wrong last sequence: ")?.parse().ok()
+        }
+        _ => None,
+    }
+}
+
 pub(crate) fn judge(refusal: ApiError) -> SendOutcome {
     match refusal {
         // The answer may be a deposed leader's: only a read at the stream's leader decides.

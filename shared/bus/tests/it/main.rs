@@ -23,6 +23,7 @@ mod lease;
 mod list;
 mod loss;
 mod mirror;
+mod newest;
 mod purge;
 mod request;
 mod restored;
