@@ -342,12 +342,19 @@ impl GroupState {
     }
 }
 
-/// Whether no scope in `scopes` is a prefix of `scope`, or has `scope` as its prefix.
+/// Whether no scope in `scopes` covers `scope`, or is covered by it. The scopes are apart from each
+/// other, so what lies between a scope and its prefix is covered by the prefix.
 fn is_apart(scopes: &BTreeSet<String>, scope: &str) -> bool {
     let before = scopes.range::<str, _>((Bound::Unbounded, Bound::Included(scope))).next_back();
     let after = scopes.range::<str, _>((Bound::Included(scope), Bound::Unbounded)).next();
-    !before.is_some_and(|before| scope.starts_with(before.as_str()))
-        && !after.is_some_and(|after| after.starts_with(scope))
+    !before.is_some_and(|before| covers(before, scope))
+        && !after.is_some_and(|after| covers(scope, after))
+}
+
+/// A subtree, whose scope ends with a dot, covers what is below it. A key covers itself only:
+/// `node.n1` is apart from `node.n10`.
+fn covers(scope: &str, other: &str) -> bool {
+    scope == other || scope.ends_with('.') && other.starts_with(scope)
 }
 
 #[cfg(test)]
@@ -358,17 +365,28 @@ mod tests {
 
     proptest! {
         #[test]
-        fn prefix_free_scopes_are_apart(scopes in prop::collection::vec("[ab.]{1,6}", 0..12)) {
+        fn scopes_that_cover_no_other_are_apart(scopes in prop::collection::vec("[ab.]{1,6}", 0..12)) {
             let mut taken = BTreeSet::new();
             for scope in &scopes {
                 let apart = taken
                     .iter()
-                    .all(|other: &String| !other.starts_with(scope) && !scope.starts_with(other));
+                    .all(|other: &String| !covers(other, scope) && !covers(scope, other));
                 prop_assert_eq!(is_apart(&taken, scope), apart, "{} {:?}", scope, taken);
                 if apart {
                     taken.insert(scope.clone());
                 }
             }
+        }
+    }
+
+    #[test]
+    fn a_key_is_apart_from_a_longer_one() {
+        let taken = BTreeSet::from(["$KV.l.node.n1".to_owned(), "$KV.l.node.n20".to_owned()]);
+        for apart in ["$KV.l.node.n10", "$KV.l.node.n2", "$KV.l.node.n1.", "$KV.l.node.n1.x"] {
+            assert!(is_apart(&taken, apart), "{apart}");
+        }
+        for not in ["$KV.l.node.n1", "$KV.l.node.n20", "$KV.l.node.", "$KV.l."] {
+            assert!(!is_apart(&taken, not), "{not}");
         }
     }
 
