@@ -11,6 +11,8 @@
 //! - A late request does not shorten the lease that a later request of the same process wrote. An
 //!   agent numbers its requests, and a lower number overwrites nothing. If an agent does not number
 //!   them, a request past its deadline overwrites only a revision that it names.
+//! - A renewal waits for others, so that they are stored together ([`Bucket::renew`]). A lease that
+//!   is acquired, or that a restarted agent takes over, waits for nothing.
 //!
 //! **Never** decides who may take over a lease: the agent reads who holds it, and names the
 //! revision that it saw.
@@ -34,13 +36,15 @@ const WRITE_WITHIN: Duration = Duration::from_secs(2);
 
 /// Writes the lease.
 pub async fn hold(state: &State, request: Hold, caller: &Caller) -> Result<LeaseAnswer, Problem> {
-    let answer = write_lease(&state.leases, request, caller).await?;
+    let is_renewal = state.lease_mirror.read(|leases| leases.is_held_by(&request.holder));
+    let answer = write_lease(&state.leases, request, is_renewal, caller).await?;
     Ok(LeaseAnswer { volumes: state.volumes.number(), ..answer })
 }
 
 async fn write_lease(
     leases: &Bucket,
     request: Hold,
+    is_renewal: bool,
     caller: &Caller,
 ) -> Result<LeaseAnswer, Problem> {
     let node = &request.holder.node;
@@ -56,7 +60,10 @@ async fn write_lease(
         trace: caller.trace,
     };
     let within = || WRITE_WITHIN.min(caller.left());
-    let mut answer = leases.hold(&terms, request.over, within()).await;
+    let mut answer = match request.over {
+        Some(over) if is_renewal => leases.renew(&terms, over, within()).await,
+        over => leases.hold(&terms, over, within()).await,
+    };
     if let Err(LeaseError::Held { holder: entry, .. }) = &answer {
         match compare(entry, &wanted, caller.is_late) {
             LeaseRelation::Written => {

@@ -12,6 +12,7 @@ mod listed;
 mod plugins;
 mod presence;
 mod process;
+mod renewals;
 mod replicas;
 mod report;
 mod shared_id;

@@ -75,6 +75,24 @@ const LOST_ACKS_MAX: u32 = 2;
 
 const GROUP_IS_SLOW: &str = "the writes before it were not answered in time";
 
+/// When a write is sent for the first time.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Pace {
+    /// At once.
+    Alone,
+    /// At once, or with others while many writes are in progress.
+    InTurn,
+    /// With others, at the end of a tick while many such writes come.
+    AtTick,
+}
+
+/// What writes of leases have besides.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Terms {
+    pub(crate) ttl: Option<Duration>,
+    pub(crate) pace: Pace,
+}
+
 /// How often a write was sent.
 #[derive(Debug, Default)]
 struct SendCounts {
@@ -115,7 +133,8 @@ impl Bucket {
             write.trace = span.context();
         }
         let mut tries = SendCounts::default();
-        let outcome = self.pursue(writes, None, within, &mut tries).await;
+        let terms = Terms { ttl: None, pace: Pace::InTurn };
+        let outcome = self.pursue(writes, terms, within, &mut tries).await;
         match &outcome {
             Ok(revision) => span.set(attribute::REVISION, *revision),
             // A conflict is no failure: the caller reads again.
@@ -131,26 +150,26 @@ impl Bucket {
         outcome
     }
 
-    /// Writes as [`commit`](Self::commit) does, with a TTL for the key and a timeout. A lease is
+    /// Writes as [`commit`](Self::commit) does, on these terms and with a timeout. A lease is
     /// renewed for ever, so its writes are counted and make no spans.
     pub(crate) async fn commit_within(
         &self,
         write: &Write<'_>,
-        ttl: Option<Duration>,
+        terms: Terms,
         within: Duration,
     ) -> Result<u64, CommitError> {
-        self.pursue(std::slice::from_ref(write), ttl, within, &mut SendCounts::default()).await
+        self.pursue(std::slice::from_ref(write), terms, within, &mut SendCounts::default()).await
     }
 
     async fn pursue(
         &self,
         writes: &[Write<'_>],
-        ttl: Option<Duration>,
+        terms: Terms,
         within: Duration,
         tries: &mut SendCounts,
     ) -> Result<u64, CommitError> {
         let (began, bucket) = (Instant::now(), BUCKETS.label(&self.shape.name));
-        let outcome = self.store(writes, ttl, within, tries).await;
+        let outcome = self.store(writes, terms, within, tries).await;
         self.record_health(&outcome, began.elapsed());
         let result = outcome.as_ref().map_or_else(CommitError::reason, |_| STORED);
         COMMITS.add(1, [bucket.clone(), result.into()]);
@@ -183,7 +202,7 @@ impl Bucket {
     async fn store(
         &self,
         writes: &[Write<'_>],
-        ttl: Option<Duration>,
+        terms: Terms,
         within: Duration,
         tries: &mut SendCounts,
     ) -> Result<u64, CommitError> {
@@ -211,12 +230,12 @@ impl Bucket {
                 })?;
             }
             tries.sent += 1;
-            let sent = match (writes, ttl) {
+            let sent = match writes {
                 // A write that was not stored in a batch is retried alone.
-                ([write], None) if tries.sent == 1 => {
-                    self.send_in_turn(write, &copy, deadline).await
+                [write] if tries.sent == 1 => {
+                    self.send_in_turn(write, &copy, terms, deadline).await
                 }
-                ([write], _) => self.send(write, &copy, ttl, deadline).await,
+                [write] => self.send(write, &copy, terms.ttl, deadline).await,
                 _ => self.send_together(writes, &copy, deadline).await,
             };
             let cause = match sent {
@@ -287,16 +306,27 @@ impl Bucket {
         }
     }
 
-    /// Sends the write alone, or in a batch while many writes are in progress.
-    async fn send_in_turn(&self, write: &Write<'_>, copy: &str, deadline: Instant) -> SendOutcome {
-        let filter = write.guard.filter;
-        if filter.contains('*') {
-            return self.send(write, copy, None, deadline).await;
-        }
-        let turn = self.shape.group.join(|| self.guarded(write, copy));
+    /// Sends the write alone, or in a batch, as its pace allows.
+    async fn send_in_turn(
+        &self,
+        write: &Write<'_>,
+        copy: &str,
+        Terms { ttl, pace }: Terms,
+        deadline: Instant,
+    ) -> SendOutcome {
+        let (group, message) = (&self.shape.group, || self.guarded(write, copy, ttl));
+        let turn = async {
+            match pace {
+                Pace::Alone => None,
+                Pace::InTurn if write.guard.filter.contains('*') => None,
+                Pace::InTurn => Some(group.join(message).await),
+                Pace::AtTick => Some(group.join_at_tick(message).await),
+            }
+        };
         match timeout_at(deadline, turn).await {
-            Ok(GroupOutcome::Sent(sent)) => sent,
-            Ok(GroupOutcome::Alone(_turn)) => self.send(write, copy, None, deadline).await,
+            Ok(Some(GroupOutcome::Sent(sent))) => sent,
+            Ok(Some(GroupOutcome::Alone(_turn))) => self.send(write, copy, ttl, deadline).await,
+            Ok(None) => self.send(write, copy, ttl, deadline).await,
             Err(_) => SendOutcome::Lost(Cause::new(GROUP_IS_SLOW)),
         }
     }
@@ -309,7 +339,7 @@ impl Bucket {
         copy: &str,
         deadline: Instant,
     ) -> SendOutcome {
-        let messages = writes.iter().map(|write| self.guarded(write, copy)).collect();
+        let messages = writes.iter().map(|write| self.guarded(write, copy, None)).collect();
         // An earlier batch may hang for as long as one exchange may take.
         match timeout_at(deadline, self.shape.group.join_together(messages)).await {
             Ok(sent) => sent,
@@ -317,8 +347,8 @@ impl Bucket {
         }
     }
 
-    fn guarded(&self, write: &Write<'_>, copy: &str) -> GuardedMessage {
-        let (headers, body) = self.compose(write, copy, None);
+    fn guarded(&self, write: &Write<'_>, copy: &str, ttl: Option<Duration>) -> GuardedMessage {
+        let (headers, body) = self.compose(write, copy, ttl);
         let scope = self.subject(write.guard.filter.trim_end_matches('>'));
         GuardedMessage { subject: self.subject(write.key), scope, headers, body }
     }

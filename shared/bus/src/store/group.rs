@@ -19,7 +19,7 @@
 //! - A process has at most one batch of a bucket in progress: a server allows a bounded number.
 //!
 //! **Never** puts two writes into one batch if the guard of one covers the key of the other. Never
-//! makes a write wait longer than the batches before it, each of which has a deadline.
+//! makes a write wait longer than the batches before it, each of which has a deadline, and one tick.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Bound;
@@ -30,12 +30,13 @@ use berth_telemetry::metric::{BUCKETS, COMMITS_TOGETHER};
 use bytes::Bytes;
 use rand::RngExt as _;
 use tokio::sync::oneshot;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use crate::cause::Cause;
 use crate::connection::exchange::ExchangeError;
 use crate::connection::handle::{Bus, Watch};
 use crate::connection::headers;
+use crate::store::ticks::{Arrival, TICK, Ticks};
 use crate::stream::ack::{Ack, SendOutcome, judge, read_ack};
 
 /// Most messages of a batch (the server takes 1000), and most bytes.
@@ -56,6 +57,7 @@ struct GroupState {
     /// Whether a batch is in progress.
     together: bool,
     waiting: VecDeque<BatchMember>,
+    ticks: Ticks<BatchMember>,
 }
 
 /// One write to be sent.
@@ -76,8 +78,17 @@ struct BatchMember {
 }
 
 impl BatchMember {
+    fn new(messages: Vec<GuardedMessage>) -> (Self, oneshot::Receiver<GroupOutcome>) {
+        let (told, outcome) = oneshot::channel();
+        (Self { messages, solo: false, told }, outcome)
+    }
+
     fn is_bound(&self) -> bool {
         self.messages.len() > 1
+    }
+
+    fn bytes(&self) -> usize {
+        self.messages.iter().map(|message| message.body.len()).sum()
     }
 }
 
@@ -129,6 +140,44 @@ impl Group {
         };
         self.start_ready();
         outcome.await.unwrap_or_else(|_| GroupOutcome::Sent(given_up()))
+    }
+
+    /// As [`join`](Self::join), for a write that nobody waits for: while many of these come, it is
+    /// held back until the end of the tick.
+    pub(crate) async fn join_at_tick(
+        self: &Arc<Self>,
+        message: impl FnOnce() -> GuardedMessage,
+    ) -> GroupOutcome {
+        match self.hold(message) {
+            Ok(outcome) => {
+                self.start_ready();
+                outcome.await.unwrap_or_else(|_| GroupOutcome::Sent(given_up()))
+            }
+            Err(message) => self.join(message).await,
+        }
+    }
+
+    /// Holds the message back until the end of the tick, or returns it.
+    fn hold<M>(self: &Arc<Self>, message: M) -> Result<oneshot::Receiver<GroupOutcome>, M>
+    where
+        M: FnOnce() -> GuardedMessage,
+    {
+        let mut state = self.lock();
+        let Arrival { starts, is_held } = state.ticks.arrive();
+        if starts {
+            tokio::spawn(Arc::clone(self).count_ticks());
+        }
+        if is_held { Ok(state.hold(message())) } else { Err(message) }
+    }
+
+    /// Lets go on what each tick has held back, until a tick without a write.
+    async fn count_ticks(self: Arc<Self>) {
+        let mut runs = true;
+        while runs {
+            sleep(TICK).await;
+            runs = self.lock().end_tick();
+            self.start_ready();
+        }
     }
 
     /// Waits until these writes were sent in one batch.
@@ -313,9 +362,24 @@ fn tell_members(members: Vec<BatchMember>, sent: impl Fn(Cause) -> SendOutcome, 
 impl GroupState {
     /// Queues the messages.
     fn enter(&mut self, messages: Vec<GuardedMessage>) -> oneshot::Receiver<GroupOutcome> {
-        let (tell, told) = oneshot::channel();
-        self.waiting.push_back(BatchMember { messages, solo: false, told: tell });
-        told
+        let (member, outcome) = BatchMember::new(messages);
+        self.waiting.push_back(member);
+        outcome
+    }
+
+    /// Queues the message at the end of the tick.
+    fn hold(&mut self, message: GuardedMessage) -> oneshot::Receiver<GroupOutcome> {
+        let (member, outcome) = BatchMember::new(vec![message]);
+        let bytes = member.bytes();
+        self.waiting.extend(self.ticks.hold(member, bytes, (MESSAGES_MAX, BYTES_MAX)));
+        outcome
+    }
+
+    /// Queues what the tick has held back. Returns whether another tick follows.
+    fn end_tick(&mut self) -> bool {
+        let (held, runs) = self.ticks.end();
+        self.waiting.extend(held);
+        runs
     }
 
     /// Removes the members that may share a batch, in the order of arrival.
@@ -324,7 +388,7 @@ impl GroupState {
         let (mut scopes, mut count, mut bytes) = (BTreeSet::new(), 0, 0);
         for member in self.waiting.drain(..) {
             let messages = &member.messages;
-            let size = messages.iter().map(|message| message.body.len()).sum::<usize>();
+            let size = member.bytes();
             let fits = count + messages.len() <= MESSAGES_MAX && bytes + size <= BYTES_MAX;
             // A member that is too large gets a batch for itself, and the server's refusal.
             if (fits || taken.is_empty())

@@ -18,4 +18,5 @@ pub mod purge;
 pub mod read;
 pub(crate) mod resolve;
 pub(crate) mod store_health;
+pub(crate) mod ticks;
 pub(crate) mod write;

@@ -25,6 +25,7 @@ mod loss;
 mod mirror;
 mod newest;
 mod purge;
+mod renewals;
 mod request;
 mod restored;
 mod serve;

@@ -19,6 +19,8 @@ pub struct Spy {
 pub struct HeardMessage {
     /// Its subject.
     pub subject: String,
+    /// Where its sender waits for a reply, if it does.
+    pub reply: Option<String>,
     /// What it says.
     pub payload: Vec<u8>,
 }
@@ -37,8 +39,9 @@ impl Spy {
                 // What a consumer delivers has the subject under which it was stored.
                 let reply = message.reply.as_ref().map(async_nats::Subject::as_str);
                 if !reply.is_some_and(|reply| reply.starts_with("$JS.ACK.")) {
+                    let reply = reply.map(str::to_owned);
                     let (subject, payload) = (message.subject.to_string(), message.payload.into());
-                    let heard = HeardMessage { subject, payload };
+                    let heard = HeardMessage { subject, reply, payload };
                     out.lock().expect("nobody panics").push(heard);
                 }
             }

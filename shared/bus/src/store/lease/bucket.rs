@@ -12,7 +12,9 @@ use tokio::time::Instant;
 use super::{Lease, LeaseError, LeaseStore, LeaseTerms, TTL_MIN};
 use crate::cause::{Cause, chain};
 use crate::store::bucket::Bucket;
+use crate::store::commit::{Pace, Terms};
 use crate::store::read::{Entry, ReadError};
+use crate::store::ticks::TICK;
 use crate::store::write::{Change, CommitError, Guard, Write};
 
 impl Bucket {
@@ -37,6 +39,43 @@ impl Bucket {
     ) -> Result<Lease<Self>, LeaseError> {
         Lease::inherit(self, holder, LeaseTerms { key: holder.key.clone(), value, ttl, trace })
             .await
+    }
+
+    /// As [`LeaseStore::hold`] over a revision, for a renewal that nobody waits for: while many
+    /// renewals come, it is held back for up to 250 ms and stored with others.
+    pub async fn renew(
+        &self,
+        terms: &LeaseTerms<Bytes>,
+        over: u64,
+        within: Duration,
+    ) -> Result<u64, LeaseError> {
+        self.check_terms(terms)?;
+        let pace = if within > 2 * TICK { Pace::AtTick } else { Pace::Alone };
+        self.write_lease(terms, over, within, pace).await
+    }
+
+    async fn write_lease(
+        &self,
+        terms: &LeaseTerms<Bytes>,
+        over: u64,
+        within: Duration,
+        pace: Pace,
+    ) -> Result<u64, LeaseError> {
+        let write = Write {
+            key: &terms.key,
+            change: Change::Put(terms.value.clone()),
+            guard: Guard { filter: &terms.key, revision: over },
+            operation: "lease.hold",
+            trace: terms.trace,
+        };
+        match self.commit_within(&write, Terms { ttl: Some(terms.ttl), pace }, within).await {
+            Ok(revision) => Ok(revision),
+            Err(CommitError::Conflict { .. }) => {
+                self.read_holder(&terms.key).await?;
+                Err(LeaseError::Lost { key: terms.key.clone() })
+            }
+            Err(error) => Err(failed(&terms.key, error)),
+        }
     }
 
     /// The revision that a write over the key must guard: that of the key's marker, or 0. Fails if
@@ -79,13 +118,6 @@ impl LeaseStore for Bucket {
             Some(revision) => revision,
             None => self.read_holder(&terms.key).await?,
         };
-        let write = Write {
-            key: &terms.key,
-            change: Change::Put(terms.value.clone()),
-            guard: Guard { filter: &terms.key, revision },
-            operation: "lease.hold",
-            trace: terms.trace,
-        };
         // After that time the caller may ask another replica, and a later write here would undo
         // that one's.
         let left = within.saturating_sub(began.elapsed());
@@ -93,14 +125,7 @@ impl LeaseStore for Bucket {
             let source = Cause::new("the read before the write took all the time there was");
             return Err(LeaseError::Unavailable { key: terms.key.clone(), source });
         }
-        match self.commit_within(&write, Some(terms.ttl), left).await {
-            Ok(revision) => Ok(revision),
-            Err(CommitError::Conflict { .. }) => {
-                self.read_holder(&terms.key).await?;
-                Err(LeaseError::Lost { key: terms.key.clone() })
-            }
-            Err(error) => Err(failed(&terms.key, error)),
-        }
+        self.write_lease(terms, revision, left, Pace::Alone).await
     }
 
     async fn release(&self, terms: &LeaseTerms<Bytes>, revision: u64) -> Result<(), LeaseError> {
