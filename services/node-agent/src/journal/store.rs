@@ -5,6 +5,7 @@
 use std::path::PathBuf;
 
 use berth_service::process::chain;
+use berth_telemetry::metric::JOURNAL_WRITES;
 
 use super::entry::{EntryError, EntryKind, JournalChange, encode_value, entry_key};
 use super::error::JournalError;
@@ -63,7 +64,9 @@ impl JournalStore {
         let forget = |(volume, alloc)| (entry_key(volume, alloc, EntryKind::Detached), None);
         changes.extend(forgotten.iter().map(|(volume, alloc)| forget((volume, alloc))));
         let pairs = changes.into_iter().map(|(key, value)| (key.into_bytes(), value));
-        Ok(self.disk.write(pairs)?)
+        self.disk.write(pairs)?;
+        JOURNAL_WRITES.add(1, []);
+        Ok(())
     }
 
     fn decode_entries(&self, entries: Entries) -> Result<Vec<JournalChange>, JournalError> {

@@ -100,6 +100,9 @@ registry! {
     /// From a call to the plugin's answer, or to giving up.
     Histogram PLUGIN_CALLS_DURATION = "berth.plugin.calls.duration", "s", [rpc], SHORT;
 
+    /// Changes that an agent wrote to its journal. Each is one sync of its disk.
+    Counter JOURNAL_WRITES = "berth.journal.writes", "{write}", [];
+
     /// Operations of the agent or of `berth-docker` on the host (mounts, checks, reads of `/proc`)
     /// that have run past their deadlines. Each holds a thread.
     Gauge HOST_OPERATIONS_HUNG = "berth.host.operations_hung", "{operation}", [];

@@ -19,7 +19,7 @@ pub struct Spy {
 pub struct HeardMessage {
     /// Its subject.
     pub subject: String,
-    /// Where its sender waits for a reply, if it does.
+    /// The subject of the answer, if the sender waits for one.
     pub reply: Option<String>,
     /// What it says.
     pub payload: Vec<u8>,
@@ -37,9 +37,8 @@ impl Spy {
         let listening = tokio::spawn(async move {
             while let Some(message) = messages.next().await {
                 // What a consumer delivers has the subject under which it was stored.
-                let reply = message.reply.as_ref().map(async_nats::Subject::as_str);
-                if !reply.is_some_and(|reply| reply.starts_with("$JS.ACK.")) {
-                    let reply = reply.map(str::to_owned);
+                let reply = message.reply.map(|reply| reply.to_string());
+                if !reply.as_ref().is_some_and(|reply| reply.starts_with("$JS.ACK.")) {
                     let (subject, payload) = (message.subject.to_string(), message.payload.into());
                     let heard = HeardMessage { subject, reply, payload };
                     out.lock().expect("nobody panics").push(heard);

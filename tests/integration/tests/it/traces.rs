@@ -91,7 +91,11 @@ fn check_life(all: &Spans, claim: &Spans, release: &Spans) {
 
 /// The last values of a service's metric by label: the value, or a histogram's count. None when it
 /// was never sent.
-fn last(collector: &Collector, service: &str, name: &str) -> Option<BTreeMap<String, f64>> {
+pub fn last_values(
+    collector: &Collector,
+    service: &str,
+    name: &str,
+) -> Option<BTreeMap<String, f64>> {
     let received = collector.metrics(name);
     let of_service = |metric: &&Metric| metric.resource["service.name"] == service;
     let newest = received.iter().rfind(of_service)?;
@@ -105,7 +109,7 @@ fn last(collector: &Collector, service: &str, name: &str) -> Option<BTreeMap<Str
 fn check_counts(collector: &Collector) {
     let check = |service: &str, name: &str, expected: &[(&str, f64)]| {
         let expected = expected.iter().map(|(label, value)| ((*label).to_owned(), *value));
-        assert_eq!(last(collector, service, name), Some(expected.collect()), "{name}");
+        assert_eq!(last_values(collector, service, name), Some(expected.collect()), "{name}");
     };
     check("berth-claim", "berth.claims.granted", &[(PLUGIN, 1.0)]);
     check("berth-claim", "berth.claims.released", &[(PLUGIN, 1.0)]);
