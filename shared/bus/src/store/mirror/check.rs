@@ -87,7 +87,6 @@ pub(super) async fn now_and_then<F: Fold>(shared: Arc<MirrorShared<F>>) -> Infal
             Ok(different) => {
                 failures = 0;
                 tracing::warn!(bucket, ?different, "the mirror differs; all keys are read again");
-                shared.differs.notify_one();
             }
             Err(error) => {
                 failures += 1;
@@ -110,7 +109,8 @@ async fn compare<F: Fold>(shared: &MirrorShared<F>) -> Result<Vec<String>, NoRes
     // From here on everything up to this revision was applied.
     let head = bucket.head_now(&shared.filter).await?;
     reach(shared, head).await?;
-    let doubts = read_keys(shared, head, stream.state.messages).await?;
+    let reading = shared.table_mut().begin_comparison().ok_or(NoResult::ReadAgain)?;
+    let doubts = read_keys(shared, reading, head, stream.state.messages).await?;
     let looks = stream::iter(doubts).map(async |key| {
         let differs = differs(shared, &key, head).await?;
         Ok::<_, NoResult>(differs.then_some(key.into_string()))
@@ -121,6 +121,9 @@ async fn compare<F: Fold>(shared: &MirrorShared<F>) -> Result<Vec<String>, NoRes
     bucket.compare_stream().await?;
     if bucket.incarnation() != incarnation {
         return Err(NoResult::ReadAgain);
+    }
+    if !different.is_empty() {
+        shared.differs.send_replace(reading);
     }
     Ok(different)
 }
@@ -139,11 +142,11 @@ async fn reach<F: Fold>(shared: &MirrorShared<F>, head: u64) -> Result<(), NoRes
 /// otherwise.
 async fn read_keys<F: Fold>(
     shared: &MirrorShared<F>,
+    reading: u32,
     head: u64,
     messages: u64,
 ) -> Result<Vec<Box<str>>, NoResult> {
     let bucket = &shared.bucket;
-    let reading = shared.table_mut().begin_comparison().ok_or(NoResult::ReadAgain)?;
     let filter = [bucket.subject(&shared.filter)];
     let spec = FeedSpec {
         stream: &bucket.shape.stream,

@@ -52,6 +52,8 @@ pub(super) struct Follower<F> {
     /// the first reading and after a panic.
     generation: Option<u64>,
     generations: watch::Receiver<u64>,
+    /// Comparisons that found a difference.
+    differs: watch::Receiver<u32>,
     /// The server's time up to which nothing was missed. This host's clock is not used: a paused
     /// process or a suspended machine notices late or never.
     current_at: Timestamp,
@@ -103,6 +105,7 @@ impl<F: Fold> Follower<F> {
             id: standing.add_mirror(),
             generation: None,
             generations: standing.generations(),
+            differs: shared.differs.subscribe(),
             shared,
             current_at: Timestamp::default(),
             resync: true,
@@ -186,8 +189,12 @@ impl<F: Fold> Follower<F> {
                 }
                 Ok(()) = self.generations.changed() => return Err(FollowStop::Replaced),
                 item = feed.next() => item?,
-                () = shared.differs.notified(), if pass.caught_up => {
-                    return Err(FollowStop::Differs);
+                Ok(()) = self.differs.changed(), if pass.caught_up => {
+                    let comparison = *self.differs.borrow_and_update();
+                    if shared.table().is_last_reading(comparison) {
+                        return Err(FollowStop::Differs);
+                    }
+                    continue;
                 }
             };
             if heard.elapsed() > unheard_max {

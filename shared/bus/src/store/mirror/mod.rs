@@ -44,7 +44,7 @@ use std::time::Duration;
 
 use berth_contract::{code::Code, problem::Problem};
 use thiserror::Error;
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
 
@@ -183,7 +183,7 @@ impl<F: Fold> Mirror<F> {
             snapshots_waiting: AtomicUsize::new(0),
             progress: watch::Sender::new(progress),
             changes: watch::Sender::new(0),
-            differs: Notify::new(),
+            differs: watch::Sender::new(0),
         });
         let source: Weak<MirrorShared<F>> = Arc::downgrade(&shared);
         bucket.bus.fault_sources().add(source);

@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::fold::Fold;
@@ -46,8 +46,9 @@ pub(super) struct MirrorShared<F> {
     pub(super) snapshots_waiting: AtomicUsize,
     pub(super) progress: watch::Sender<Progress>,
     pub(super) changes: watch::Sender<u64>,
-    /// A comparison found a difference: all keys have to be read again.
-    pub(super) differs: Notify,
+    /// The last comparison that found a difference: all keys have to be read again, unless that
+    /// has happened since.
+    pub(super) differs: watch::Sender<u32>,
 }
 
 /// The progress of a mirror.

@@ -193,7 +193,7 @@ impl<F: Fold> Table<F> {
         key: &str,
         revision: u64,
     ) -> Option<ComparedMessage> {
-        if reading != self.reading {
+        if !self.is_last_reading(reading) {
             return None;
         }
         let known = self.keys.get_mut(key).filter(|key_state| key_state.revision >= revision);
@@ -223,7 +223,13 @@ impl<F: Fold> Table<F> {
 
     /// The same of a comparison; none if it is over.
     pub(super) fn unseen_by(&self, reading: u32, revision: u64) -> Option<Vec<(Box<str>, u64)>> {
-        (reading == self.reading).then(|| self.unseen(revision))
+        self.is_last_reading(reading).then(|| self.unseen(revision))
+    }
+
+    /// Whether no other reading began since. What a comparison found is mended by a later reading
+    /// of all keys.
+    pub(super) fn is_last_reading(&self, reading: u32) -> bool {
+        reading == self.reading
     }
 
     /// The live keys below a filter with a revision up to this one that are not among `entries`.
@@ -451,7 +457,9 @@ mod tests {
         table.apply("c", 10, Some(b""));
         assert_eq!(table.unseen_by(reading, 9), Some(vec![("b".into(), 2)]));
         assert_eq!((table.live_revision("b"), table.live_revision("d")), (Some(2), None));
+        assert!(table.is_last_reading(reading), "what it found has to be mended");
         table.begin(false);
+        assert!(!table.is_last_reading(reading), "all keys are read again already");
         assert_eq!((table.see(reading, "a", 1), table.unseen_by(reading, 9)), (None, None));
     }
 
