@@ -49,6 +49,7 @@ mod refused;
 mod register;
 mod regranted;
 mod restored;
+mod restored_indexes;
 mod rogue;
 mod rogue_docker;
 mod rogue_reports;
