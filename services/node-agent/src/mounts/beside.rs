@@ -1,7 +1,8 @@
 //! The other claims on a volume at this node, as the claim service tells them.
 //!
-//! **Promises** the whole list: where a message has only its digest, and the node's uses have
-//! another, the claim service is asked for it.
+//! **Promises** a list that covers what the whole list does. Where a message has only its digest,
+//! the claim service is asked for the list, unless the node's uses have the same digest, or there
+//! are none beside the own one.
 //!
 //! **Never** takes a list that is incomplete, or an answer that did not come, for the absence of a
 //! claim.
@@ -18,11 +19,14 @@ use berth_contract::problem::Problem;
 use berth_contract::verb;
 use berth_domain::limits::CLAIMS_MAX;
 use berth_domain::{AllocId, VolumeKey};
+use berth_host::MountTable;
 
 use super::claims::{ClaimService, time_left};
 use crate::caller::RequestContext;
 use crate::executor::PluginVolume;
+use crate::host::paths::VolumePaths;
 use crate::journal::VolumeUses;
+use crate::mounts::plan::VolumeOnNode;
 
 /// Largest number of pages that are read for one list. A page has 50 claims at least.
 const PAGES_MAX: usize = CLAIMS_MAX / 50;
@@ -41,7 +45,7 @@ enum ToldAllocs {
     Digest(AllocsDigest),
 }
 
-/// All of them.
+/// All of them that may have a use here.
 #[derive(Debug)]
 pub(super) struct ClaimsBeside {
     pub(super) allocs: BTreeSet<AllocId>,
@@ -91,7 +95,7 @@ impl ClaimService {
         &self,
         told: &ToldClaims,
         own: AccountedUse<'_>,
-        journal: &VolumeUses,
+        (journal, place): (&VolumeUses, &VolumePaths),
         context: RequestContext,
     ) -> Result<ClaimsBeside, Problem> {
         let until_epoch = told.until_epoch;
@@ -108,6 +112,14 @@ impl ClaimService {
         let uses = uses.map(|(other, _)| other);
         if AllocsDigest::from_allocs(uses.clone()) == *digest {
             return Ok(ClaimsBeside { allocs: uses.cloned().collect(), until_epoch });
+        }
+        // Most claims are in line, and have no mount. A list only covers uses: without any beside
+        // the own one, an empty list is as good.
+        let is_alone = MountTable::read().await.is_ok_and(|mounts| {
+            !VolumeOnNode { journal, mounts: &mounts, place }.has_other_uses(alloc)
+        });
+        if is_alone {
+            return Ok(ClaimsBeside { allocs: BTreeSet::new(), until_epoch });
         }
         // It is not older than the message: the service reads what is stored when it is asked.
         let allocs = self.read_beside(own, context).await?;

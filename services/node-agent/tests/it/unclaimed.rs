@@ -143,7 +143,8 @@ async fn the_list_of_many_claims_is_asked_for_only_where_the_mounts_differ_from_
         call.details.claims_beside_digest = digest(beside);
         call
     };
-    world.answer_take("a", Ok(granted("a", 7, &[])));
+    // The others are in line: nothing of theirs is here, so nothing needs a claim.
+    world.answer_take("a", Ok(granted("a", 7, &["x", "y"])));
     world.mount("a").await.unwrap();
     // The mount of a is all that the digest has.
     world.answer_take("b", Ok(granted("b", 8, &["a"])));
@@ -167,7 +168,8 @@ async fn the_list_of_many_claims_is_asked_for_only_where_the_mounts_differ_from_
     assert_eq!(world.claims.say_claimed_by(&["a", "x"]), 0);
     world.call(leave("b", 8, 13, &["a", "x"])).await.unwrap();
     assert_eq!(world.claims.say_claimed_by(&[]), 1);
-    world.call(leave("a", 7, 14, &[])).await.unwrap();
+    world.call(leave("a", 7, 14, &["x", "y"])).await.unwrap();
+    assert_eq!(world.claims.say_claimed_by(&[]), 0);
     assert_eq!((world.mounts(), world.leftovers()), (vec![], vec![]));
     world.judge();
 }

@@ -203,7 +203,10 @@ impl Unmounting {
         let handle = PluginVolume::new(plugin_id, external_id);
         let accounted = AccountedUse { volume, handle: &handle, alloc };
         let beside = match &leaving.beside {
-            Some(told) => Some(self.claims.list_beside(told, accounted, known, context).await?),
+            Some(told) => {
+                let here = (known, place);
+                Some(self.claims.list_beside(told, accounted, here, context).await?)
+            }
             None => None,
         };
         // Read after whatever takes long.

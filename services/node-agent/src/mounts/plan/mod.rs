@@ -56,7 +56,7 @@ pub struct VolumeOnNode<'a> {
 impl VolumeOnNode<'_> {
     /// Whether another alloc may use the volume on this node. A journal entry of any state counts,
     /// and so does a mount below the volume's directory that is not this alloc's.
-    fn has_other_uses(&self, alloc: &AllocId) -> bool {
+    pub(super) fn has_other_uses(&self, alloc: &AllocId) -> bool {
         let journalled = self.journal.uses.keys().any(|other| other != alloc);
         let mut mounted = self.mounts.beneath(&self.place.volume_dir);
         journalled

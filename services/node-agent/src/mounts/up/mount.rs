@@ -129,7 +129,10 @@ impl Mounting {
         let handle = PluginVolume::new(&plugin.id, &grant.external_id);
         let wanted = AccountedUse { volume, handle: &handle, alloc: &grant.alloc };
         let beside = match ToldClaims::from_grant(grant) {
-            Some(told) => Some(self.claims.list_beside(&told, wanted, &journal, context).await?),
+            Some(told) => {
+                let here = (&journal, &place);
+                Some(self.claims.list_beside(&told, wanted, here, context).await?)
+            }
             None => None,
         };
         // Read after whatever takes long.
