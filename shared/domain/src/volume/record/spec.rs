@@ -14,9 +14,8 @@ use crate::volume::storage::{
 use crate::{Interned, NodeId, PluginId, SecretsId, Timestamp, VolumeId};
 
 /// What a volume is (A1). Health is derived when read and never stored here (A6).
-///
-/// Each service that decides has the specs of all volumes in memory. So what most volumes lack, or
-/// have alike, takes eight bytes of a spec.
+// Each service that decides has the specs of all volumes in memory. So what most volumes lack, or
+// have alike, takes eight bytes of a spec. Not for the pages of the contract.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VolumeSpec {
     /// Set while the volume is being deregistered: there are no new claims.
