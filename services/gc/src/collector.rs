@@ -35,6 +35,7 @@ pub struct Cursors {
     pub closing: Option<String>,
     pub claims: Option<String>,
     pub allocs: Option<String>,
+    pub nodes: Option<String>,
 }
 
 impl Collector {

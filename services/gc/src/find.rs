@@ -1,9 +1,10 @@
-//! Finds candidates: asks the claim service for lists of them, page by page, and reads the records
-//! of nodes and plugins.
+//! Finds candidates: asks the claim service and the registry for lists of them, page by page, and
+//! reads the records of plugins.
 //!
 //! **Promises** that a sweep that nobody asked for reads a bounded number of pages of each list,
-//! however many volumes there are; the next sweep goes on behind them. A forced sweep reads each
-//! list from its beginning. Neither keeps more than one page and its candidates.
+//! however many volumes and nodes there are. The next sweep goes on behind the last page that was
+//! read, also after an error. A forced sweep reads each list from its beginning. Neither keeps more
+//! than one page and its candidates.
 
 use std::time::Duration;
 
@@ -13,10 +14,12 @@ use berth_contract::message::claim::ListClaims;
 use berth_contract::message::collect::Kind;
 use berth_contract::message::paged::{Paged, PagedReply};
 use berth_contract::message::query::Page;
+use berth_contract::message::registry::ListNodes;
 use berth_contract::message::volume::ListVolumes;
 use berth_contract::problem::Problem;
 use berth_contract::verb::{self, Verb};
 use berth_domain::alloc::AllocState;
+use berth_domain::plugin::NodeState;
 use berth_domain::{Namespace, NodeId};
 use berth_service::clock;
 use futures_util::{StreamExt as _, stream};
@@ -40,11 +43,12 @@ impl Collector {
         cursors: &mut Cursors,
         plan: &mut Plan,
     ) -> Result<(), Problem> {
-        let now = clock::now();
+        let (all, now) = (&Namespace::wildcard(), clock::now());
         match kind {
             Kind::Claims => {
                 let closing = ListVolumes { closing: true, ..ListVolumes::default() };
                 let more = self.read_pages::<verb::VolumeList>(
+                    all,
                     (closing, &mut cursors.closing),
                     order,
                     |page| {
@@ -56,6 +60,7 @@ impl Collector {
                 let before = plan.kept.len();
                 let leaving = ListClaims { leaving: true, ..ListClaims::default() };
                 let more = self.read_pages::<verb::ClaimStatus>(
+                    all,
                     (leaving, &mut cursors.claims),
                     order,
                     |page| {
@@ -72,6 +77,7 @@ impl Collector {
                 let over = ListAllocs { forgettable_before: Some(before), ..ListAllocs::default() };
                 let mut is_first = true;
                 let more = self.read_pages::<verb::AllocList>(
+                    all,
                     (over, &mut cursors.allocs),
                     order,
                     |page| {
@@ -85,7 +91,7 @@ impl Collector {
                 let more = more.await?;
                 plan.more |= more;
             }
-            Kind::Nodes => self.find_nodes(after, order, plan).await?,
+            Kind::Nodes => self.find_nodes(after, order, &mut cursors.nodes, plan).await?,
             Kind::Plugins => {
                 let view = self.view(order.deadline).await?;
                 view.with_view(now, |view| view.find_strays(after, plan));
@@ -99,12 +105,13 @@ impl Collector {
     /// there were more than one sweep takes.
     async fn read_pages<V>(
         &self,
+        to: &V::To,
         (mut list, cursor): (V::Request, &mut Option<String>),
         order: &Order,
         mut take: impl FnMut(V::Reply) -> usize,
     ) -> Result<bool, Problem>
     where
-        V: Verb<To = Namespace>,
+        V: Verb,
         V::Request: Paged,
         V::Reply: PagedReply,
     {
@@ -113,7 +120,7 @@ impl Collector {
         loop {
             let limit = u32::try_from(ITEMS_MAX - found).ok();
             *list.page_mut() = Page { limit, after };
-            let page = self.ask_once::<V>(&Namespace::wildcard(), &list, order).await;
+            let page = self.ask_once::<V>(to, &list, order).await;
             if page.as_ref().is_err_and(|problem| problem.code == Code::BadInput) {
                 // The place means nothing to the service that was asked.
                 *cursor = None;
@@ -137,11 +144,23 @@ impl Collector {
         &self,
         after: Duration,
         order: &Order,
+        cursor: &mut Option<String>,
         plan: &mut Plan,
     ) -> Result<(), Problem> {
-        let view = self.view(order.deadline).await?;
-        let down = view.with_view(clock::now(), |view| view.find_down(after, plan));
-        drop(view);
+        let before = clock::now().before(after);
+        // The answer to a forced sweep names mounts without a claim, also of nodes that are ready.
+        let state = (!order.is_forced).then_some(NodeState::Down);
+        let list = ListNodes { state, ..ListNodes::default() };
+        let (mut down, mut is_first) = (Vec::new(), true);
+        let more = self.read_pages::<verb::NodeStatus>(&(), (list, cursor), order, |page| {
+            if std::mem::take(&mut is_first) {
+                plan.add_unreadable_nodes(&page);
+            }
+            down.extend(plan.find_down(page, before));
+            down.len()
+        });
+        let more = more.await;
+        // Also what was found before an error: the next sweep goes on behind it.
         let judged = stream::iter(down).map(|mut node: DownNode| async {
             let burden = match node.burden.take() {
                 None => self.burden(&node.id, order).await,
@@ -153,6 +172,7 @@ impl Collector {
         while let Some((node, burden)) = judged.next().await {
             plan.add_down(node, burden);
         }
+        plan.more |= more?;
         Ok(())
     }
 

@@ -73,6 +73,18 @@ pub struct SweepView<'a> {
     pub now: Timestamp,
 }
 
+impl Plan {
+    /// Whether there is nothing to collect.
+    pub fn is_idle(&self) -> bool {
+        let Self { unwanted, closing, ended, idle, strays, .. } = self;
+        unwanted.is_empty()
+            && closing.is_empty()
+            && ended.is_empty()
+            && idle.is_empty()
+            && strays.is_empty()
+    }
+}
+
 /// A claim in words.
 pub fn describe(volume: &VolumeKey, alloc: &AllocId, epoch: u64) -> String {
     format!("claim of alloc {alloc} on volume {volume} (epoch {epoch})")

@@ -73,7 +73,7 @@ impl Collector {
     }
 
     /// Finds the candidates of all kinds. A kind that cannot be looked at stops no other. Fails if
-    /// none can.
+    /// none can, and nothing was found before the errors.
     async fn plan(&self, order: &Order, cursors: &mut Cursors) -> Result<Plan, Problem> {
         let (mut plan, mut problems) = (Plan::default(), Vec::new());
         for kind in &order.kinds {
@@ -84,7 +84,8 @@ impl Collector {
                 problems.push(problem);
             }
         }
-        let is_blind = problems.len() == order.kinds.len();
+        // The next sweep goes on behind what was found.
+        let is_blind = problems.len() == order.kinds.len() && plan.is_idle();
         match problems.into_iter().next() {
             Some(problem) if is_blind => Err(problem.at_step(STEP)),
             _ => Ok(plan),

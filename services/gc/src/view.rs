@@ -1,4 +1,5 @@
-//! The records of nodes and plugins, read again for each sweep that looks at them.
+//! The records of nodes and plugins, read again for each sweep that looks for plugin instances of
+//! nodes without a record.
 //!
 //! **Owns** a reading of their buckets while a sweep is planned.
 //!

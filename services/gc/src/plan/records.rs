@@ -8,10 +8,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use berth_contract::key::parse_alloc;
+use berth_contract::key::{parse_alloc, parse_node};
 use berth_contract::message::alloc::{AllocStub, Allocs};
 use berth_contract::message::claim::Claims;
-use berth_domain::plugin::{Node, NodeState};
+use berth_contract::message::registry::{NodeStatus, Nodes};
+use berth_domain::plugin::NodeState;
 use berth_domain::{NodeId, Timestamp, VolumeKey};
 
 use super::{EndedAlloc, Plan, SweepView, describe};
@@ -49,6 +50,30 @@ impl Plan {
         }
     }
 
+    /// Names the nodes whose record cannot be read.
+    pub fn add_unreadable_nodes(&mut self, page: &Nodes) {
+        for record in &page.unreadable {
+            if let Some(node) = parse_node(&record.key) {
+                self.kept.push(format!("node {node}: {record}"));
+            }
+        }
+    }
+
+    /// The nodes of a page that are down since before this time, each with what its own record says
+    /// of it. Names the mounts of all nodes of the page that no claim covers.
+    pub fn find_down(&mut self, page: Nodes, before: Timestamp) -> Vec<DownNode> {
+        let mut down = Vec::new();
+        for node in page.nodes {
+            let mounts = node.unaccounted.iter();
+            self.kept.extend(mounts.map(|mount| format!("node {}: {mount}", node.id)));
+            if node.state == NodeState::Down && node.since <= before {
+                let burden = burden_by_status(&node);
+                down.push(DownNode { id: node.id, since: node.since, burden });
+            }
+        }
+        down
+    }
+
     /// Adds a node that is down, unless something keeps it.
     pub fn add_down(&mut self, node: DownNode, burden: Option<String>) {
         let DownNode { id, since, .. } = node;
@@ -60,27 +85,6 @@ impl Plan {
 }
 
 impl SweepView<'_> {
-    /// Whether more than `after` has passed since then.
-    fn overdue(&self, since: Timestamp, after: Duration) -> bool {
-        since.after(after) <= self.now
-    }
-
-    /// Nodes that are down for longer than `after`, each with what its own record says of it.
-    pub fn find_down(&self, after: Duration, plan: &mut Plan) -> Vec<DownNode> {
-        let unreadable = self.nodes.unreadable().iter();
-        plan.kept.extend(unreadable.map(|(id, record)| format!("node {id}: {record}")));
-        let mounts = self.nodes.unaccounted();
-        plan.kept.extend(mounts.map(|(id, mount)| format!("node {id}: {mount}")));
-        let overdue =
-            |node: &Node| node.state == NodeState::Down && self.overdue(node.since, after);
-        let down = self.nodes.iter().filter(|(_, node)| overdue(node));
-        let down = down.map(|(id, node)| {
-            let (id, since, burden) = (id.clone(), node.since, burden_by_record(node));
-            DownNode { id, since, burden }
-        });
-        down.collect()
-    }
-
     /// Unknown nodes with plugin instances, all of them older than the grace period.
     pub fn find_strays(&self, after: Duration, plan: &mut Plan) {
         let mut strays: BTreeMap<&NodeId, bool> = BTreeMap::new();
@@ -89,7 +93,7 @@ impl SweepView<'_> {
                 let is_known =
                     self.nodes.get(node).is_some() || self.nodes.unreadable().contains_key(node);
                 if !is_known {
-                    *strays.entry(node).or_insert(true) &= self.overdue(instance.since, after);
+                    *strays.entry(node).or_insert(true) &= instance.since.after(after) <= self.now;
                 }
             }
         }
@@ -101,7 +105,7 @@ impl SweepView<'_> {
     }
 }
 
-fn burden_by_record(node: &Node) -> Option<String> {
+fn burden_by_status(node: &NodeStatus) -> Option<String> {
     if let Some(proof) = &node.gone {
         return Some(format!(
             "it counts as gone ({proof}); were that forgotten, nobody would tell it to undo its \

@@ -22,6 +22,7 @@ fn line<'a>(lines: &'a [String], part: &str) -> &'a str {
 async fn a_forced_sweep_releases_what_nobody_wants_and_nothing_else() {
     let mut site = Site::start(1, ON_DEMAND).await;
     site.start_claim().await;
+    site.start_registry().await;
     for (alloc, state) in [
         ("ended", AllocState::Complete),
         ("live", AllocState::Live),
@@ -91,15 +92,16 @@ async fn one_that_fails_stops_no_other_and_is_found_again() {
     let newer = br#"{"state":"dreaming","schema":7}"#.to_vec();
     site.plant(&bucket::ALLOCS, &key::alloc(&namespace(), &alloc_id("newer")), newer).await;
 
-    // No claim service runs.
+    // No claim service runs, and no registry.
     let sweep = site.force().await.unwrap();
     assert_eq!(sweep.collected, Vec::<String>::new());
-    for kind in ["claims", "allocs"] {
+    for kind in ["claims", "allocs", "nodes"] {
         let kept = line(&sweep.kept, &format!("{kind}: not looked at now"));
         assert!(kept.contains("no service answers"), "{kept}");
     }
 
     site.start_claim().await;
+    site.start_registry().await;
     let sweep = site.force().await.unwrap();
     assert_eq!(sweep.collected.len(), 2, "{sweep:#?}");
     // An alloc that cannot be read may be live.

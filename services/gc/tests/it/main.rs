@@ -4,6 +4,7 @@
 
 mod collect;
 mod leader;
+mod pages;
 mod process;
 mod records;
 mod site;

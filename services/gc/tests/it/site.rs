@@ -58,18 +58,28 @@ pub struct Site {
 impl Site {
     /// Starts a server and this many collectors, and waits until one of them leads.
     pub async fn start(collectors: usize, pace: Pace) -> Self {
+        let mut site = Self::new().await;
+        site.start_collectors(collectors, pace);
+        site.led().await;
+        site
+    }
+
+    /// Starts a server only.
+    pub async fn new() -> Self {
         let server = Server::start().await;
         let bus =
             Bus::connect(Config::new([server.url()], "test/host/1").insecure()).await.unwrap();
         let dir = Dir::new("gc");
-        let mut site = Self { collectors: vec![], claim: None, registry: None, bus, server, dir };
+        Self { collectors: vec![], claim: None, registry: None, bus, server, dir }
+    }
+
+    /// Starts this many collectors.
+    pub fn start_collectors(&mut self, collectors: usize, pace: Pace) {
         for at in 0..collectors {
-            let program = Program::service("berth-gc", &format!("gc-{at}"), &site.dir);
-            let program = pace.of(program.on_bus(site.server.url(), 1));
-            site.collectors.push(program.start());
+            let program = Program::service("berth-gc", &format!("gc-{at}"), &self.dir);
+            let program = pace.of(program.on_bus(self.server.url(), 1));
+            self.collectors.push(program.start());
         }
-        site.led().await;
-        site
     }
 
     /// Starts the claim service, and waits until it answers.

@@ -35,7 +35,7 @@ verbs! {
     NodeStatus {
         step: "node.status", endpoint: "node-status",
         subject: "berth.v1.node.status", to: (),
-        service: PLUGIN_REGISTRY, senders: [NODE_READ], effect: Read,
+        service: PLUGIN_REGISTRY, senders: [NODE_READ, GC], effect: Read,
         request: registry::ListNodes, reply: registry::Nodes,
         errors: [NoSuchNode],
     }
