@@ -1,6 +1,7 @@
 //! One agent of the fleet.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write as _;
 use std::sync::Arc;
 
 use berth_access::{LocalFleet, Role};
@@ -17,8 +18,10 @@ use berth_csi::advertised::{
 use berth_csi::fingerprint::NodeFingerprint;
 use berth_domain::{NodeId, PluginId};
 use berth_node_agent::agent::report::Reporter;
+use berth_node_agent::agent::{CLAIMS_TIMEOUT, COMPARISON_INTERVAL};
 use berth_node_agent::controllers::{self, ControllerHosting, CreationAnswers, HostedControllers};
 use berth_node_agent::executor::VolumeExecutor;
+use berth_node_agent::fleet::claimed::read_claimed_uses;
 use berth_node_agent::fleet::events::EventPublisher;
 use berth_node_agent::fleet::gate::Gate;
 use berth_node_agent::fleet::hosting::HostingRights;
@@ -35,6 +38,7 @@ use berth_service::fault_report::FaultReport;
 use berth_service::shutdown::{Shutdown, Trigger};
 use serde_json::{Value, json};
 use tokio::sync::watch;
+use tokio::time::sleep;
 
 use crate::Fatal;
 
@@ -50,6 +54,8 @@ const MAX_IN_FLIGHT: u32 = 512;
 pub struct BusAccess {
     pub nats: String,
     pub fleet: LocalFleet,
+    /// Whether each agent asks for its claims now and then, as an agent with mounts does.
+    pub asks_for_claims: bool,
 }
 
 /// An agent that holds its node's lease and reports its plugin.
@@ -129,6 +135,9 @@ impl BusAccess {
         };
         tokio::spawn(controllers::host(plugin.clone(), hosting, shutdown.clone()));
         let service = listen(&bus, &node).await?;
+        if self.asks_for_claims {
+            tokio::spawn(ask_for_claims(bus.clone(), node.clone()));
+        }
         let interval = config.report_interval;
         let ttl = tenure.ttl.clone();
         let unaccounted = UnaccountedMounts::default();
@@ -166,6 +175,18 @@ impl Agent {
         let (healthy, since) = (!view.healthy, clock::now());
         self.plugin
             .set_instance_view(&self.member, InstanceView { healthy, since, description, ..view });
+    }
+}
+
+/// Asks for the claims of the node at the agent's interval. An agent without mounts does not ask.
+async fn ask_for_claims(bus: Bus, node: NodeId) {
+    loop {
+        sleep(clock::jittered(COMPARISON_INTERVAL)).await;
+        let listed = read_claimed_uses(&bus, &node, &BTreeSet::new(), CLAIMS_TIMEOUT).await;
+        if let Err(problem) = listed {
+            // A closed stderr is no reason to stop.
+            let _ = writeln!(std::io::stderr(), "the claims of {node} were not listed: {problem}");
+        }
     }
 }
 

@@ -8,7 +8,9 @@
 //! the agent's own defaults, and that every agent listens at the subjects of a real one. Only the
 //! plugins are simulated: no socket is read.
 //!
-//! **Never** mounts: there is no journal, and requests for mounts are refused.
+//! **Never** mounts: there is no journal, and requests for mounts are refused. An agent without
+//! mounts does not ask for its claims. With `--asks-for-claims` these agents ask as often as an
+//! agent with mounts.
 
 mod agent;
 mod orders;
@@ -43,6 +45,12 @@ struct Args {
     /// How many agents
     #[arg(long, value_name = "N", default_value_t = 1000)]
     agents: usize,
+    /// The number of the first agent
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    first: usize,
+    /// Each agent asks for the claims of its node each minute, as an agent with mounts does
+    #[arg(long)]
+    asks_for_claims: bool,
 }
 
 fn main() -> ExitCode {
@@ -64,8 +72,10 @@ fn main() -> ExitCode {
 
 /// Runs until it is killed.
 async fn run(args: Args) -> Result<(), Fatal> {
-    let access = BusAccess { nats: args.nats, fleet: LocalFleet::open(&args.access)? };
-    let agents: Vec<Agent> = stream::iter((0..args.agents).map(|number| access.start(number)))
+    let fleet = LocalFleet::open(&args.access)?;
+    let access = BusAccess { nats: args.nats, fleet, asks_for_claims: args.asks_for_claims };
+    let numbers = args.first..args.first + args.agents;
+    let agents: Vec<Agent> = stream::iter(numbers.map(|number| access.start(number)))
         .buffered(AT_ONCE)
         .try_collect()
         .await?;

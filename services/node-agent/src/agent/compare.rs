@@ -40,7 +40,7 @@ use crate::journal::{Journal, JournalledUse, UseKey, UseState};
 use crate::mounts::Unmounting;
 
 /// Interval of the comparisons.
-const INTERVAL: Duration = Duration::from_secs(60);
+pub const INTERVAL: Duration = Duration::from_secs(60);
 /// Pauses after a first comparison that could not be made.
 const FIRST_RETRY: Schedule =
     Schedule { first: Duration::from_millis(500), max: Duration::from_secs(30) };
@@ -49,7 +49,7 @@ const CONFIRM_AFTER: Duration = Duration::from_secs(5);
 /// Interval of comparisons with a new incarnation of the bucket, until one is complete.
 const DUE_INTERVAL: Duration = Duration::from_secs(1);
 /// Time for the whole list of claims to arrive.
-const LIST_TIMEOUT: Duration = Duration::from_secs(5);
+pub const LIST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Compares the journal with the claims.
 pub struct ClaimComparison {

@@ -21,4 +21,6 @@ mod local_state;
 pub mod report;
 mod stages;
 
+pub use compare::{INTERVAL as COMPARISON_INTERVAL, LIST_TIMEOUT as CLAIMS_TIMEOUT};
+
 pub use stages::run;

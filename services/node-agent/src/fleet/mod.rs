@@ -17,7 +17,7 @@
 //! | [`events`] | events |
 //! | [`finish`] | releases that are under way here when the agent is to end |
 
-pub(crate) mod claimed;
+pub mod claimed;
 pub mod events;
 pub(crate) mod finish;
 pub mod gate;
