@@ -105,7 +105,8 @@ storm: setup-chaos nats-server build ## two schedulers in a storm of kills: SECO
 BENCH_PROGRAMS := berth-bench berth-claim berth-plugin-registry berth-volumewatcher berth-gc \
 	berth-node-agent berth-csi-dev berth-fleet
 
-# 15 minutes, with BENCH=quick three; mounting needs root. PART=comparisons takes 25.
+# 15 minutes, with BENCH=quick three; mounting needs root. PART=comparisons takes 25,
+# PART=scale up to an hour (a million volumes, 10 000 agents); neither runs unless it is named.
 # Says what has changed against the rows kept in docs/bench.json. KEEP=1 keeps the new rows there.
 bench: setup-bench nats-server ## measure: claims beside raw writes and a bare service, mounts, size
 	$(call section,release build)

@@ -25,7 +25,7 @@ const ON_ONE_MACHINE: [Measure; 5] = [
     ("a second", |row| row.per_second, grouped, Better::More),
     ("p50", |row| row.p50_us, ms_unit, Better::Less),
     ("p99", |row| row.p99_us, ms_unit, Better::Less),
-    ("memory", Row::rss, memory, Better::Less),
+    ("size", Row::rss, memory, Better::Less),
     ("percent of a core", shares::percent, grouped, Better::Less),
 ];
 /// Compared on any machine.
@@ -105,7 +105,7 @@ fn label(row: &Row) -> String {
         0 => String::new(),
         many => format!(", {many} at once"),
     };
-    format!("{}{at_once}, {}", row.name, numbers::servers(row.servers))
+    format!("{}{at_once}, {}", row.title(), numbers::servers(row.servers))
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::fs::{self, File};
 use std::io::Write as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -164,6 +165,22 @@ pub fn resident(pid: u32) -> Result<u64, Fatal> {
     let value = field(&format!("/proc/{pid}/status"), "VmRSS");
     let kib = value.split(' ').next().and_then(|kib| kib.parse::<u64>().ok());
     Ok(kib.ok_or_else(|| format!("process {pid} shows no memory"))? * 1024)
+}
+
+/// The space that a directory's files take on the disk, in bytes.
+pub fn disk_used(dir: &Path) -> Result<u64, Fatal> {
+    let mut used = 0;
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        used += match entry.metadata() {
+            Ok(metadata) if metadata.is_dir() => disk_used(&entry.path())?,
+            // `st_blocks` counts blocks of 512 bytes.
+            Ok(metadata) => metadata.blocks() * 512,
+            // A server replaces its files while it runs.
+            Err(_) => 0,
+        };
+    }
+    Ok(used)
 }
 
 /// The processor time of a process, over all its threads.

@@ -13,7 +13,9 @@
 mod ask;
 mod bare;
 mod compare;
+mod drawing;
 mod freed;
+mod growth_plot;
 mod identity;
 mod load;
 mod machine;
@@ -31,7 +33,7 @@ mod stats;
 mod table;
 
 use std::io::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
@@ -39,6 +41,7 @@ use clap::{Args, Parser, Subcommand};
 use crate::machine::Machine;
 use crate::measure::Effort;
 use crate::record::{KEPT, RunRecord};
+use crate::row::Row;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -59,11 +62,11 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Measure, print tables and what has changed; write bench.json, former.json and bench.svg
+    /// Measure, print tables and what has changed; write bench.json, former.json and plots
     Run(Run),
     /// Print a run's tables as Markdown, beside the rows that were kept before
     Table(Tables),
-    /// Draw a run's plot again
+    /// Draw a run's plots again
     Plot(Written),
     /// Serve guarded writes and nothing else; started by `run`
     #[command(hide = true)]
@@ -150,10 +153,10 @@ async fn run(options: Run) -> Result<(), Fatal> {
     say(&compare::report(&run, &kept))?;
     std::fs::create_dir_all(&options.out)?;
     let write = |name: &str, text: String| std::fs::write(options.out.join(name), text);
-    write("bench.svg", plot::svg(&run.rows))?;
+    draw_plots(&run.rows, &options.out.join("bench.json"))?;
     write("bench.json", record::to_json(std::slice::from_ref(&run))?)?;
     write(FORMER, record::to_json(&kept)?)?;
-    say(&format!("written to {}: bench.json, {FORMER}, bench.svg", options.out.display()))?;
+    say(&format!("written to {}: bench.json, {FORMER}, plots", options.out.display()))?;
     if options.keep {
         std::fs::write(&kept_file, record::to_json(&record::keep(kept, run))?)?;
         say(&format!("kept in {KEPT}"))?;
@@ -170,8 +173,16 @@ fn print_tables(Tables { written, former }: &Tables) -> Result<(), Fatal> {
 }
 
 fn draw(written: &Written) -> Result<(), Fatal> {
-    let rows = record::rows(&record::read(&written.file)?);
-    Ok(std::fs::write(written.file.with_extension("svg"), plot::svg(&rows))?)
+    draw_plots(&record::rows(&record::read(&written.file)?), &written.file)
+}
+
+/// Writes the plots beside a file of rows.
+fn draw_plots(rows: &[Row], file: &Path) -> Result<(), Fatal> {
+    std::fs::write(file.with_extension("svg"), plot::svg(rows))?;
+    if let Some(growth) = growth_plot::svg(rows) {
+        std::fs::write(file.with_file_name("scale.svg"), growth)?;
+    }
+    Ok(())
 }
 
 /// Writes a result to standard output.

@@ -1,4 +1,4 @@
-//! The rows as the tables of `docs/performance.md`.
+//! The rows as the tables of `docs/performance.md` and `docs/scale.md`.
 
 use std::fmt::Write as _;
 
@@ -77,7 +77,7 @@ const TABLES: [Table; 9] = [
         part: Part::Fleet,
         head: "| a fleet | nats-server and registry, of one core | p50 / p99 |",
         own: 2,
-        cells: |row| vec![row.name.clone(), shares::of_the_bus(row), times_unit(row)],
+        cells: |row| vec![row.name.clone(), shares::in_words(row), times_unit(row)],
     },
     Table {
         part: Part::Size,
@@ -114,11 +114,12 @@ pub fn tables(runs: &[RunRecord], former: &[RunRecord]) -> String {
     }
     let former: Vec<&Row> = former.iter().flat_map(|run| &run.rows).collect();
     for servers in SERVERS {
-        out.push_str(&pivot(&rows, &former, servers));
+        out.push_str(&levels(&rows, &former, servers));
     }
     for table in TABLES {
         out.push_str(&table.text(&rows, &former));
     }
+    out.push_str(&sizes(&rows, &former));
     out.trim_end().to_owned()
 }
 
@@ -163,43 +164,104 @@ fn row_before<'a>(row: &Row, former: &[&'a Row]) -> Option<&'a Row> {
 
 /// The levels side by side: above the claims what they are compared with, below each row its former
 /// figures and Nomad's.
-fn pivot(rows: &[Row], former: &[&Row], servers: u32) -> String {
-    let on_servers: Vec<&Row> = rows
-        .iter()
-        .filter(|row| matches!(row.part, Part::Claims | Part::Releases) && row.servers == servers)
+fn levels(rows: &[Row], former: &[&Row], servers: u32) -> String {
+    let is_there =
+        |row: &&Row| matches!(row.part, Part::Claims | Part::Releases) && row.servers == servers;
+    let columns = LEVELS.map(|level| (u64::from(level), format!("{level} at once")));
+    Pivot {
+        title: numbers::servers(servers),
+        columns: columns.to_vec(),
+        column_of: |row| Some(row.at_once.into()),
+        cell: beside_limit,
+    }
+    .text(&rows.iter().filter(is_there).collect::<Vec<_>>(), former)
+}
+
+/// The numbers of volumes side by side.
+fn sizes(rows: &[Row], former: &[&Row]) -> String {
+    let rows: Vec<&Row> = rows.iter().filter(|row| row.part == Part::Scale).collect();
+    let mut sizes: Vec<u64> = rows.iter().filter_map(|row| row.volumes).collect();
+    sizes.sort_unstable();
+    sizes.dedup();
+    Pivot {
+        title: "volumes",
+        columns: sizes.into_iter().map(|size| (size, numbers::whole(size))).collect(),
+        column_of: |row| row.volumes,
+        cell: cost,
+    }
+    .text(&rows, former)
+}
+
+/// A table in which the rows of one name share a line.
+struct Pivot {
+    title: &'static str,
+    /// What distinguishes the rows of one name, and the words for it.
+    columns: Vec<(u64, String)>,
+    column_of: fn(&Row) -> Option<u64>,
+    cell: fn(&Row) -> String,
+}
+
+impl Pivot {
+    /// The table; empty without rows.
+    fn text(&self, rows: &[&Row], former: &[&Row]) -> String {
+        let mut names: Vec<&str> = Vec::new();
+        for row in rows {
+            if !names.contains(&row.name.as_str()) {
+                names.push(&row.name);
+            }
+        }
+        if names.is_empty() {
+            return String::new();
+        }
+        let heads: Vec<&str> = self.columns.iter().map(|(_, head)| head.as_str()).collect();
+        let rule = "---|".repeat(heads.len() + 1);
+        let mut out = format!("| {} | {} |\n|{rule}\n", self.title, heads.join(" | "));
+        for name in names {
+            let at = |column: u64| {
+                let is_at = |row: &&&Row| row.name == name && (self.column_of)(row) == Some(column);
+                rows.iter().find(is_at).copied()
+            };
+            let cells = |of: &dyn Fn(&Row) -> Option<String>| {
+                let columns = self.columns.iter().map(|(column, _)| at(*column));
+                columns.map(|row| row.and_then(of).unwrap_or_default()).collect::<Vec<_>>()
+            };
+            let lines = [
+                (name, cells(&|row| Some((self.cell)(row)))),
+                ("before", cells(&|row| row_before(row, former).map(self.cell))),
+                ("the same in Nomad", cells(&|row| Some(beside(row)))),
+            ];
+            for (name, cells) in lines {
+                if cells.iter().any(|cell| !cell.is_empty()) {
+                    // Writing to a string does not fail.
+                    let _ = writeln!(out, "| {name} | {} |", cells.join(" | "));
+                }
+            }
+        }
+        out.push('\n');
+        out
+    }
+}
+
+/// What a row costs: a size, shares of a core, or the times and the processor time of an operation.
+fn cost(row: &Row) -> String {
+    let many = row.at_once > 1 && row.per_second.is_some();
+    let worked = || row.cpu_us.iter().filter(|(name, _)| *name != "load");
+    let all: f64 = worked().map(|(_, us)| us).sum();
+    // Who works less than a twentieth of it does something else.
+    let worked: Vec<_> = worked()
+        .filter(|(_, us)| **us * 20.0 >= all)
+        .map(|(name, us)| format!("{name} {}", grouped(*us)))
         .collect();
-    let mut names: Vec<&str> = Vec::new();
-    for row in &on_servers {
-        if !names.contains(&row.name.as_str()) {
-            names.push(&row.name);
-        }
-    }
-    if names.is_empty() {
-        return String::new();
-    }
-    let levels = LEVELS.map(|level| format!("{level} at once")).join(" | ");
-    let columns = "---|".repeat(LEVELS.len() + 1);
-    let mut out = format!("| {} | {levels} |\n|{columns}\n", numbers::servers(servers));
-    for name in names {
-        let at = LEVELS.map(|level| {
-            on_servers.iter().find(|row| row.name == name && row.at_once == level).copied()
-        });
-        let before = at.map(|row| row.and_then(|row| row_before(row, former)));
-        let lines = [
-            (name, at.map(|row| row.map(beside_limit))),
-            ("before", before.map(|row| row.map(beside_limit))),
-            ("the same in Nomad", at.map(|row| row.map(beside).filter(|cell| !cell.is_empty()))),
-        ];
-        for (name, cells) in
-            lines.into_iter().filter(|(_, cells)| cells.iter().any(Option::is_some))
-        {
-            // Writing to a string does not fail.
-            let _ =
-                writeln!(out, "| {name} | {} |", cells.map(Option::unwrap_or_default).join(" | "));
-        }
-    }
-    out.push('\n');
-    out
+    let figures = [
+        row.rss().map(memory).unwrap_or_default(),
+        shares::in_words(row),
+        if many { format!("{} a second", rate(row.per_second)) } else { String::new() },
+        // A single operation has one time.
+        if row.p50_us == row.p99_us { time(row.p50_us) } else { times_unit(row) },
+        if worked.is_empty() { String::new() } else { format!("{} µs", worked.join(", ")) },
+        row.missed.clone().unwrap_or_default(),
+    ];
+    figures.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join(" · ")
 }
 
 /// Rate and times, with their shares of the limit's.
@@ -273,6 +335,27 @@ mod tests {
         let text = text_of(vec![row.limit("the plugin's own calls", 16.0 / 0.04)]);
         let expected = "| create to ready, 16 at once | 64.0 | 250/400 ms | 40.0 ms | 210 ms |";
         assert_eq!(text.lines().nth(2), Some(expected), "{text}");
+    }
+
+    #[test]
+    fn a_number_of_volumes_has_a_column_and_what_was_missed_a_cell() {
+        let at = |name: &str, volumes| Row {
+            volumes: Some(volumes),
+            ..Row::new(Part::Scale, name, 1, 1)
+        };
+        let cpu_us = [("claim", 41.3), ("load", 99.0), ("registry", 1.0)];
+        let cpu_us = cpu_us.map(|(name, us)| (name.to_owned(), us)).into();
+        let claim = Row { p50_us: Some(900.0), p99_us: Some(2e3), cpu_us, ..at("claim", 1_000) };
+        let missed = Some("not within 120 s".to_owned());
+        let late = Row { missed, ..at("claim", 1_000_000) };
+        let size = Row { rss_bytes: Some(3 << 20), ..at("memory", 1_000_000) };
+        let lines = [
+            "| volumes | 1 000 | 1 000 000 |",
+            "|---|---|---|",
+            "| claim | 0.90/2.00 ms · claim 41.3 µs | not within 120 s |",
+            "| memory |  | 3.0 MiB |",
+        ];
+        assert_eq!(text_of(vec![claim, late, size]), lines.join("\n"));
     }
 
     #[test]

@@ -44,7 +44,15 @@ pub fn grouped(number: f64) -> String {
     if number < 100.0 {
         return format!("{number:.1}");
     }
-    let digits = format!("{number:.0}");
+    spaced(&format!("{number:.0}"))
+}
+
+/// A count with a space between thousands.
+pub fn whole(number: u64) -> String {
+    spaced(&number.to_string())
+}
+
+fn spaced(digits: &str) -> String {
     let mut out = String::new();
     for (at, digit) in digits.chars().enumerate() {
         if at > 0 && (digits.len() - at).is_multiple_of(3) {

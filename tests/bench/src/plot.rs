@@ -1,9 +1,6 @@
 //! The claims as a picture: rates above, times below, one server left, three right.
-//!
-//! A self-contained SVG. A dark colour scheme gets other colours.
 
-use std::fmt::Write as _;
-
+use crate::drawing::Drawing;
 use crate::measure::{BARE, CLAIM, CLAIM_ATTACHED, LEVELS, RAW, SERVERS};
 use crate::nomad;
 use crate::numbers::{self, grouped};
@@ -21,36 +18,14 @@ const LEFT: [f64; 2] = [64.0, 536.0];
 const RATES: (f64, f64) = (110.0, 240.0);
 const TIMES: (f64, f64) = (410.0, 170.0);
 
-const STYLE: &str = "
-text { font: 13px system-ui, 'Segoe UI', Helvetica, Arial, sans-serif; fill: #24292f }
-.title { font-size: 17px; font-weight: 600 }
-.panel { font-size: 14px; font-weight: 600 }
-.small { font-size: 11px }
-.quiet { fill: #57606a }
-.paper { fill: #ffffff }
-.grid { stroke: #d0d7de; stroke-width: 1 }
-.raw { fill: #b3bcc8; stroke: #b3bcc8 } .bare { fill: #7a8899; stroke: #7a8899 }
-.claim { fill: #1a7f64; stroke: #1a7f64 } .attached { fill: #d98a2b; stroke: #d98a2b }
-.nomad { stroke: #cf222e; stroke-width: 2.5 }
-rect { stroke: none } .whisker { stroke-width: 2 }
-@media (prefers-color-scheme: dark) {
-text { fill: #e6edf3 } .quiet { fill: #9198a1 } .paper { fill: #0d1117 } .grid { stroke: #30363d }
-.raw { fill: #5d6773; stroke: #5d6773 } .bare { fill: #8f9baa; stroke: #8f9baa }
-.claim { fill: #3fb68f; stroke: #3fb68f } .attached { fill: #e3a04c; stroke: #e3a04c }
-.nomad { stroke: #ff7b72 }
-}";
-
 /// The plot of a run.
 pub fn svg(rows: &[Row]) -> String {
     let rows: Vec<&Row> = rows.iter().filter(|row| row.part == Part::Claims).collect();
-    let mut drawing = Drawing(format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" \
-         width=\"{WIDTH}\" height=\"{HEIGHT}\" role=\"img\" \
-         aria-label=\"Claims per second and their times beside the limits of the bus\">\n\
-         <style>{STYLE}\n</style>\n\
-         <rect class=\"paper\" width=\"{WIDTH}\" height=\"{HEIGHT}\" rx=\"8\"/>\n"
-    ));
-    drawing.text(24.0, 34.0, "title", "start", "Claims, beside what the bus itself can do");
+    let mut drawing = Drawing::new(
+        (WIDTH, HEIGHT),
+        "Claims, beside what the bus itself can do",
+        "Claims per second and their times beside the limits of the bus",
+    );
     drawing.legend();
     for (servers, left) in SERVERS.into_iter().zip(LEFT) {
         let on_servers: Vec<&Row> =
@@ -62,38 +37,10 @@ pub fn svg(rows: &[Row]) -> String {
         drawing.rates(&on_servers, left);
         drawing.times(&on_servers, left);
     }
-    drawing.text(
-        WIDTH / 2.0,
-        HEIGHT - 14.0,
-        "small quiet",
-        "middle",
-        "callers at once; every write is synced to disk before it is acknowledged",
-    );
-    drawing.0.push_str("</svg>\n");
-    drawing.0
+    drawing.finished("callers at once; every write is synced to disk before it is acknowledged")
 }
 
-struct Drawing(String);
-
 impl Drawing {
-    fn put(&mut self, element: std::fmt::Arguments<'_>) {
-        // Writing to a string does not fail.
-        let _ = writeln!(self.0, "{element}");
-    }
-
-    fn text(&mut self, x: f64, y: f64, class: &str, anchor: &str, text: &str) {
-        self.put(format_args!(
-            "<text x=\"{x:.1}\" y=\"{y:.1}\" class=\"{class}\" \
-             text-anchor=\"{anchor}\">{text}</text>"
-        ));
-    }
-
-    fn line(&mut self, (x1, y1): (f64, f64), (x2, y2): (f64, f64), class: &str) {
-        self.put(format_args!(
-            "<line x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\" class=\"{class}\"/>"
-        ));
-    }
-
     fn legend(&mut self) {
         let mut x = 24.0;
         for (name, class) in SERIES {

@@ -37,6 +37,8 @@ pub enum Part {
     Size,
     /// Requests among many volumes while the services compare their mirrors; 25 minutes.
     Comparisons,
+    /// What everything costs among up to a million volumes and ten thousand agents; up to an hour.
+    Scale,
 }
 
 impl Part {
@@ -53,6 +55,7 @@ impl Part {
             Self::Fleet => "a fleet of agents with one plugin each",
             Self::Size => "many volumes",
             Self::Comparisons => "many volumes, while mirrors are compared with their buckets",
+            Self::Scale => "from a thousand volumes to a million, and ten thousand agents",
         }
     }
 }
@@ -67,6 +70,12 @@ pub struct Row {
     pub at_once: u32,
     /// The number of nats-servers.
     pub servers: u32,
+    /// How many volumes are registered, of a row that is measured at several sizes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volumes: Option<u64>,
+    /// Why the row has no figures, or fewer than it should have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub missed: Option<String>,
     /// Operations per second.
     pub per_second: Option<f64>,
     pub p50_us: Option<f64>,
@@ -88,7 +97,7 @@ pub struct Row {
     /// Requests that the caller sent per operation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requests: Option<f64>,
-    /// Resident memory of a process, in bytes.
+    /// Resident memory of a process, or the space that the stores take on the disk, in bytes.
     pub rss_bytes: Option<u64>,
     /// Processor time of each process per operation, in microseconds.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -109,8 +118,16 @@ impl Row {
 
     /// Whether this row measures the same as another.
     pub fn measures_same(&self, other: &Self) -> bool {
-        let identity = |row: &Self| (row.part, row.at_once, row.servers);
+        let identity = |row: &Self| (row.part, row.at_once, row.servers, row.volumes);
         identity(self) == identity(other) && self.name == other.name
+    }
+
+    /// The name with the size at which it was measured.
+    pub fn title(&self) -> String {
+        match self.volumes {
+            Some(volumes) => format!("{}, {volumes} volumes", self.name),
+            None => self.name.clone(),
+        }
     }
 
     /// The resident memory, in bytes.

@@ -14,18 +14,21 @@ use berth_harness::nats::{NatsOptions, NatsServers};
 use berth_harness::process::{Daemon, Program};
 use berth_harness::wait;
 use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
 
 use crate::Fatal;
 use crate::ask::{self, NODE};
 use crate::bare;
 use crate::identity;
-use crate::machine::busy;
+use crate::machine::{busy, disk_used, resident};
 use crate::stats::count;
 
 /// How long a process may take to get ready.
 const READY: Duration = Duration::from_secs(60);
 /// The directory of the identities, below the site's directory.
 const ACCESS: &str = "access";
+/// The servers together, as a process.
+const SERVER: &str = "nats-server";
 /// The name of the first of three servers.
 const FIRST: &str = "n1";
 
@@ -134,7 +137,7 @@ impl Site {
     pub fn worked(&self) -> Result<BTreeMap<String, Duration>, Fatal> {
         let mut worked = BTreeMap::from([("load".to_owned(), busy(std::process::id())?)]);
         let servers = self.nats_pids().into_iter().map(busy).collect::<Result<Vec<_>, _>>()?;
-        worked.insert("nats-server".to_owned(), servers.into_iter().sum());
+        worked.insert(SERVER.to_owned(), servers.into_iter().sum());
         for (name, daemon) in &self.running {
             worked.insert(name.clone(), busy(daemon.pid())?);
         }
@@ -153,6 +156,60 @@ impl Site {
             (process, us / count(operations))
         };
         Ok(self.worked()?.into_iter().map(each).collect())
+    }
+
+    /// Does some work; returns its output and each process's share of one core meanwhile, in
+    /// percent.
+    pub async fn shares<T>(
+        &self,
+        work: impl Future<Output = T>,
+    ) -> Result<(T, BTreeMap<String, f64>), Fatal> {
+        let (began, before) = (Instant::now(), self.worked()?);
+        let output = work.await;
+        let took_us = began.elapsed().as_secs_f64() * 1e6;
+        let worked_us = self.worked_each(&before, 1)?.into_iter();
+        Ok((output, worked_us.map(|(process, us)| (process, us / took_us * 100.0)).collect()))
+    }
+
+    /// Kills a service and starts it again: the time until it answers at this subject. It answers
+    /// once it has read everything.
+    pub async fn restarted(
+        &self,
+        name: &str,
+        subject: &str,
+        body: &Value,
+        within: Duration,
+    ) -> Result<Duration, Fatal> {
+        self.daemon(name)?.kill9();
+        wait::until(&format!("{name} is gone"), PATIENCE, || async {
+            match ask::ask(&self.bus, subject, body).await {
+                Ok(_) => Err("the killed service answers"),
+                Err(_) => Ok(()),
+            }
+        })
+        .await;
+        let began = Instant::now();
+        self.daemon(name)?.restart();
+        while ask::ask(&self.bus, subject, body).await.is_err() {
+            if began.elapsed() > within {
+                return Err(format!("{name} does not answer after {within:?}").into());
+            }
+            sleep(Duration::from_millis(2)).await;
+        }
+        Ok(began.elapsed())
+    }
+
+    /// The resident memory of a process, in bytes; of all servers together.
+    pub fn memory(&self, name: &str) -> Result<u64, Fatal> {
+        match name {
+            SERVER => self.nats_pids().into_iter().map(resident).sum(),
+            name => resident(self.daemon(name)?.pid()),
+        }
+    }
+
+    /// The space that the servers' stores take on the disk, in bytes.
+    pub fn disk_used(&self) -> Result<u64, Fatal> {
+        self.nats.servers().iter().map(|server| disk_used(&server.store())).sum()
     }
 
     /// The nats-servers' processes.
@@ -262,7 +319,7 @@ impl Site {
                 let first = json!({"placement": {"preferred": FIRST}});
                 // Refused while another election runs; the next round checks.
                 let _: Result<Value, _> = ask::ask(&self.bus, &subject, &first).await;
-                tokio::time::sleep(Duration::from_millis(250)).await;
+                sleep(Duration::from_millis(250)).await;
             }
         }
         Ok(())

@@ -32,9 +32,13 @@ pub fn terminal(rows: &[Row]) -> String {
         }
         let mut lines = vec![HEAD.map(str::to_owned).to_vec()];
         part.title().clone_into(&mut lines[0][0]);
-        lines.extend(rows.into_iter().map(cells));
+        lines.extend(rows.iter().copied().map(cells));
         out.push('\n');
         out.push_str(&aligned(&lines));
+        for (row, missed) in rows.iter().filter_map(|row| Some((row, row.missed.as_ref()?))) {
+            // Writing to a string does not fail.
+            let _ = writeln!(out, "{}: {missed}", row.title());
+        }
     }
     out
 }
@@ -52,7 +56,7 @@ pub fn work(rows: &[Row]) -> String {
     let mut lines = vec![head.into_iter().chain(columns.iter().copied().cloned()).collect()];
     lines.extend(rows.into_iter().map(|row| {
         let us = |name: &&String| row.cpu_us.get(*name).map(|us| format!("{us:.0}"));
-        let mut line = vec![row.name.clone(), row.at_once.to_string(), row.servers.to_string()];
+        let mut line = vec![row.title(), row.at_once.to_string(), row.servers.to_string()];
         line.extend(columns.iter().map(|name| us(name).unwrap_or_default()));
         line
     }));
@@ -64,8 +68,8 @@ fn cells(row: &Row) -> Vec<String> {
     let size = row.rss().map(memory);
     vec![
         match row.requests {
-            Some(requests) => format!("{}, {requests:.2} requests", row.name),
-            None => row.name.clone(),
+            Some(requests) => format!("{}, {requests:.2} requests", row.title()),
+            None => row.title(),
         },
         if row.at_once == 0 { String::new() } else { row.at_once.to_string() },
         row.servers.to_string(),

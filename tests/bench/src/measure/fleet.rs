@@ -5,6 +5,7 @@
 //! event.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -36,23 +37,17 @@ const WATCHED: u32 = 100;
 /// How often `plugin.status` is read until it shows a flip.
 const READ_INTERVAL: Duration = Duration::from_millis(2);
 /// How long the whole fleet may take to come up, on a busy machine.
-const FLEET_UP_TIMEOUT: Duration = Duration::from_secs(300);
+const FLEET_UP_TIMEOUT: Duration = Duration::from_secs(900);
 
 pub async fn measure(effort: &Effort) -> Result<Vec<Row>, Fatal> {
     let mut site = Site::start(1).await?;
     site.start_claims().await?;
     site.start_releases().await?;
-    let args = [("--nats", site.url().into()), ("--agents", AGENTS.to_string().into())];
-    let args = args.into_iter().chain([("--access", site.access().into_os_string())]);
-    site.start_program(
-        "berth-fleet",
-        "fleet",
-        args.flat_map(|(flag, value)| [flag.into(), value]),
-    )?;
-    come_up(&site).await;
+    start(&mut site, 0..AGENTS, false)?;
+    come_up(&site, AGENTS).await;
     sleep(effort.settled).await;
     let row = |name: String| Row::new(Part::Fleet, name, AGENTS, 1);
-    let idle = shares(&site, sleep(effort.idle)).await?.1;
+    let idle = site.shares(sleep(effort.idle)).await?.1;
     let mut rows = vec![Row { core_percent: idle, ..row(format!("{AGENTS} agents, idle")) }];
     let (waiting, busy) = churn(&site, effort).await?;
     let depth = Row { waiting: Some(waiting), core_percent: busy, ..row(churning("")) };
@@ -66,28 +61,30 @@ fn churning(what: &str) -> String {
     format!("{AGENTS} agents, {FLIPS} plugins flip a second{what}")
 }
 
+/// Starts a process with the agents of these numbers.
+pub fn start(site: &mut Site, numbers: Range<u32>, asks_for_claims: bool) -> Result<(), Fatal> {
+    let options = [
+        ("--nats", site.url().into()),
+        ("--access", site.access().into_os_string()),
+        ("--first", numbers.start.to_string().into()),
+        ("--agents", numbers.len().to_string().into()),
+    ];
+    let options = options.into_iter().flat_map(|(flag, value)| [flag.into(), value]);
+    let asks = asks_for_claims.then(|| "--asks-for-claims".into());
+    let name = format!("fleet-{}", numbers.start);
+    site.start_program("berth-fleet", &name, options.chain(asks))
+}
+
 /// Waits until the registry counts every agent's plugin healthy.
-async fn come_up(site: &Site) {
+pub async fn come_up(site: &Site, agents: u32) {
     wait::until("the fleet is up", FLEET_UP_TIMEOUT, async || {
         let query = json!({"id": PLUGIN, "limit": 1});
         let answer = ask::ask(&site.bus, &verb::PluginStatus::subject(&()), &query).await;
         let answer = answer.map_err(|error| error.to_string())?;
         let nodes = &answer["plugins"][0]["nodes"];
-        if nodes["healthy"] == AGENTS { Ok(()) } else { Err(nodes.to_string()) }
+        if nodes["healthy"] == agents { Ok(()) } else { Err(nodes.to_string()) }
     })
     .await;
-}
-
-/// Does some work; returns its output and each process's share of one core meanwhile, in percent.
-async fn shares<T>(
-    site: &Site,
-    work: impl Future<Output = T>,
-) -> Result<(T, BTreeMap<String, f64>), Fatal> {
-    let (began, before) = (Instant::now(), site.worked()?);
-    let output = work.await;
-    let took_us = began.elapsed().as_secs_f64() * 1e6;
-    let worked_us = site.worked_each(&before, 1)?.into_iter();
-    Ok((output, worked_us.map(|(process, us)| (process, us / took_us * 100.0)).collect()))
 }
 
 /// Flips plugins all the time; returns the most changes that waited at once to be stored, and each
@@ -98,7 +95,7 @@ async fn churn(site: &Site, effort: &Effort) -> Result<(u64, BTreeMap<String, f6
     let mirror = Mirror::start(&plugins, ">", arrivals.clone(), MirrorOptions::default()).await?;
     arrivals.take();
     let flips = flip(site, effort.flips);
-    let (flipped, busy) = shares(site, flips).await?;
+    let (flipped, busy) = site.shares(flips).await?;
     let flipped = flipped?;
     wait::until("every flip is stored", PATIENCE, async || {
         let stored = arrivals.count();

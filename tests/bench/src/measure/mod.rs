@@ -9,6 +9,7 @@ mod many_releases;
 mod mounts;
 mod plugin_back;
 mod releases;
+pub mod scale;
 mod shared_volume;
 mod size;
 mod storage;
@@ -75,6 +76,14 @@ pub struct Effort {
     pub starts: usize,
     /// How often mirrors are compared while requests are measured.
     pub comparisons: usize,
+    /// How many volumes there are, one size after the other.
+    pub sizes: &'static [usize],
+    /// How many of the volumes are claimed and released at each size.
+    pub claimed: usize,
+    /// How many agents there are, one fleet after the other.
+    pub fleets: &'static [u32],
+    /// How long the services are measured at rest, at each size and in each fleet.
+    pub rest: Duration,
 }
 
 impl Effort {
@@ -97,6 +106,10 @@ impl Effort {
             volumes: 100_000,
             starts: 3,
             comparisons: 3,
+            sizes: &[1_000, 100_000, 1_000_000],
+            claimed: 500,
+            fleets: &[1_000, 10_000],
+            rest: Duration::from_secs(60),
         }
     }
 
@@ -119,6 +132,10 @@ impl Effort {
             volumes: 10_000,
             starts: 1,
             comparisons: 1,
+            sizes: &[1_000, 10_000],
+            claimed: 100,
+            fleets: &[200],
+            rest: Duration::from_secs(5),
         }
     }
 
@@ -129,12 +146,12 @@ impl Effort {
     }
 }
 
-/// Measures everything, or only some parts and numbers of servers. The comparisons are measured
-/// only if they are named: they take longer than all the others together.
+/// Measures everything, or only some parts and numbers of servers. The parts that take longer than
+/// all the others together are measured only if they are named.
 pub async fn all(effort: &Effort, parts: &[Part], servers: Option<u32>) -> Result<Vec<Row>, Fatal> {
     let began = Instant::now();
     let is_wanted = |part: Part| match parts {
-        [] => part != Part::Comparisons,
+        [] => !matches!(part, Part::Comparisons | Part::Scale),
         parts => parts.contains(&part),
     };
     let tell_of = |part: Part| tell(&format!("{:?}: {}", began.elapsed(), part.title()));
@@ -169,6 +186,7 @@ pub async fn all(effort: &Effort, parts: &[Part], servers: Option<u32>) -> Resul
             Part::Fleet => fleet::measure(effort).await?,
             Part::Size => size::measure(effort).await?,
             Part::Comparisons => vec![comparisons::measure(effort).await?],
+            Part::Scale => scale::measure(effort).await?,
         });
     }
     tell(&format!("{:?}: done", began.elapsed()));

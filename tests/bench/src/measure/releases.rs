@@ -102,13 +102,23 @@ fn cycle(site: &Site, namespace: &Namespace, freed: &Freed, pairs: &Arc<Vec<Pair
             (bus.clone(), namespace.clone(), freed.clone(), Arc::clone(&pairs));
         async move {
             let Pair { volume, alloc } = &pairs[index];
-            let deletion = freed.expect(&namespace, volume, alloc)?;
             ask::take(&bus, &namespace, alloc, volume).await?;
-            let release = json!({"alloc": alloc, "volume": volume});
-            ask::about::<verb::ClaimRelease>(&bus, &namespace, &release).await?;
-            deletion.gone().await?;
+            release(&bus, &namespace, &freed, &pairs[index]).await?;
             Ok(true)
         }
         .boxed()
     })
+}
+
+/// Gives a volume up, and waits until it is free.
+pub async fn release(
+    bus: &Bus,
+    namespace: &Namespace,
+    freed: &Freed,
+    Pair { volume, alloc }: &Pair,
+) -> Result<(), Fatal> {
+    let deletion = freed.expect(namespace, volume, alloc)?;
+    let release = json!({"alloc": alloc, "volume": volume});
+    ask::about::<verb::ClaimRelease>(bus, namespace, &release).await?;
+    deletion.gone().await
 }

@@ -1,20 +1,19 @@
 //! Many volumes: how long it takes to register them, their memory, the rate of claims among them,
 //! and how long a service that starts over them takes until it serves.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use berth_bus::Bus;
 use berth_contract::verb::{self, Verb as _};
 use berth_domain::Namespace;
-use berth_harness::wait;
 use serde_json::json;
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 use super::{Effort, turns};
 use crate::Fatal;
 use crate::ask;
 use crate::load::{self, Supply};
-use crate::machine::resident;
 use crate::row::{Part, Row};
 use crate::site::{PATIENCE, Site};
 use crate::stand_in::PLAIN;
@@ -24,7 +23,7 @@ use crate::stats::{Sample, count};
 const AT_ONCE: u32 = 16;
 /// How many volumes the callers claim in a round.
 const CLAIMS: usize = 4_000;
-const SERVICES: [&str; 4] = ["claim", "volumewatcher", "gc", "registry"];
+const PROCESSES: [&str; 5] = ["claim", "volumewatcher", "gc", "registry", "nats-server"];
 
 pub async fn measure(effort: &Effort) -> Result<Vec<Row>, Fatal> {
     let many = effort.volumes;
@@ -96,63 +95,50 @@ async fn read_lists(bus: Bus) -> Result<(), Fatal> {
     }
 }
 
-/// The resident memory of each service and server, in bytes.
+/// The resident memory of each service and of the server, in bytes.
 fn memory(site: &Site) -> Result<Vec<(String, u64)>, Fatal> {
-    let mut sizes = Vec::new();
-    for name in SERVICES {
-        sizes.push((name.to_owned(), resident(site.daemon(name)?.pid())?));
-    }
-    for pid in site.nats_pids() {
-        sizes.push(("nats-server".to_owned(), resident(pid)?));
-    }
-    Ok(sizes)
+    PROCESSES.into_iter().map(|name| Ok((name.to_owned(), site.memory(name)?))).collect()
 }
 
 async fn registered(site: &Site, many: usize) -> Result<Row, Fatal> {
-    let bus = site.bus.clone();
     let began = Instant::now();
-    let times = ask::fill(many, move |at| {
-        let bus = bus.clone();
+    let times = register(&site.bus, 0..many, |_| Namespace::default()).await?;
+    let sample = Sample::new(times, began.elapsed()).ok_or("no volume was registered")?;
+    let row = Row::new(Part::Size, format!("{many} volumes registered"), 128, 1);
+    Ok(Row { writes: Some(1.0), ..row.sample(&sample) })
+}
+
+/// Registers the volumes of these numbers; returns how long each took.
+pub async fn register(
+    bus: &Bus,
+    numbers: Range<usize>,
+    namespace_of: fn(usize) -> Namespace,
+) -> Result<Vec<Duration>, Fatal> {
+    let (bus, first) = (bus.clone(), numbers.start);
+    ask::fill(numbers.len(), move |at| {
+        let (bus, number) = (bus.clone(), first + at);
         async move {
-            let (namespace, id) = (Namespace::default(), volume(at));
+            let (namespace, id) = (namespace_of(number), volume(number));
             let asked_at = Instant::now();
             let access = "single-node-writer";
             ask::register_volume(&bus, &namespace, &id, PLAIN, access).await?;
             Ok(asked_at.elapsed())
         }
-    });
-    let sample = Sample::new(times.await?, began.elapsed()).ok_or("no volume was registered")?;
-    let row = Row::new(Part::Size, format!("{many} volumes registered"), 128, 1);
-    Ok(Row { writes: Some(1.0), ..row.sample(&sample) })
+    })
+    .await
 }
 
-fn volume(at: usize) -> String {
-    format!("volume-{at:06}")
+/// The id of the volume of this number.
+pub fn volume(number: usize) -> String {
+    format!("volume-{number:06}")
 }
 
-/// Kills a service and starts it again: the time until its first answer. It answers once it has
-/// read everything.
+/// How long a service takes from its start to its first answer.
 async fn started(site: &Site, name: &str, subject: &str, effort: &Effort) -> Result<Row, Fatal> {
     let last = json!({"id": volume(effort.volumes - 1)});
     let mut times = Vec::new();
     for _ in 0..effort.starts {
-        site.daemon(name)?.kill9();
-        wait::until(&format!("{name} is gone"), PATIENCE, || async {
-            match ask::ask(&site.bus, subject, &last).await {
-                Ok(_) => Err("the killed service answers"),
-                Err(_) => Ok(()),
-            }
-        })
-        .await;
-        let began = Instant::now();
-        site.daemon(name)?.restart();
-        while ask::ask(&site.bus, subject, &last).await.is_err() {
-            if began.elapsed() > PATIENCE {
-                return Err(format!("{name} does not answer after {PATIENCE:?}").into());
-            }
-            sleep(Duration::from_millis(2)).await;
-        }
-        times.push(began.elapsed());
+        times.push(site.restarted(name, subject, &last, PATIENCE).await?);
     }
     let sample = Sample::of_median(times).ok_or("nothing was started")?;
     let sample = Sample { per_second: sample.per_second * count(effort.volumes), ..sample };

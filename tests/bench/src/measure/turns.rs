@@ -209,6 +209,7 @@ pub fn bare(site: &Site, subject: &'static str, supply: Arc<Supply<Prepared>>) -
 }
 
 /// A volume and the alloc that asks for it.
+#[derive(Debug, Clone)]
 pub struct Pair {
     pub volume: String,
     pub alloc: String,

@@ -1,6 +1,7 @@
 //! One nats-server.
 
 use std::fs;
+use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ pub struct Server {
     // Dropped in this order: the process before the files and the port it uses.
     daemon: Daemon,
     disk: Option<Disk>,
-    _dir: Dir,
+    dir: Dir,
     port: Port,
     login: Option<Login>,
 }
@@ -48,7 +49,7 @@ impl Server {
             .args(["-n", name, "-a", "127.0.0.1", "-p", &port.number().to_string()])
             .args(args)
             .start();
-        Self { daemon, disk, _dir: dir, port, login: login.cloned() }
+        Self { daemon, disk, dir, port, login: login.cloned() }
     }
 
     /// `nats://127.0.0.1:<port>`, the same after a restart.
@@ -69,6 +70,11 @@ impl Server {
     /// The process: its log, its pid, other signals.
     pub fn daemon(&self) -> &Daemon {
         &self.daemon
+    }
+
+    /// The directory of its store.
+    pub fn store(&self) -> PathBuf {
+        self.dir.join("store")
     }
 
     /// The disk of its store, if it has its own.
