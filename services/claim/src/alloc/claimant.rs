@@ -103,7 +103,7 @@ impl StateInner {
         if self.allocs.catch_up(deadline).await.is_ok() && self.allocs.mirror.read(lives) {
             return Ok(());
         }
-        let alloc = self.read_alloc_surely(namespace, id, trace).await?;
+        let alloc = Box::pin(self.read_alloc_surely(namespace, id, trace)).await?;
         check_live(id, &alloc.ok_or_else(|| no_such_alloc(id))?)
     }
 }

@@ -53,7 +53,7 @@ impl StateInner {
             return Err(Problem::new(Code::MountsNotSaid, MAY_RETURN).retryable().into());
         }
         let deadline = caller::earlier_deadline(Instant::now() + CATCH_UP_TIMEOUT);
-        let head = self.nodes.bucket.newest().await.map_err(TransactError::Head)?;
+        let head = self.nodes.bucket.newest_together().await.map_err(TransactError::Head)?;
         self.nodes.mirror.reach(head, deadline).await.map_err(TransactError::Behind)
     }
 }

@@ -140,10 +140,11 @@ impl Bucket {
         let mut last = unanswered();
         let mut tries = 0;
         while !standing.is_checked() {
-            let comparison = async {
+            // On the heap, because each read and write has room for it.
+            let comparison = Box::pin(async {
                 let _one = standing.begin_comparison().await;
                 if standing.is_checked() { Ok(()) } else { self.compare_stream().await.map(drop) }
-            };
+            });
             match timeout_at(deadline, comparison).await {
                 Ok(Err(CompareError::Unread(cause))) => last = CompareError::Unread(cause),
                 Ok(compared) => compared?,
