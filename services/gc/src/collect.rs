@@ -39,8 +39,8 @@ pub enum CollectCandidate {
     Volume(VolumeKey),
     /// An alloc that has ended, without claims.
     Alloc(EndedAlloc),
-    /// A node that is down, with nothing on it.
-    Node(NodeId),
+    /// A node that is down since then, with nothing on it.
+    Node(NodeId, Timestamp),
     /// A node without a record that has plugin instances.
     Stray(NodeId),
 }
@@ -74,7 +74,9 @@ impl Collector {
                 CollectCandidate::Claim(claim) => self.release(claim, &name, order).await,
                 CollectCandidate::Volume(volume) => self.deregister(volume, &name, order).await,
                 CollectCandidate::Alloc(ended) => self.forget(ended, &name, order).await,
-                CollectCandidate::Node(node) => self.leave(node, &name, order).await,
+                CollectCandidate::Node(node, since) => {
+                    self.leave((node, *since), &name, order).await
+                }
                 CollectCandidate::Stray(node) => self.clear(node, &name, order).await,
             }
         };
@@ -182,7 +184,12 @@ impl Collector {
     }
 
     /// The registry refuses if the node's record has changed, or if its agent holds its lease.
-    async fn leave(&self, node: &NodeId, name: &str, order: &Order) -> Collected {
+    async fn leave(
+        &self,
+        (node, since): (&NodeId, Timestamp),
+        name: &str,
+        order: &Order,
+    ) -> Collected {
         let entry = self.nodes.get(&key::node(node)).await;
         let entry = entry.map_err(|error| process::chain(&error))?;
         let Some((revision, value)) = entry.and_then(|entry| Some((entry.revision, entry.value?)))
@@ -191,7 +198,8 @@ impl Collector {
         };
         let node_record =
             record::read::<Node>(&value).map_err(|error| process::chain(&error))?.body;
-        if node_record.state != NodeState::Down || node_record.gone.is_some() {
+        let is_as_found = node_record.state == NodeState::Down && node_record.since == since;
+        if !is_as_found || node_record.gone.is_some() {
             return Ok(CollectOutcome::Nothing);
         }
         match self.left(node, revision, order).await? {
@@ -266,7 +274,7 @@ impl fmt::Display for CollectCandidate {
             Self::Alloc(EndedAlloc { namespace, alloc, .. }) => {
                 write!(f, "alloc {alloc} of namespace {namespace}")
             }
-            Self::Node(node) => write!(f, "node {node}"),
+            Self::Node(node, _) => write!(f, "node {node}"),
             Self::Stray(node) => write!(f, "plugin instances on node {node}"),
         }
     }

@@ -30,7 +30,7 @@ pub struct Plan {
     pub ended: Vec<EndedAlloc>,
     /// Nodes that are down for longer than the configured age, with nothing on them that may still
     /// be needed.
-    pub idle: Vec<NodeId>,
+    pub idle: Vec<(NodeId, Timestamp)>,
     /// Nodes without a record that have plugin instances.
     pub strays: Vec<NodeId>,
     /// Records that must stay for now, each with the reason, in words.

@@ -47,7 +47,10 @@ impl Collector {
             plan.unwanted.into_iter().map(CollectCandidate::Claim).collect::<Vec<_>>(),
             plan.closing.into_iter().map(CollectCandidate::Volume).collect(),
             plan.ended.into_iter().map(CollectCandidate::Alloc).collect(),
-            plan.idle.into_iter().map(CollectCandidate::Node).collect(),
+            plan.idle
+                .into_iter()
+                .map(|(node, since)| CollectCandidate::Node(node, since))
+                .collect(),
             plan.strays.into_iter().map(CollectCandidate::Stray).collect(),
         ];
         let mut more = plan.more;

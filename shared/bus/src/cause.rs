@@ -3,16 +3,15 @@
 
 use std::error::Error;
 use std::fmt;
-use std::sync::Arc;
 
 /// The cause of an error, of any type.
-#[derive(Debug, Clone)]
-pub struct Cause(Arc<dyn Error + Send + Sync>);
+#[derive(Debug)]
+pub struct Cause(Box<dyn Error + Send + Sync>);
 
 impl Cause {
     /// Keeps the error.
     pub fn new(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
-        Self(error.into().into())
+        Self(error.into())
     }
 }
 

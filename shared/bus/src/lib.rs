@@ -67,6 +67,7 @@ pub use store::lease;
 pub use store::lease::{KeptLease, Lease, LeaseError, LeaseHold};
 pub use store::list::List;
 pub use store::mirror::{Fold, Mirror, MirrorError, MirrorOptions, NoPicture};
+pub use store::newest_together::Ask;
 pub use store::purge::{PurgeError, PurgePosition};
 pub use store::read::{Entry, ReadError};
 pub use store::store_health::StoreFault;

@@ -9,9 +9,11 @@
 //! **Never** decides a write from the mirror: the mirror may be behind the leader.
 
 use std::future::Future;
+use std::time::Duration;
 
 use berth_bus::{
-    Bucket, Change, CommitError, Entry, Fold, Guard, Mirror, MirrorOptions, ReadError, Write,
+    Ask, Bucket, Change, CommitError, Entry, Fold, Guard, Mirror, MirrorOptions, ReadError, Write,
+    caller,
 };
 use berth_contract::bucket::BucketSpec;
 use berth_contract::code::Code;
@@ -122,10 +124,12 @@ impl<F: Fold> RecordTable<F> {
     }
 
     /// Waits until the mirror shows every write that was acknowledged before the call. Callers at
-    /// the same time cost one question to the leader.
-    pub async fn catch_up(&self, deadline: Instant) -> Result<(), Problem> {
-        let head = self.bucket.newest_together().await?;
-        Ok(self.mirror.reach(head, deadline).await?)
+    /// the same time cost one question to the leader. Only for a bucket that this process writes.
+    /// The mirror may take so long to come as far as the leader.
+    pub async fn catch_up(&self, within: Duration) -> Result<(), Problem> {
+        let newest = self.bucket.newest_together(Ask::ByWrite).await?;
+        let deadline = caller::earlier_deadline(Instant::now() + within);
+        Ok(self.mirror.reach(newest, deadline).await?)
     }
 
     /// The record as the leader has it. An absence is confirmed at a quorum, for a caller that acts

@@ -6,7 +6,6 @@
 
 use std::time::Duration;
 
-use berth_bus::caller;
 use berth_contract::code::Code;
 use berth_contract::message::claim::Take;
 use berth_contract::problem::Problem;
@@ -16,7 +15,6 @@ use berth_domain::alloc::Alloc;
 use berth_domain::plugin::Half;
 use berth_domain::{AllocId, Namespace, NodeId, VolumeKey};
 use berth_service::projection::Allocs;
-use tokio::time::Instant;
 
 use crate::read::plan;
 use crate::store::records::{is_known_to, no_such_alloc};
@@ -96,11 +94,10 @@ impl StateInner {
         id: &AllocId,
         trace: TraceContext,
     ) -> Result<(), Problem> {
-        let deadline = caller::earlier_deadline(Instant::now() + MIRROR_WAIT);
         let lives = |allocs: &Allocs| {
             allocs.get(namespace, id).is_some_and(|(_, alloc)| !alloc.state.is_terminal())
         };
-        if self.allocs.catch_up(deadline).await.is_ok() && self.allocs.mirror.read(lives) {
+        if self.allocs.catch_up(MIRROR_WAIT).await.is_ok() && self.allocs.mirror.read(lives) {
             return Ok(());
         }
         let alloc = Box::pin(self.read_alloc_surely(namespace, id, trace)).await?;

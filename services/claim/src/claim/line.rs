@@ -7,21 +7,19 @@
 //! **Never** keeps the place of a caller that is gone for longer than its last request is held. If
 //! this replica dies, its callers repeat their requests at another one, which keeps their places.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::time::Duration;
 
-use futures_util::StreamExt as _;
-use futures_util::stream;
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use berth_domain::VolumeKey;
+use tokio::task::JoinHandle;
+use tokio::time::{MissedTickBehavior, interval};
 
 use crate::store::state::State;
 
 /// How often a place is checked in the time that it is kept for. It is renewed when half of that
 /// time is left.
 const CHECKS: u32 = 8;
-/// How long the places of one volume may take.
-const RENEWED_WITHIN: Duration = Duration::from_secs(2);
-/// Volumes whose places are written at once.
-const VOLUMES_AT_ONCE: usize = 16;
 
 /// Wakes requests as volumes change. Never returns.
 pub async fn wake_requests(state: State) {
@@ -35,22 +33,20 @@ pub async fn wake_requests(state: State) {
 pub async fn keep_places(state: State) {
     let mut checks = interval((state.policy.place_kept / CHECKS).max(Duration::from_millis(1)));
     checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    // A volume whose lock is held for long keeps no other one waiting, and its places keep theirs
+    // among those who wait for the lock.
+    let mut renewing: HashMap<VolumeKey, JoinHandle<()>> = HashMap::new();
     loop {
         checks.tick().await;
-        let all = stream::iter(state.open_requests.by_volume());
-        all.for_each_concurrent(VOLUMES_AT_ONCE, |(volume, allocs)| {
-            let state = &state;
-            async move {
-                // A volume whose lock is held for long does not keep the others waiting.
-                match timeout(RENEWED_WITHIN, state.renew_places(&volume, &allocs)).await {
-                    Ok(Ok(())) => {}
-                    Ok(Err(error)) => {
-                        tracing::debug!(%volume, %error, "places in line are not kept yet");
-                    }
-                    Err(_) => tracing::debug!(%volume, "places in line wait for the volume"),
+        renewing.retain(|_, renewal| !renewal.is_finished());
+        for (volume, allocs) in state.open_requests.by_volume() {
+            let Entry::Vacant(vacant) = renewing.entry(volume) else { continue };
+            let (state, volume) = (state.clone(), vacant.key().clone());
+            vacant.insert(tokio::spawn(async move {
+                if let Err(error) = state.renew_places(&volume, &allocs).await {
+                    tracing::debug!(%volume, %error, "places in line are not kept yet");
                 }
-            }
-        })
-        .await;
+            }));
+        }
     }
 }

@@ -3,7 +3,7 @@
 //! **Promises** that what destroys or forgets a volume rests on the nodes' records at the leader,
 //! if its caller catches up first.
 
-use berth_bus::caller;
+use berth_bus::{Ask, caller};
 use berth_contract::code::Code;
 use berth_contract::problem::Problem;
 use berth_domain::VolumeKey;
@@ -53,7 +53,8 @@ impl StateInner {
             return Err(Problem::new(Code::MountsNotSaid, MAY_RETURN).retryable().into());
         }
         let deadline = caller::earlier_deadline(Instant::now() + CATCH_UP_TIMEOUT);
-        let head = self.nodes.bucket.newest_together().await.map_err(TransactError::Head)?;
+        let head =
+            self.nodes.bucket.newest_together(Ask::ByRead).await.map_err(TransactError::Head)?;
         self.nodes.mirror.reach(head, deadline).await.map_err(TransactError::Behind)
     }
 }

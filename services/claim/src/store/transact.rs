@@ -33,7 +33,9 @@ mod together;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use berth_bus::{Change, CommitError, Guard, MirrorError, ReadError, Write as BusWrite, caller};
+use berth_bus::{
+    Ask, Change, CommitError, Guard, MirrorError, ReadError, Write as BusWrite, caller,
+};
 use berth_contract::code::Code;
 use berth_contract::key;
 use berth_contract::problem::Problem;
@@ -213,7 +215,7 @@ impl StateInner {
             // spec without the key of its handle. The guards take the mirror's revisions, which are
             // the leader's then. If a marker was purged there, the write is refused, and the leader
             // is asked for each of them.
-            if batch.takes_handle() && !heads.were_asked(true) {
+            if batch.takes_handle() && !heads.all {
                 self.catch_up_with_all().await?;
                 heads = Heads { known: BTreeMap::new(), all: true };
                 continue;
@@ -359,7 +361,8 @@ impl StateInner {
 
     /// Waits until the mirror has the leader's newest revision of all volumes.
     pub async fn catch_up_with_all(&self) -> Result<(), TransactError> {
-        let head = self.volumes.bucket.newest_together().await.map_err(TransactError::Head)?;
+        let head =
+            self.volumes.bucket.newest_together(Ask::ByWrite).await.map_err(TransactError::Head)?;
         let deadline = caller::earlier_deadline(Instant::now() + CATCH_UP_TIMEOUT);
         self.volumes.mirror.reach(head, deadline).await.map_err(TransactError::Behind)
     }

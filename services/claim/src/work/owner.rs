@@ -11,8 +11,7 @@ use berth_contract::problem::Problem;
 use berth_contract::trace::TraceContext;
 use berth_domain::proof::Proven;
 use berth_domain::volume::{CallOwner, State as ClaimState, Volume};
-use berth_domain::{AllocId, NodeId, SnapshotId, Timestamp, VolumeKey};
-use berth_service::clock;
+use berth_domain::{AllocId, NodeId, SnapshotId, VolumeKey};
 use tokio::time::Instant;
 
 use crate::claim::proof;
@@ -90,18 +89,6 @@ impl OwnerWork<'_> {
             .mirror
             .read(|volumes| Some(volumes.get(&self.volume)?.volume.claims.get(alloc)?.state));
         matches!(state, Some(ClaimState::Unpublishing | ClaimState::NodeDetached))
-    }
-
-    /// Until when a claim in line keeps its place; none if something may be due. By this replica's
-    /// memory alone: a watcher of another configuration may ask about hundreds of them.
-    pub fn place_until(&self) -> Option<Timestamp> {
-        let CallOwner::Claim(alloc) = &self.owner else { return None };
-        let until = self.state.volumes.mirror.read(|volumes| {
-            let claim = volumes.get(&self.volume)?.volume.claims.get(alloc)?;
-            claim.place_until.filter(|_| claim.state == ClaimState::Waiting)
-        });
-        let is_wanted = || self.state.is_wanted(&self.volume.namespace, alloc);
-        until.filter(|until| *until > clock::now() && is_wanted())
     }
 
     /// Whether the claim's alloc still runs, according to the leader.

@@ -87,9 +87,6 @@ impl<'a> Turn<'a> {
         if report_only {
             return Ok(self.progress(None, None));
         }
-        if let Some(until) = self.work.place_until() {
-            return Ok(self.progress(None, Some(until)));
-        }
         let Some(beside) = self.work.look_beside().await? else {
             return Ok(self.progress(None, None));
         };

@@ -78,7 +78,7 @@ impl Plan {
     pub fn add_down(&mut self, node: DownNode, burden: Option<String>) {
         let DownNode { id, since, .. } = node;
         match burden {
-            None => self.idle.push(id),
+            None => self.idle.push((id, since)),
             Some(why) => self.kept.push(format!("node {id}: down since {since}, but {why}")),
         }
     }

@@ -210,7 +210,7 @@ fn a_node_is_forgotten_when_it_is_down_since_before_and_nothing_is_there() {
             let burden = node.burden.take();
             plan.add_down(node, burden);
         }
-        let idle: Vec<&str> = plan.idle.iter().map(NodeId::as_str).collect();
+        let idle: Vec<&str> = plan.idle.iter().map(|(id, _)| id.as_str()).collect();
         match kept {
             None => assert_eq!(plan, Plan::default(), "{case}"),
             Some("") => assert_eq!((idle, plan.kept.len()), (vec!["n1"], 0), "{case}"),

@@ -25,7 +25,7 @@ use crate::connection::handle::Bus;
 use crate::incarnation::Origin;
 use crate::incarnation::standing::{BucketStanding, FoundStream};
 use crate::store::group::Group;
-use crate::store::newest_together::NewestQuestion;
+use crate::store::question::SharedQuestion;
 use crate::store::store_health::{StoreFault, StoreHealth};
 use crate::stream::copies::Copies;
 use crate::stream::correction::{PURGED_AFTER, SETTINGS_KEY};
@@ -70,7 +70,8 @@ pub(crate) struct Shape {
     pub(crate) standing: Arc<BucketStanding>,
     /// The writes in progress.
     pub(crate) group: Arc<Group>,
-    pub(crate) newest_question: NewestQuestion,
+    /// How far the bucket is.
+    pub(crate) newest_question: SharedQuestion,
     drift: Vec<Drift>,
 }
 
@@ -138,7 +139,7 @@ impl Bus {
             standing,
             has_copies: number(&opened.config, REPLICAS).is_some_and(|replicas| replicas > 1),
             group: Group::new(self.clone(), spec.name),
-            newest_question: NewestQuestion::default(),
+            newest_question: SharedQuestion::default(),
             drift: opened.drift,
         };
         let shape = Arc::new(shape);

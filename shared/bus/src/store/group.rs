@@ -19,7 +19,7 @@
 //! - A process has at most one batch of a bucket in progress: a server allows a bounded number.
 //!
 //! **Never** puts two writes into one batch if the guard of one covers the key of the other. Never
-//! makes a write wait longer than the batches before it, each of which has a deadline, and one tick.
+//! makes a write wait longer than one tick and the batches before it, each of which has a deadline.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Bound;
@@ -429,7 +429,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn scopes_that_cover_no_other_are_apart(scopes in prop::collection::vec("[ab.]{1,6}", 0..12)) {
+        fn scopes_that_cover_no_other_are_apart(
+            scopes in prop::collection::vec("[ab.]{1,6}", 0..12),
+        ) {
             let mut taken = BTreeSet::new();
             for scope in &scopes {
                 let apart = taken

@@ -48,7 +48,7 @@ pub struct Entry {
 }
 
 /// Why a read has no answer.
-#[derive(Debug, Clone, Error)]
+#[derive(Debug, Error)]
 pub enum ReadError {
     /// The leader does not answer; a retry may help.
     #[error("bucket {bucket} cannot be read now; check nats-server and try again")]

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use berth_bus::{Bucket, Bus, List};
+use berth_bus::{Ask, Bucket, Bus, List};
 use berth_contract::bucket::BucketSpec;
 use berth_contract::stream::EVENTS;
 use berth_harness::nats::NatsServers;
@@ -148,7 +148,7 @@ async fn a_leader_read_sees_what_was_acknowledged(cluster: &NatsServers, buses: 
         let entry = buckets[1].get("v.k").await.unwrap().unwrap();
         assert_eq!((entry.revision, text(&entry)), (revision, value.as_str()));
         assert_eq!(buckets[1].head("v.>").await.unwrap(), revision);
-        assert!(buckets[2].newest_together().await.unwrap() >= revision);
+        assert!(buckets[2].newest_together(Ask::ByWrite).await.unwrap() >= revision);
         if count % 20 == 0 {
             mirror.reach(revision, Instant::now() + PATIENCE).await.unwrap();
             assert_eq!(mirror.read(|keys| keys.0["v.k"].1.clone()), value);

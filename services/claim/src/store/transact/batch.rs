@@ -59,7 +59,7 @@ pub struct Heads {
 
 impl Heads {
     pub fn were_asked(&self, all: bool) -> bool {
-        self.all || (!self.known.is_empty() && !all)
+        !self.known.is_empty() && (self.all || !all)
     }
 }
 

@@ -188,7 +188,6 @@ impl<F: Fold> Follower<F> {
                     continue;
                 }
                 Ok(()) = self.generations.changed() => return Err(FollowStop::Replaced),
-                item = feed.next() => item?,
                 Ok(()) = self.differs.changed(), if pass.caught_up => {
                     let comparison = *self.differs.borrow_and_update();
                     if shared.table().is_last_reading(comparison) {
@@ -196,6 +195,7 @@ impl<F: Fold> Follower<F> {
                     }
                     continue;
                 }
+                item = feed.next() => item?,
             };
             if heard.elapsed() > unheard_max {
                 return Err(FollowStop::Away);

@@ -145,7 +145,7 @@ impl PointQueue {
             let began = Instant::now();
             flow.prepare(system, &volume).await;
             system.wire.arm(point);
-            let tripped = strike(system, blow, flow.run(system, &volume)).await;
+            let tripped = strike(system, blow, Box::pin(flow.run(system, &volume))).await;
             system.wire.disarm();
             let (flow_took, subject) = (began.elapsed(), tripped.as_ref().map(|at| &at.subject));
             if let Some(Passed { cable, .. }) = &tripped {
