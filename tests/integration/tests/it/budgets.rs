@@ -209,14 +209,16 @@ async fn grant_bytes(system: &System, spy: &Spy, alloc: &str, volume: &str) -> u
     spy.take();
     take(system, alloc, volume).await;
     let mut heard = Vec::new();
-    for _ in 0..100 {
+    // On a busy machine the spy hears late.
+    for _ in 0..1500 {
         heard.extend(spy.take());
         if let Some(bytes) = find_grant(&heard) {
             return bytes;
         }
         sleep(Duration::from_millis(20)).await;
     }
-    panic!("the grant was not heard among {} messages", heard.len());
+    let subjects: Vec<_> = heard.iter().map(|it| (&it.subject, &it.reply)).collect();
+    panic!("the grant was not heard: {subjects:#?}");
 }
 
 fn find_grant(heard: &[HeardMessage]) -> Option<usize> {
