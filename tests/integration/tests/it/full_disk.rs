@@ -8,7 +8,7 @@ use berth_contract::verb::{self, Verb as _};
 use berth_domain::Namespace;
 use berth_harness::root::or_skip;
 use berth_harness::wait;
-use berth_integration::{Options, Part, RECOVERY, System};
+use berth_integration::{Options, PLUGIN, Part, RECOVERY, System};
 use serde_json::{Value, json};
 
 use crate::why::{YOU, tells};
@@ -27,6 +27,17 @@ async fn a_full_store_is_told_to_callers_and_in_the_status() {
         System::start(Options { disk_bytes: Some(DISK_BYTES), ..Options::default() }).await;
     system.volume("data", &["single-node-writer"]).await;
     system.run("a", 0, "data").await;
+    // A release that has begun and cannot end: there will be a next write.
+    system.plant(0, &json!([{"rpc": "NodeUnpublishVolume", "code": "UNAVAILABLE"}]));
+    let release = verb::ClaimRelease::subject(&Namespace::default());
+    let body = json!({"alloc": "a", "volume": "data"});
+    system.persist::<Value>(&release, &body).await.unwrap();
+    wait::until("the release has begun", RECOVERY, || async {
+        let claim = system.claims("data").await.claims.into_iter().next().ok_or("no claim")?;
+        if claim.tries > 0 { Ok(()) } else { Err("no try yet") }
+    })
+    .await;
+
     let server = &system.servers()[0];
     let disk = server.disk().unwrap();
     disk.fill();
@@ -51,11 +62,23 @@ async fn a_full_store_is_told_to_callers_and_in_the_status() {
     assert!(refused.next.contains("disk of nats-server"), "{refused}");
     assert_eq!(refused.step.as_deref(), Some("alloc.register"), "{refused}");
 
-    // The claim service still has room for a few writes: the claim's release begins, and then
-    // waits.
-    let release = verb::ClaimRelease::subject(&Namespace::default());
-    let body = json!({"alloc": "a", "volume": "data"});
-    let _: Result<Value, Problem> = system.ask(&release, &body).await;
+    // Each bucket has a file of its own, and that of the volumes may have room for a few writes.
+    let create = verb::VolumeRegister::subject(&Namespace::default());
+    let mut number = 0;
+    wait::until("the file of the volumes is full", RECOVERY, || {
+        number += 1;
+        let volume = json!({"id": format!("more{number}"), "plugin": PLUGIN,
+            "capability": [{"access": "single-node-writer"}]});
+        let (system, create) = (&system, &create);
+        async move {
+            match system.ask::<Value>(create, &volume).await {
+                Err(_) => Ok(()),
+                Ok(_) => Err("the write was stored"),
+            }
+        }
+    })
+    .await;
+    system.plant(0, &json!([]));
     wait::until("the claim's status names the store", RECOVERY, || async {
         let claim = system.claims("data").await.claims.into_iter().next().ok_or("no claim")?;
         let waits_for = claim.waits_for.unwrap_or_default();
