@@ -37,6 +37,8 @@ async fn the_newest_revision_is_asked_without_a_read_or_a_message() {
 async fn reads(server: &Server) -> async_nats::Subscriber {
     let client = async_nats::connect(&server.url()).await.unwrap();
     let reads = client.subscribe("$JS.API.STREAM.MSG.GET.>").await.unwrap();
-    client.flush().await.unwrap();
+    // An answer of the server shows that it has the subscription.
+    let info = client.request("$JS.API.INFO", Vec::new().into()).await.unwrap();
+    assert!(!info.payload.is_empty());
     reads
 }

@@ -6,6 +6,7 @@ use std::io;
 use std::time::Duration;
 
 use async_nats::{Client, ConnectOptions, HeaderMap, Request, Subscriber};
+use futures_util::StreamExt as _;
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::net::TcpStream;
@@ -68,15 +69,25 @@ pub(super) async fn publish(
         let sent = client.publish_with_reply(subject, inbox, body.to_vec().into()).await;
         sent.map_err(io::Error::other)?;
     }
-    client.flush().await.map_err(io::Error::other)
+    wait_until_read(&client).await
 }
 
 /// The messages of a subject. The server has the subscription when this returns.
 pub(super) async fn subscribe(server: &Server, subject: &str) -> io::Result<Subscriber> {
     let client = connect(server).await?;
     let subscriber = client.subscribe(subject.to_owned()).await.map_err(io::Error::other)?;
-    client.flush().await.map_err(io::Error::other)?;
+    wait_until_read(&client).await?;
     Ok(subscriber)
+}
+
+/// Waits until the server has read what the client sent so far: until a message of its own is back.
+/// A flush only hands it to the kernel.
+async fn wait_until_read(client: &Client) -> io::Result<()> {
+    let inbox = client.new_inbox();
+    let mut echo = client.subscribe(inbox.clone()).await.map_err(io::Error::other)?;
+    client.publish(inbox, Vec::new().into()).await.map_err(io::Error::other)?;
+    client.flush().await.map_err(io::Error::other)?;
+    echo.next().await.map(drop).ok_or_else(|| io::ErrorKind::NotConnected.into())
 }
 
 async fn in_time<T>(work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
