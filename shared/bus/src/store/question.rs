@@ -21,7 +21,7 @@ pub(crate) struct SharedQuestion(Mutex<Askers>);
 
 #[derive(Default)]
 struct Askers {
-    /// Asks for as long as somebody waits.
+    /// Asks until nobody waits.
     task: Option<JoinHandle<()>>,
     waiting: Vec<oneshot::Sender<AnsweredRevision>>,
 }

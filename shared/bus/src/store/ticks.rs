@@ -113,7 +113,7 @@ mod tests {
         ticks.end();
         assert_eq!(arrive(&mut ticks, 1..=8), [1, 2, 3, 4, 5, 6], "as many as may be");
         assert_eq!(ticks.hold(9, 90, MAX), [7, 8, 9], "as many bytes as may be");
-        assert_eq!(ticks.hold(10, 10, MAX), [0; 0], "they are counted anew");
+        assert_eq!(ticks.hold(10, 10, MAX), [0; 0], "the count of the next tick begins at none");
         assert_eq!(ticks.end().0, [10]);
     }
 }

@@ -15,7 +15,7 @@ use berth_domain::Namespace;
 use berth_harness::nats::{HeardMessage, Spy};
 use berth_harness::otlp::Collector;
 use berth_harness::root::or_skip;
-use berth_integration::{Options, System};
+use berth_integration::{Options, Part, System};
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 use tokio::time::sleep;
@@ -117,6 +117,11 @@ async fn a_mount_and_a_release_cost_no_more_than_their_budgets() {
     }
     check(Task::Mount, &fewest(&mounts));
     check(Task::Release, &fewest(&releases));
+    // A service that asks for more than its rights gets its answer later, and an alarm.
+    for part in [Part::Claim, Part::Registry, Part::Watcher] {
+        let log = meter.system.daemon(part).log();
+        assert!(!log.contains("the server's permissions do not allow this"), "{part:?}: {log}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

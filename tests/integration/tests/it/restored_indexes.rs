@@ -129,7 +129,7 @@ async fn indexes_agree_with_a_fresh_start_when_buckets_are_restored_under_a_runn
     };
     wait::until("the running service has what the backup has", PATIENCE, agrees).await;
     system.kill9_and_restart(Part::Claim).await;
-    wait::until("a service that started anew has the same", PATIENCE, agrees).await;
+    wait::until("a restarted service has the same", PATIENCE, agrees).await;
 
     // The quota has room for one, and the watcher finds what to release.
     system.created("other", json!({"class": "fast"})).await;
